@@ -1,6 +1,8 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model, import_model
-from bigtrk.commands.options import AsJson, MinHits, PtMin, check_note, check_page
+from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
 from bigtrk.commands.pipelines import (
     filter_graphs,
     infer,
@@ -35,6 +37,15 @@ if TYPE_CHECKING:
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+# What to use instead of commands and options that are gone.
+_GONE = {
+    "audit": "use python -m scripts.studies.gradient_audit in a checkout",
+    "study": "use python -m scripts.studies.sampling_study in a checkout",
+    "search --executor": "use --launcher COMMAND",
+    "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
+    "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+}
 # Two commands are programs of their own, which read what follows their names, `--help` too.
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -131,13 +142,13 @@ def score(
 
     Hits that TRACKS does not list are in no track, as are those of track -1.
     """
-    from bigtrk.reports import show_score
+    from bigtrk.reports import score_report, show
     from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.score_files import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track)
-    print_result(found.model_dump(mode="json"), as_json, lambda: show_score(found, console))
+    print_result(found.model_dump(mode="json"), as_json, lambda: show(score_report(found), console))
 
 
 @app.command()
@@ -151,10 +162,6 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=check_page)
     ] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option(help="of one run: also write two pages to print", callback=check_note),
-    ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,15 +171,12 @@ def report(
     --json prints a line per number of ranks for series. --code is for a series, whose predicted
     times ask for the model.
     """
-    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.search import is_search
-    from bigtrk.reports import read_run, show, summarise, write_html, write_pdf
+    from bigtrk.reports import read_run, runs_report, show, summarise, write_page
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
-    others = (is_series, is_pipeline, is_search)
-    if pdf and (len(runs) > 1 or any(kind(one) for kind in others for one in runs)):
-        raise InputError(f"--pdf {pdf}: has room for one run; name one, or use --html")
     if any(map(is_series, runs)):
         # It predicts the times of series, and needs torch for that: a second of a run's report.
         from bigtrk.studies.scaling.report import SeriesReport
@@ -193,10 +197,8 @@ def report(
         return
     read = [read_run(path) for path in runs]
     if html:
-        write_html(read, html)
-    if pdf:
-        write_pdf(read[0], pdf)
-    print_result(summarise(read), as_json, lambda: show(read, console))
+        write_page(runs_report(read), html)
+    print_result(summarise(read), as_json, lambda: show(runs_report(read), console))
 
 
 app.command()(plan)
@@ -241,16 +243,19 @@ def demo(
     run_demo(out, particles, seed)
 
 
-# Commands that are gone, and what does their work.
-GONE = {
-    "audit": "use python -m scripts.studies.gradient_audit in a checkout",
-    "study": "use python -m scripts.studies.sampling_study in a checkout",
-}
+def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
+    """Raises InputError where the command line has a command or an option that is gone."""
+    command = arguments[0] if arguments else ""
+    for option in ("", *(argument.partition("=")[0] for argument in arguments[1:])):
+        asked = f"{command} {option}".strip()
+        if instead := _GONE.get(asked):
+            raise InputError(f"{asked} is gone; {instead}")
 
 
 def main() -> None:
     """Runs the program; the entry point of the console script."""
-    run_commands("bigtrk", app, gone=GONE)
+    exit_on_bad_input("bigtrk", lambda: _refuse_what_is_gone(sys.argv[1:]))
+    run_commands("bigtrk", app)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -119,16 +119,10 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         raise SystemExit(2) from None
 
 
-def run_commands(
-    program: str,
-    app: "typer.Typer",
-    arguments: Sequence[str] | None = None,
-    gone: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
     """Runs what the command line asks of `app` and exits; a bad command line is bad input, too.
 
-    arguments: those of a program within another; those of the process without any. gone: names of
-    commands that are gone, and what to do instead.
+    arguments: those of a program within another; those of the process without any.
     """
     # Programs that are no commands do not wait for this import.
     import typer
@@ -142,9 +136,6 @@ def run_commands(
         try:
             status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
-            asked = sys.argv[1] if arguments is None and len(sys.argv) > 1 else ""
-            if asked in gone:
-                raise InputError(f"{program} {asked} is gone; {gone[asked]}") from None
             if said := error.format_message():  # nothing, where the help was shown instead
                 raise InputError(f"{said} ({program} --help tells more)") from None
             raise SystemExit(2) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
-from bigtrk.reports.model_card.write import CARD
+from bigtrk.reports.model_card import CARD
 from bigtrk.shipped import shipped
 
 EVENTS, UNKNOWN = 8, 2  # UNKNOWN: events that nothing is trained or chosen on

@@ -36,6 +36,7 @@ REQUIRED = {
     "pydantic>=2": "checking configurations",
     "PyYAML": "reading configurations",
     "plotly>=7.1,<8": "pages of reports",
+    "jinja2": "pages of reports and cards of models",
     "safetensors": "graph, sector and model files",
     "rich": "tables and progress",
     "typer": "the command line",
@@ -43,7 +44,6 @@ REQUIRED = {
 OPTIONAL = {
     "mlflow": "run.loggers=[mlflow]",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
-    "matplotlib": "bigtrk report --pdf",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",
     "tensorboard": "run.loggers=[tensorboard]",

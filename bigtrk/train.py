@@ -159,7 +159,7 @@ def run_configured(
         folder = fit(configuration, ranks, events, resume)
     if ranks.is_first:
         # What draws reports is imported when there is one to make: ranks start without.
-        from bigtrk.reports.model_card.write import refresh_card
+        from bigtrk.reports.model_card import refresh_card
 
         refresh_card(folder)
     return folder

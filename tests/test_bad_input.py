@@ -108,7 +108,11 @@ def test_a_bad_event(
         (["bigtrk-partition", "absent", "sectors", "--parts", "2"], "absent: no such folder"),
         (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
         (["bigtrk", "report", "absent"], "absent"),
-        (["bigtrk", "watch", "absent", "--port", "1"], "--port: belongs to --serve"),
+        (
+            ["bigtrk", "report", "absent", "--pdf=note.pdf"],
+            "report --pdf is gone; use bigtrk report RUN --html PAGE, then print it",
+        ),
+        (["bigtrk", "watch", "absent", "--serve"], "watch --serve is gone; it shows runs in"),
         (["bigtrk/train.py"], "graphs: no such folder; make one with 'bigtrk build"),
         (["bigtrk/train.py", "model.hiden=3"], "did you mean 'model.hidden'?"),
         (["bigtrk/train.py", "absent.yaml"], "absent.yaml: no such file"),

@@ -96,17 +96,6 @@ def test_both_from_a_folder_of_their_own(
     assert [json.loads(line)["kind"] for line in lines].count("step") == 4
 
 
-def test_a_note_replaces_no_file_of_another_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"weights")
-    asked = ["bigtrk", "report", str(tmp_path), "--pdf", str(weights)]
-    status, _, errors = run_here(asked, monkeypatch, capsys)
-    assert (status, weights.read_bytes()) == (2, b"weights")
-    assert "does not end with .pdf" in errors
-
-
 @pytest.mark.parametrize("command", ["report", "evaluate"])
 def test_a_page_needs_a_folder_that_is_there(
     command: str,

@@ -60,7 +60,7 @@ COMMANDS = [
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk score mine.csv events --task colliderml --no-track 0",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
-    "bigtrk report runs/0001 --html report.html --pdf report.pdf --code own_code --json",
+    "bigtrk report runs/0001 --html report.html --code own_code --json",
     "bigtrk watch runs/0001",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
@@ -102,8 +102,6 @@ ELSEWHERE = {
     "submit --max-edges": "tests/pipeline/test_spilled_reconstruction.py",
     "submit --spill": "tests/pipeline/test_spilled_reconstruction.py",
     "submit --spill-to-network": "tests/pipeline/test_spilled_reconstruction.py",
-    "watch --serve": "tests/reports/live/test_server.py",
-    "watch --port": "tests/reports/live/test_server.py",
 }
 
 

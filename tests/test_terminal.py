@@ -19,7 +19,7 @@ from bigtrk.errors import InputError, printable
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.records.run import RunRecord
-from bigtrk.reports.elements.layout import at_width
+from bigtrk.reports.terminal import at_width
 from tests.distributed.graphs import random_graph
 from tests.programs import CHECKOUT, run_here
 from tests.reports.run_folders import epoch_record, run_record, run_writer

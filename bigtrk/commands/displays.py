@@ -37,7 +37,7 @@ def display(
     """
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.event_display import DisplayOptions, display_event
-    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.pipeline import is_pipeline
     from bigtrk.tracks.matching import Criteria
 
     allow_code(code or ())

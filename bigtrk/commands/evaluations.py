@@ -83,7 +83,7 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
-    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.pipeline import is_pipeline
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
 
     allow_code(code or ())
@@ -115,8 +115,8 @@ def _evaluate_model(
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
     from bigtrk.records.run_folder import RUN, read_run_if_any
-    from bigtrk.reports import show_evaluation, write_evaluation_html
-    from bigtrk.reports.model_card.write import refresh_card
+    from bigtrk.reports import evaluation_report, show, write_page
+    from bigtrk.reports.model_card import refresh_card
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
     from bigtrk.training.run_folder import run_of
@@ -128,7 +128,8 @@ def _evaluate_model(
     if ranks.is_first:  # which writes before it prints: the reader of that may leave
         if (run_of(run) / RUN).is_file():
             refresh_card(run_of(run))
+        report = evaluation_report(evaluation, read_run_if_any(run_of(run)))
         if html:
-            write_evaluation_html(evaluation, html, read_run_if_any(run_of(run)))
+            write_page(report, html)
         content = evaluation.model_dump(mode="json")
-        print_result(content, as_json, lambda: show_evaluation(evaluation, console))
+        print_result(content, as_json, lambda: show(report, console))

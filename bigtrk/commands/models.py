@@ -58,7 +58,7 @@ def acorn(
 ) -> None:
     """Make a run of the Interaction GNN in a checkpoint of acorn's, which is not run as code."""
     from bigtrk.formats.acorn.models.import_model import import_model as import_checkpoint
-    from bigtrk.reports.model_card.write import refresh_card
+    from bigtrk.reports.model_card import refresh_card
 
     model = import_checkpoint(checkpoint, out).model
     refresh_card(out)

@@ -32,18 +32,11 @@ def check_page(page: Path | None) -> Path | None:
     Raises:
         InputError: its folder is missing, it is one itself, or its name does not end with .html.
     """
-    return page and _check_written(page, ".html")
-
-
-def check_note(note: Path | None) -> Path | None:
-    """Does for a PDF what `check_page` does for a page."""
-    return note and _check_written(note, ".pdf")
-
-
-def _check_written(path: Path, ending: str) -> Path:
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: no such folder {path.parent}; make it, or name another")
-    return check_output_name(path, ending)
+    if page is None:
+        return None
+    if not page.parent.is_dir():
+        raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
+    return check_output_name(page, ".html")
 
 
 def spill_folder(folder: Path | None, on_network: bool) -> "SpillFolder | None":

@@ -109,35 +109,34 @@ def evaluate_stages(
     """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.evaluation.evaluate import evaluate_pipeline
-    from bigtrk.reports import (
-        read_pipeline,
-        show_pipeline_evaluation,
-        write_pipeline_evaluation_html,
-    )
+    from bigtrk.reports import pipeline_evaluation_report, read_pipeline, show, write_page
     from bigtrk.tracks.matching import Criteria
 
     if discover().world_size > 1:
         raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
     record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
+    report = pipeline_evaluation_report(read_pipeline(folder), record)
     if html:  # before what is printed, whose reader may leave
-        write_pipeline_evaluation_html(read_pipeline(folder), record, html)
+        write_page(report, html)
     content = record.model_dump(mode="json")
-    print_result(content, as_json, lambda: show_pipeline_evaluation(record, console))
+    print_result(content, as_json, lambda: show(report, console))
 
 
 def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> None:
     """Reports on pipelines, for `bigtrk report`; html: a page to write, too."""
     from bigtrk.reports import (
+        pipelines_report,
         read_pipeline,
-        show_pipelines,
+        show,
         summarise_pipelines,
-        write_pipelines_html,
+        write_page,
     )
 
     read = [read_pipeline(folder) for folder in folders]
+    report = pipelines_report(read)
     if html:
-        write_pipelines_html(read, html)
-    print_result(summarise_pipelines(read), as_json, lambda: show_pipelines(read, console))
+        write_page(report, html)
+    print_result(summarise_pipelines(read), as_json, lambda: show(report, console))
 
 
 def infer(
@@ -202,7 +201,7 @@ def submit(
     from bigtrk.formats.colliderml_submission import check_submission_name, submit_tracks
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import reconstruct_folder
-    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.pipeline import is_pipeline
 
     allow_code(code or ())
     check_submission_name(out)

@@ -61,13 +61,14 @@ def search(
 
 def report_search(folders: list[Path], html: Path | None, as_json: bool) -> None:
     """Reports on a search, for `bigtrk report`; html: a page to write, too."""
-    from bigtrk.reports import read_search, show_search, summarise_search, write_search_html
+    from bigtrk.reports import read_search, search_report, show, summarise_search, write_page
 
     if len(folders) > 1:
         raise InputError(
             f"{', '.join(map(str, folders))}: a search is reported alone; name one, or runs"
         )
     search = read_search(folders[0])
+    report = search_report(search)
     if html:  # before what is printed, whose reader may leave
-        write_search_html(search, html)
-    print_result(summarise_search(search), as_json, lambda: show_search(search, console))
+        write_page(report, html)
+    print_result(summarise_search(search), as_json, lambda: show(report, console))

@@ -11,7 +11,7 @@ from bigtrk.pipeline.embedding import Embedding, radius_for
 from bigtrk.pipeline.filtering import EFFICIENCY as OF_CUT
 from bigtrk.pipeline.scoring import EdgeScorer, cut_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
-from bigtrk.records.pipeline_folder import is_pipeline
+from bigtrk.records.pipeline import is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
 from bigtrk.training.settings import Configuration
 

@@ -18,10 +18,10 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
-from bigtrk.records.pipeline_folder import is_pipeline
+from bigtrk.records.pipeline import is_pipeline
 from bigtrk.records.run_folder import read_run_if_any
-from bigtrk.reports.display.layers import EventPicture
-from bigtrk.reports.display.page import write_display_html
+from bigtrk.reports import write_page
+from bigtrk.reports.display import EventPicture, display_report
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
@@ -93,7 +93,8 @@ def display_event(
     if run == folder.parent:
         told["weights"] = printable(folder.name)
     judged = _judged(picture, found, options.criteria)
-    write_display_html(page, found.graph.name, judged, told, read_run_if_any(run))
+    report = display_report(found.graph.name, judged, told, read_run_if_any(run))
+    write_page(report, page)
 
 
 def _by_model(folder: Path, data: Path, options: DisplayOptions, device: torch.device) -> _Scored:

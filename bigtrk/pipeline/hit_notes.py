@@ -18,7 +18,7 @@ from bigtrk.graphs.builders.module_map.groups import rows_of
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.records.pipeline import LayerModules
-from bigtrk.records.quantities import MOST
+from bigtrk.records.record import MOST
 
 # Four events of 200 particles lack modules that 1.2 % of the hits of another such event are in.
 FEW = 0.05

@@ -32,8 +32,7 @@ from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.passage import Passage, Watch, unwatched
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.trained import CPU
-from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
-from bigtrk.records.pipeline_folder import TRAINED
+from bigtrk.records.pipeline import PIPELINE, TRAINED, LayerModules, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree

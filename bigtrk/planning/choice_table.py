@@ -7,8 +7,9 @@ from rich.console import Console
 
 from bigtrk.console import say
 from bigtrk.planning.tables import unsteady
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
+from bigtrk.reports import figures
+from bigtrk.reports.document import Table
+from bigtrk.reports.terminal import at_width, show_header, show_table
 
 Row = Mapping[str, Any]
 RULE = (

@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
+from bigtrk.reports import figures
+from bigtrk.reports.document import Table
+from bigtrk.reports.terminal import at_width, show_header, show_table
 from bigtrk.training.steps.routers import memory_of_cut
 
 Row = Mapping[str, Any]

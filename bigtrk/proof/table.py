@@ -4,7 +4,8 @@ from rich.console import Console
 
 from bigtrk.proof.prove import TOLERANCE
 from bigtrk.proof.result import Proof
-from bigtrk.reports.elements.layout import Table, at_width, show_table
+from bigtrk.reports.document import Table
+from bigtrk.reports.terminal import at_width, show_table
 
 _NOTE = (
     "Largest differences between the whole graph and its sectors, relative to the largest value; "

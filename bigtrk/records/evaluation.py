@@ -1,15 +1,36 @@
-"""An evaluation, as `bigtrk evaluate` writes it; values that it does not know are None."""
+"""Evaluations of models and of pipelines, and the files of them, which nothing overwrites; the
+judgement of tracks from anywhere, as `bigtrk score` prints it.
 
+Values that a record does not know are None.
+"""
+
+import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Self
+from contextlib import suppress
+from datetime import UTC
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from bigtrk.config import Count
+from bigtrk.disk.files import unlinked, write_new_json
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.records.quantities import MOST, Bound, Number, PathText, Place, Ratio, Text, some
-from bigtrk.records.record import FileRecord, Record
+from bigtrk.records.record import (
+    MOST,
+    Bound,
+    FileRecord,
+    Measure,
+    Number,
+    PathText,
+    Place,
+    Ratio,
+    Record,
+    Text,
+    read_record,
+    some,
+)
 
 LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
@@ -194,3 +215,163 @@ class EvaluationRecord(FileRecord):
         for record in (self.edge_bins, *(match.bins for match in judged)):
             yield from ((name, found) for name, found in record or () if found)
         yield from tracks.loss_bins.items()
+
+
+class StageLeft(Record):
+    """Counts what a stage leaves of all events together, and has its mean `seconds` per event.
+
+    edges: of these `true_edges` are true, and of these `target_edges` of particles to be found.
+    findable: particles that the true edges left would find, without false ones.
+    """
+
+    stage: Text
+    edges: Count
+    true_edges: Count
+    target_edges: Count
+    findable: Count
+    seconds: Measure
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        if not self.target_edges <= self.true_edges <= self.edges:
+            raise ValueError("target_edges are among true_edges, and these among edges")
+        return self
+
+
+class PipelineEvaluationRecord(FileRecord):
+    """A file in `evaluations/` of a pipeline's folder.
+
+    data: the folder of events, however it was typed. made: the time. weights: the digests of the
+    stages' weights. pt_min: in GeV. edge_cut: the score of the classifier above which an edge
+    counts as kept; the track builder reads all scores.
+
+    stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
+    "builder", whose edges are those that would be true if each track were a particle, and whose
+    `findable` particles are those found. scores: the edges by the classifier's.
+    losses: particles to be found by their category of loss, and loss_bins the same by pt (GeV),
+    eta, distance (in eta and phi to the nearest particle), vertex (its distance from the beam line,
+    mm) and hits, as "merged_by_pt" (`pipeline/evaluation/event_losses.py` defines them).
+    notes: what was said of events, such as a radius that was reduced.
+    """
+
+    made_again: ClassVar[str] = "remove it and evaluate again"
+
+    format: Literal[1] = 1
+    data: PathText
+    made: AwareDatetime
+    weights: dict[Text, Text] = some()
+    events: Count
+    events_trained_on: Count = 0
+    events_left_out: Count = 0
+    hits: Count
+    min_hits: Count
+    pt_min: Number
+    matching_fraction: Number
+    edge_cut: Ratio
+    stages: Annotated[tuple[StageLeft, ...], Field(max_length=MOST)]
+    scores: EdgeScores | None = None
+    tracks: Judged
+    losses: dict[Text, Count] = some()
+    loss_bins: dict[Text, Binned] = some()
+    notes: Annotated[tuple[Text, ...], Field(max_length=MOST)] = ()
+
+    @model_validator(mode="after")
+    def _bins_are_shared(self) -> Self:
+        check_shared_bins(self.loss_bins.items())
+        return self
+
+
+class EventScore(Judged):
+    """The tracks of one event of `hits` hits."""
+
+    event: str
+    hits: Count
+
+
+class ColliderMLMetrics(Record):
+    """The metrics of ColliderML's tracking task under that package's names, each in [0, 1]."""
+
+    trackml_eff: float
+    fake_rate: float
+    dup_rate: float
+    physics_eff_pt1: float
+
+
+class ColliderMLScore(Record):
+    """The public metrics of all rows as submitted, and without those of track -1."""
+
+    submitted: ColliderMLMetrics
+    in_tracks: ColliderMLMetrics
+
+
+class ScoreRecord(Judged):
+    """The tracks of all events together, and of each; `pt_min` in GeV.
+
+    tracks, data: where tracks and events are. events_without_tracks: events of `data` that `tracks`
+    lacks, which are not judged unless by a public task. colliderml: judged by that task's metrics.
+    """
+
+    tracks: str
+    data: str
+    min_hits: Count
+    pt_min: float
+    matching_fraction: float
+    events: tuple[EventScore, ...]
+    events_without_tracks: Count
+    colliderml: ColliderMLScore | None = None
+
+
+EVALUATIONS = "evaluations"
+LONGEST_NAME = 100  # letters: file systems take 255, and a temporary file's name has more
+Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
+
+
+def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluationRecord) -> Path:
+    """Writes a record, atomically, to a new file in the folder of the run or pipeline that was
+    evaluated; returns its path.
+
+    It has the name of the data folder and the time in UTC: `graphs-20261122T064105Z.json`, and a
+    number where that is taken.
+
+    Raises:
+        InputError: `evaluations` is a symbolic link.
+        OSError: the disk refuses.
+    """
+    folder = unlinked(evaluated / EVALUATIONS)
+    folder.mkdir(exist_ok=True)
+    numbers = count(2)
+    path = folder / f"{_stem(record)}.json"
+    while True:
+        with suppress(FileExistsError):
+            write_new_json(path, record.model_dump(mode="json"))
+            return path
+        path = folder / f"{_stem(record)}-{next(numbers)}.json"
+
+
+def read_evaluations(run: Path) -> tuple[EvaluationRecord, ...]:
+    """Reads a run's newest evaluation on each data folder, in the order of these folders.
+
+    Raises:
+        InputError: a file is of another format, broken, or says what no evaluation can; names it.
+    """
+    return _newest(EvaluationRecord, run)
+
+
+def read_pipeline_evaluations(pipeline: Path) -> tuple[PipelineEvaluationRecord, ...]:
+    """Reads a pipeline's newest evaluation on each folder of events, as `read_evaluations`."""
+    return _newest(PipelineEvaluationRecord, pipeline)
+
+
+def _newest(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
+    newest: dict[str, Kind] = {}
+    for path in sorted((evaluated / EVALUATIONS).glob("*.json")):
+        record = read_record(kind, path)
+        known = newest.get(record.data)
+        if known is None or known.made <= record.made:
+            newest[record.data] = record
+    return tuple(newest[data] for data in sorted(newest))
+
+
+def _stem(record: EvaluationRecord | PipelineEvaluationRecord) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(record.data).name)[:LONGEST_NAME]
+    return f"{name}-{record.made.astimezone(UTC):%Y%m%dT%H%M%SZ}"

@@ -8,8 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Loss, Measure, Number, Parts, Place, Ratio, Text, some
-from bigtrk.records.record import Record
+from bigtrk.records.record import Loss, Measure, Number, Parts, Place, Ratio, Record, Text, some
 
 
 class NormsRecord(Record):

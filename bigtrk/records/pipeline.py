@@ -1,11 +1,18 @@
-"""`pipeline.json`: the stages from hits to tracks, trained and chosen together."""
+"""`pipeline.json`: the stages from hits to tracks, trained and chosen together; and the folder of a
+pipeline, read.
+"""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bigtrk.records.quantities import MOST, Measure, Ratio, Text
-from bigtrk.records.record import FileRecord, Record
+from bigtrk.errors import InputError
+from bigtrk.records.evaluation import PipelineEvaluationRecord, read_pipeline_evaluations
+from bigtrk.records.record import MOST, FileRecord, Measure, Ratio, Record, Text, read_record
+from bigtrk.records.run import RunRecord
+from bigtrk.records.run_folder import RUN, read_run_record
 
 PIPELINE = "pipeline.json"
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -58,3 +65,42 @@ class PipelineRecord(FileRecord):
     weights: dict[Text, Text]
     quality: ThresholdRecord | None = None
     modules: tuple[LayerModules, ...] = Field((), max_length=MOST)
+
+
+TRAINED = ("embedding", "filter", "classifier")  # stages that are runs
+
+
+@dataclass(frozen=True)
+class PipelineFolder:
+    """A trained pipeline as recorded; `evaluations` are the newest by folder of events, `stages`
+    the records of the trainings beside it, by the names of their folders.
+    """
+
+    folder: Path
+    record: PipelineRecord
+    evaluations: tuple[PipelineEvaluationRecord, ...]
+    stages: dict[str, RunRecord]
+
+    @property
+    def name(self) -> str:
+        """Returns the name of its folder."""
+        return self.folder.resolve().name
+
+
+def is_pipeline(folder: Path) -> bool:
+    """Says whether a pipeline's training has come to its end in `folder`."""
+    return (folder / PIPELINE).is_file()
+
+
+def read_pipeline(folder: Path) -> PipelineFolder:
+    """Reads a pipeline's folder.
+
+    Raises:
+        InputError: it holds no `pipeline.json`, or a record is of another format or broken.
+    """
+    if not is_pipeline(folder):
+        raise InputError(f"{folder}: holds no {PIPELINE}; name folders of pipelines alone, or none")
+    record = read_record(PipelineRecord, folder / PIPELINE)
+    known = [name for name in TRAINED if (folder / name / RUN).is_file()]
+    stages = {name: read_run_record(folder / name) for name in known}
+    return PipelineFolder(folder, record, read_pipeline_evaluations(folder), stages)

@@ -1,26 +1,32 @@
-"""`run.json`: the model, the data and the program of a training.
+"""The records of a run: `run.json`, `best.json` and `stall.json` in its folder.
 
 Values that a record does not know are None. Folders come from anywhere, so values are those that
 reports can compute with.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import (
+from bigtrk.disk.files import unlinked
+from bigtrk.errors import InputError
+from bigtrk.records.record import (
     MOST,
+    FileRecord,
     Measure,
     Number,
     PathText,
     Place,
     Ranks,
     Ratio,
+    Record,
     Text,
+    read_record,
     some,
+    write_record,
 )
-from bigtrk.records.record import FileRecord, Record
 
 # What ended a training: its epochs, its time, or `training.best.patience`. One of an imported model
 # took place elsewhere.
@@ -132,3 +138,95 @@ class RunRecord(FileRecord):
         for resumption in self.resumed:
             newest.update(resumption.code)
         return newest
+
+
+BEST = "best.json"
+BEST_WEIGHTS = "best.safetensors"  # of that epoch, once the run has ended
+
+
+class BestRecord(FileRecord):
+    """The best epoch so far, counted from 0: the metric's value, and the name of the checkpoint
+    that was written at its end, after `step` steps.
+    """
+
+    made_again: ClassVar[str] = "resume the run, which writes it anew"
+
+    format: Literal[1] = 1
+    metric: Text
+    value: Number
+    epoch: Place
+    step: Place
+    checkpoint: Text
+
+
+def write_best(run: Path, record: BestRecord | None) -> None:
+    """Writes `best.json` into a run's folder, atomically; None: there is no best epoch yet.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if record is None:
+        (run / BEST).unlink(missing_ok=True)
+    else:
+        write_record(run / BEST, record)
+
+
+def read_best(run: Path) -> BestRecord | None:
+    """Reads the best epoch of a run; None where it keeps none.
+
+    Raises:
+        InputError: the file is broken or incomplete.
+    """
+    return read_record(BestRecord, run / BEST) if (run / BEST).exists() else None
+
+
+STALL = "stall.json"
+Rank = Annotated[int, Field(ge=0, lt=2**17)]
+LONGEST = 10_000  # letters: each rank at fault is told with its place
+
+
+class StallRecord(FileRecord):
+    """The ranks at fault, and what the watchdog says of them and of the others. ends: it ended the
+    run for that.
+    """
+
+    made_again: ClassVar[str] = "remove it"
+
+    format: Literal[1] = 1
+    ranks: Annotated[tuple[Rank, ...], Field(max_length=MOST)]
+    text: Annotated[str, Field(max_length=LONGEST)]
+    ends: bool = False
+
+
+def write_stall(run: Path, ranks: tuple[int, ...], text: str, ends: bool) -> None:
+    """Writes `stall.json` into a run's folder, atomically; of many ranks the first.
+
+    Raises:
+        OSError: the disk refuses.
+        InputError: a symbolic link is there.
+    """
+    record = StallRecord(ranks=ranks[:MOST], text=text[:LONGEST], ends=ends)
+    write_record(unlinked(run / STALL), record)
+
+
+def clear_stall(run: Path) -> None:
+    """Removes `stall.json`: the ranks go on.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    (run / STALL).unlink(missing_ok=True)
+
+
+def read_stall(run: Path) -> StallRecord | None:
+    """Reads `stall.json`; None where no rank keeps others waiting.
+
+    Raises:
+        InputError: the file is broken or incomplete.
+    """
+    try:
+        return read_record(StallRecord, run / STALL) if (run / STALL).exists() else None
+    except InputError:
+        if not (run / STALL).exists():  # removed in this moment
+            return None
+        raise

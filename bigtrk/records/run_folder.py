@@ -11,12 +11,10 @@ from bigtrk.config import parse
 from bigtrk.disk.files import naming, open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
-from bigtrk.records.best import BestRecord, read_best
-from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.evaluations import read_evaluations
+from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
 from bigtrk.records.record import Record, read_record, write_record
-from bigtrk.records.run import RunRecord
+from bigtrk.records.run import BestRecord, RunRecord, read_best
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"

@@ -10,8 +10,7 @@ from pydantic import Field
 from bigtrk.config import Count
 from bigtrk.disk.folder_lock import DEAD, LockWatch
 from bigtrk.records.metrics import EpochRecord
-from bigtrk.records.quantities import Number, Place, Text, some
-from bigtrk.records.record import FileRecord, Record, read_record
+from bigtrk.records.record import FileRecord, Number, Place, Record, Text, read_record, some
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import RUN, read_epochs, read_run_record
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Number, Ranks
-from bigtrk.records.record import FileRecord, read_record, write_record
+from bigtrk.records.record import FileRecord, Number, Ranks, read_record, write_record
 
 SERIES = "series.json"
 MOST_REPEATS = 1000

@@ -1,41 +1,36 @@
-"""The reports of folders of runs, pipelines and searches: `bigtrk report`."""
+"""The reports of runs, evaluations, pipelines, searches and events: `bigtrk report` and others.
 
-from bigtrk.records.pipeline_folder import read_pipeline
+Each is a document (`document.py`), which `show` prints and `write_page` writes as a page.
+"""
+
+from bigtrk.records.pipeline import read_pipeline
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.records.search import read_search
-from bigtrk.reports.evaluation.page import write_evaluation_html
-from bigtrk.reports.evaluation.score_tables import show_score
-from bigtrk.reports.evaluation.tables import show_evaluation
-from bigtrk.reports.note.write import write_pdf
-from bigtrk.reports.page import write_html
-from bigtrk.reports.pipeline.page import write_pipeline_evaluation_html, write_pipelines_html
-from bigtrk.reports.pipeline.summary import (
-    show_pipeline_evaluation,
-    show_pipelines,
+from bigtrk.reports.evaluation import evaluation_report, score_report
+from bigtrk.reports.page import write_page
+from bigtrk.reports.pipeline import (
+    pipeline_evaluation_report,
+    pipelines_report,
     summarise_pipelines,
 )
-from bigtrk.reports.search.page import write_search_html
-from bigtrk.reports.search.summary import show_search, summarise_search
-from bigtrk.reports.summary import show, summarise
+from bigtrk.reports.runs import runs_report, summarise
+from bigtrk.reports.search import search_report, summarise_search
+from bigtrk.reports.terminal import show
 
 __all__ = [
     "Run",
+    "evaluation_report",
+    "pipeline_evaluation_report",
+    "pipelines_report",
     "read_pipeline",
     "read_run",
     "read_search",
+    "runs_report",
+    "score_report",
+    "search_report",
     "show",
-    "show_evaluation",
-    "show_pipeline_evaluation",
-    "show_pipelines",
-    "show_score",
-    "show_search",
     "summarise",
     "summarise_pipelines",
     "summarise_search",
-    "write_evaluation_html",
-    "write_html",
-    "write_pdf",
-    "write_pipeline_evaluation_html",
-    "write_pipelines_html",
-    "write_search_html",
+    "write_page",
 ]

@@ -1,4 +1,4 @@
-"""The speed of each run, and the gain from more ranks."""
+"""The speed of each run, the gain from more ranks, and the share of its GPUs that a run reached."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from statistics import fmean, median
 
 from bigtrk.records.metrics import Shares
 from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports import figures
+from bigtrk.reports.document import Bars, Plot
 
 TIMING_RULE = (
     "Times are medians over the epochs after the first, which warms up (shares: means; peak "
@@ -16,6 +18,22 @@ SPEEDUP_RULE = (
     "the fewest ranks (of the same engine where there is one). Parallel efficiency: speed-up x "
     "baseline ranks / ranks; for equal work and a baseline of one rank, t1 / (N tN)."
 )
+ROOFLINE_RULE = (
+    "MFU: operations of matrix products, none computed twice, over what the GPUs' data sheets "
+    "promise. Bandwidth: bytes that a pass moves, by count, over what they promise."
+)
+TIME_SHARES = "Where the time goes"
+TIME_SHARES_NOTE = (
+    "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
+    "Imbalance: compute time of the slowest rank over the mean."
+)
+ACTIVITIES = {
+    "compute": "compute",
+    "exchange": "exchange",
+    "reduce": "reduction",
+    "data": "data",
+}
+UNEVEN = 1.1  # imbalance from which the slowest rank is worth a word
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,15 @@ class Timing:
     shares: Shares | None
     imbalance: float | None
     peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """The shares of the products' and of the memory's rate that are on the data sheet `gpu`."""
+
+    gpu: str
+    mfu: float
+    bandwidth: float
 
 
 @dataclass(frozen=True)
@@ -53,7 +80,7 @@ class Scaling:
 
     @property
     def compares(self) -> bool:
-        """Says whether any run is compared with another one."""
+        """Whether any run is compared with another one."""
         return any(row.baseline not in (None, row.run) for row in self.rows)
 
 
@@ -72,10 +99,22 @@ def time_run(run: Run) -> Timing:
     )
 
 
+def achieved(run: Run, timing: Timing) -> Achieved | None:
+    """Returns what a run reached; None where its GPU is not known, or no epoch has finished."""
+    counted, speed = run.record.roofline, timing.edges_per_second
+    if counted is None or not speed:
+        return None
+    of_rank = speed / run.record.world_size
+    return Achieved(
+        gpu=counted.gpu,
+        mfu=of_rank * counted.flops_per_edge / counted.flops_per_second,
+        bandwidth=of_rank * counted.bytes_per_edge / counted.bytes_per_second,
+    )
+
+
 def compare(runs: Sequence[Run]) -> Scaling:
     """Returns every run's speed and, by `SPEEDUP_RULE`, speed-up and parallel efficiency."""
-    timings = tuple(time_run(run) for run in runs)
-    names = labels(runs)
+    timings, names = tuple(map(time_run, runs)), labels(runs)
     rows = tuple(_row(index, runs, timings, names) for index in range(len(runs)))
     return Scaling(timings, rows, tuple(_notes(runs, timings, names)))
 
@@ -83,26 +122,21 @@ def compare(runs: Sequence[Run]) -> Scaling:
 def _row(
     index: int, runs: Sequence[Run], timings: Sequence[Timing], names: Sequence[str]
 ) -> ScalingRow:
-    ranks = runs[index].record.world_size
-    rate = timings[index].edges_per_second
-    rates = [timing.edges_per_second for timing in timings]
-    base = _baseline(runs[index], [r for r, speed in zip(runs, rates, strict=True) if speed])
-    if base is None or rate is None:
+    run, rate = runs[index], timings[index].edges_per_second
+    alike = [
+        (other, speed, name)
+        for other, timing, name in zip(runs, timings, names, strict=True)
+        if (speed := timing.edges_per_second) and _task(other) == _task(run)
+    ]
+    ranks = run.record.world_size
+    if rate is None or not alike:
         return ScalingRow(names[index], ranks, None, None, None)
-    position = list(runs).index(base)
-    base_rate = rates[position]
-    assert base_rate is not None, "only runs with a speed are candidates"
+    fewest = min(other.record.world_size for other, _, _ in alike)
+    smallest = [found for found in alike if found[0].record.world_size == fewest]
+    same = [found for found in smallest if _engine(found[0]) == _engine(run)]
+    _, base_rate, baseline = (same or smallest)[0]
     speedup = rate / base_rate
-    efficiency = speedup * base.record.world_size / ranks
-    return ScalingRow(names[index], ranks, names[position], speedup, efficiency)
-
-
-def _baseline(run: Run, candidates: Sequence[Run]) -> Run | None:
-    alike = [other for other in candidates if _task(other) == _task(run)]
-    fewest = min((other.record.world_size for other in alike), default=0)
-    smallest = [other for other in alike if other.record.world_size == fewest]
-    same_engine = [other for other in smallest if _engine(other) == _engine(run)]
-    return next(iter(same_engine or smallest), None)
+    return ScalingRow(names[index], ranks, baseline, speedup, speedup * fewest / ranks)
 
 
 def _task(run: Run) -> tuple[int | None, str | None]:
@@ -120,11 +154,8 @@ def _notes(runs: Sequence[Run], timings: Sequence[Timing], names: Sequence[str])
             yield f"{name} has one finished epoch: its figures include the warm-up."
         if not timing.epochs:
             yield f"{name} has no finished epoch yet: it has no figures."
-    if len({run.record.world_size for run in runs}) > 1:
-        yield from _caveats(runs)
-
-
-def _caveats(runs: Sequence[Run]) -> Iterable[str]:
+    if len({run.record.world_size for run in runs}) == 1:
+        return
     if len({_task(run) for run in runs}) > 1:
         yield "The runs differ in model or accelerator: only like is compared with like."
     if len({run.record.data.edges for run in runs}) > 1:
@@ -148,9 +179,31 @@ def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
     known = [share for share in shares if share is not None]
     if not known:
         return None
-    return Shares(
-        exchange=fmean(share.exchange for share in known),
-        compute=fmean(share.compute for share in known),
-        reduce=fmean(share.reduce for share in known),
-        data=fmean(share.data for share in known),
-    )
+    return Shares(**{name: fmean(getattr(share, name) for share in known) for name in ACTIVITIES})
+
+
+def share_cells(shares: Shares | None) -> dict[str, str]:
+    """Returns the shares as cells by their columns."""
+    return {f"{what} %": figures.share(getattr(shares, x, None)) for x, what in ACTIVITIES.items()}
+
+
+def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
+    """Makes a bar per run or series of the shares of its time."""
+    known = [(name, shares) for name, shares in named if shares]
+    bars = [
+        Bars(what, [name for name, _ in known], [getattr(x, key) for _, x in known], number, "%")
+        for number, (key, what) in enumerate(ACTIVITIES.items())
+    ]
+    return Plot("", ("%",), bars if known else (), bars="stack")
+
+
+def time_limit(timing: Timing) -> list[str]:
+    """Says where most of the time goes; nothing where shares are not known."""
+    if timing.shares is None:
+        return []
+    shares = {what: getattr(timing.shares, key) for key, what in ACTIVITIES.items()}
+    first, *others = sorted(shares, key=lambda name: -shares[name])
+    rest = ", ".join(f"{name} {figures.share(shares[name])} %" for name in others)
+    uneven = timing.imbalance is not None and timing.imbalance >= UNEVEN
+    slowest = f" The slowest rank computes {timing.imbalance:.2f} times the mean." if uneven else ""
+    return [f"Time: {first} takes {figures.share(shares[first])} % of it; {rest}.{slowest}"]

@@ -23,10 +23,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World, make_world
-from bigtrk.records.best import BEST_WEIGHTS
-from bigtrk.records.live.stall import clear_stall
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run import MeasuredScales, RunRecord
+from bigtrk.records.run import BEST_WEIGHTS, MeasuredScales, RunRecord, clear_stall
 from bigtrk.records.run_folder import RUN, append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.records.evaluations import read_evaluations
+from bigtrk.records.evaluation import read_evaluations
 from bigtrk.shipped import TRAIN
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options

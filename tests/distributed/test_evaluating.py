@@ -9,8 +9,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.evaluations import EVALUATIONS
+from bigtrk.records.evaluation import EVALUATIONS, EvaluationRecord
 from bigtrk.reports import read_run
 from bigtrk.training.checkpoint.manifest import shard_name
 from bigtrk.training.evaluation.evaluate import evaluate_run

@@ -19,10 +19,9 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
-from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.evaluations import read_evaluations
+from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.reports import show_evaluation
+from bigtrk.reports import evaluation_report, show
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
@@ -244,7 +243,7 @@ def test_an_event_without_true_edges_has_no_auc_and_that_is_said(done: Done) -> 
     assert 0 < metrics.auc < 1
     assert known.edge_metrics.events_without_auc == 0
     out = io.StringIO()
-    show_evaluation(result, Console(file=out))
+    show(evaluation_report(result), Console(file=out))
     text = " ".join(out.getvalue().split())
     assert "2 events lack a metric, 2 AUC: undefined unless target and other edges are" in text
     assert "nan" not in text.lower()

@@ -13,10 +13,8 @@ from bigtrk.parallel.liveness.heartbeat import Verdict
 from bigtrk.parallel.liveness.stalls import tell
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.live.follow import RunFollower
-from bigtrk.records.live.stall import StallRecord, read_stall
-from bigtrk.records.live.state import LiveRun, Status
-from bigtrk.reports.live.shown import NAMES
+from bigtrk.records.live import LiveRun, RunFollower, Status
+from bigtrk.records.run import StallRecord, read_stall
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, FORKSERVER, run_ranks
 from tests.distributed.runs import settings, train, write_events
@@ -40,7 +38,7 @@ def watched(ranks: Ranks, configuration: Configuration) -> list[LiveRun]:
     run = configuration.run.folder
     assert run
     if ranks.rank == 0:
-        follower = RunFollower(run, NAMES)
+        follower = RunFollower(run)
         before_step(3, lambda: seen.append(follower.look()))
     train(ranks, configuration)
     return seen
@@ -59,9 +57,9 @@ def test_what_is_seen_is_what_the_records_say(
     assert seen.holder is not None
     assert seen.holder.lives
     assert seen.seconds_left is not None
-    found = RunFollower(run, NAMES).look()
+    found = RunFollower(run).look()
     assert (found.status, found.epoch, found.step, found.epochs) == (Status.FINISHED, 2, 4, 2)
-    assert found.curves["step/loss"] == [(step["step"], step["loss"]) for step in steps]
+    assert found.losses == tuple((step["step"], step["loss"]) for step in steps)
     epochs = [line for line in lines if line["kind"] == "epoch"]
     assert found.newest["epoch/shares/exchange"] == epochs[1]["shares"]["exchange"]
     assert found.newest["epoch/peak_memory_bytes"] == epochs[1]["peak_memory_bytes"]
@@ -80,7 +78,7 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     killed = FORKSERVER.Process(target=be_killed, args=(configuration,))
     killed.start()
     killed.join()
-    follower = RunFollower(run, NAMES)
+    follower = RunFollower(run)
     found = follower.look()
     assert (found.status, found.step, found.steps) == (Status.LOST, 3, 4)
     assert found.holder is not None
@@ -89,7 +87,7 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     found = follower.look()
     assert (found.status, found.step) == (Status.FINISHED, 4)
     steps = [line for line in lines_of(run) if line["kind"] == "step"]
-    assert found.curves["step/loss"] == [(step["step"], step["loss"]) for step in steps]
+    assert found.losses == tuple((step["step"], step["loss"]) for step in steps)
 
 
 def awaited(run: Path, there: bool) -> StallRecord | None:

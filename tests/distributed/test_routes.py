@@ -15,7 +15,7 @@ from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.reports import read_run
-from bigtrk.reports.routed_events import routes
+from bigtrk.reports.runs import routes
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.data.events import Events

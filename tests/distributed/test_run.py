@@ -15,7 +15,7 @@ from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.run_folder import read_run_record, write_run_record
 from bigtrk.reports import read_run
-from bigtrk.reports.routed_events import routes
+from bigtrk.reports.runs import routes
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau

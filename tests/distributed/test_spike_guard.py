@@ -16,7 +16,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.world import make_world
 from bigtrk.reports import read_run
-from bigtrk.reports.spikes import spikes
+from bigtrk.reports.runs import spikes
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.resume import resumed_configuration

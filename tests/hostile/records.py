@@ -3,10 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from bigtrk.records.best import BestRecord
-from bigtrk.records.live.stall import StallRecord
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
-from bigtrk.records.run import DataRecord, Resumption
+from bigtrk.records.run import BestRecord, DataRecord, Resumption, StallRecord
 from bigtrk.records.search import ResultRecord
 from bigtrk.records.series import SeriesRecord
 from bigtrk.training.settings import Configuration
@@ -18,7 +16,7 @@ from tests.reports.run_folders import (
     step_record,
     validation_record,
 )
-from tests.reports.search.search_folders import round_record, search_record, trial_record
+from tests.reports.search_folders import round_record, search_record, trial_record
 
 CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2}})
 

@@ -10,24 +10,23 @@ from rich.console import Console
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.planning.check import check
 from bigtrk.planning.plan import check_summary
-from bigtrk.records.best import BEST
 from bigtrk.records.pipeline import PIPELINE
+from bigtrk.records.run import BEST
 from bigtrk.records.search import RESULT, SEARCH
 from bigtrk.reports import (
+    pipelines_report,
     read_pipeline,
     read_run,
     read_search,
+    runs_report,
+    search_report,
     show,
-    show_pipelines,
-    show_search,
     summarise,
     summarise_pipelines,
     summarise_search,
-    write_html,
-    write_pipelines_html,
-    write_search_html,
+    write_page,
 )
-from bigtrk.reports.model_card.card import model_card
+from bigtrk.reports.model_card import model_card
 from bigtrk.studies.scaling.report import SeriesReport
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import refusal
@@ -56,8 +55,8 @@ def good_record(name: str) -> bytes:
 
 def report_runs(folder: Path) -> None:
     runs = [read_run(folder / f"ranks000{n}-1") for n in (1, 2)]
-    show(runs, Console(file=io.StringIO()))
-    write_html(runs, folder / "page.html")
+    show(runs_report(runs), Console(file=io.StringIO()))
+    write_page(runs_report(runs), folder / "page.html")
     json.dumps(summarise(runs), allow_nan=False)
     for run in runs:
         model_card(run)
@@ -115,8 +114,8 @@ def read_pipeline_reports(folder: Path, content: bytes) -> object:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content[1:] if name == spoilt else as_json(good))
     pipelines = [read_pipeline(folder / "mine")]
-    show_pipelines(pipelines, Console(file=io.StringIO()))
-    write_pipelines_html(pipelines, folder / "page.html")
+    show(pipelines_report(pipelines), Console(file=io.StringIO()))
+    write_page(pipelines_report(pipelines), folder / "page.html")
     json.dumps(summarise_pipelines(pipelines), allow_nan=False)
     return None
 
@@ -142,8 +141,8 @@ def read_search_reports(folder: Path, content: bytes) -> object:
         for name, good in ((SEARCH, request), (RESULT, as_json(SEARCH_FILES[RESULT]))):
             (folder / "mine" / name).write_bytes(content[1:] if name == spoilt else good)
         search = read_search(folder / "mine")
-        show_search(search, Console(file=io.StringIO()))
-        write_search_html(search, folder / "page.html")
+        show(search_report(search), Console(file=io.StringIO()))
+        write_page(search_report(search), folder / "page.html")
         json.dumps(summarise_search(search), allow_nan=False)
     return None
 

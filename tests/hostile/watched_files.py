@@ -1,16 +1,13 @@
 """Files that `bigtrk watch` reads: valid ones, and all that is shown of them."""
 
 import io
-import json
 from pathlib import Path
 
 from bigtrk.console import Screen
 from bigtrk.disk.folder_lock import LOCK
 from bigtrk.disk.lock_owner import Owner
-from bigtrk.records.live.stall import STALL
-from bigtrk.reports.live.page import LivePage
-from bigtrk.reports.live.terminal import dashboard
-from bigtrk.reports.live.watch import Watch
+from bigtrk.records.run import STALL
+from bigtrk.reports.watch import Watch, dashboard
 from tests.hostile.json_values import as_json
 from tests.hostile.records import metric_lines, run_json, stall_json
 
@@ -24,7 +21,7 @@ def good_file(name: str) -> bytes:
 
 
 def read_watched(folder: Path, content: bytes) -> object:
-    """A dashboard in the terminal and the page, of a run that this process trains. First byte:
+    """A dashboard in the terminal, of a run that this process trains. First byte:
     which of FILES is `content`.
     """
     spoilt = FILES[content[0] % len(FILES)] if content else "run.json"
@@ -36,7 +33,6 @@ def read_watched(folder: Path, content: bytes) -> object:
     watch, screen = Watch([run]), Screen(file=io.StringIO())
     runs = watch.look()
     screen.print(dashboard(watch.labels, runs, screen))
-    json.dumps(LivePage(watch.labels).state(runs), allow_nan=False)
     return None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.records.evaluations import EVALUATIONS, read_evaluations, write_evaluation
+from bigtrk.records.evaluation import EVALUATIONS, read_evaluations, write_evaluation
 from tests.reports.run_folders import evaluation_record
 
 TIME = datetime(2026, 11, 22, 6, 41, 5, 123456, tzinfo=UTC)

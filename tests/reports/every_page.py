@@ -4,17 +4,18 @@ from pathlib import Path
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
 from bigtrk.reports import (
+    evaluation_report,
+    pipelines_report,
     read_pipeline,
     read_run,
     read_search,
-    write_html,
-    write_pipelines_html,
-    write_search_html,
+    runs_report,
+    search_report,
+    write_page,
 )
-from bigtrk.reports.display.page import write_display_html
-from bigtrk.reports.evaluation.page import write_evaluation_html
+from bigtrk.reports.display import display_report
 from bigtrk.studies.scaling.report import SeriesReport
-from tests.reports.display.events import straight_event
+from tests.reports.events import straight_event
 from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder
 from tests.reports.run_folders import (
     binned_evaluation_record,
@@ -22,7 +23,7 @@ from tests.reports.run_folders import (
     run_record,
     run_writer,
 )
-from tests.reports.search.search_folders import SPACE, small_population, small_search
+from tests.reports.search_folders import SPACE, small_population, small_search
 from tests.studies.scaling.test_report import series_folder
 
 PAGES = (
@@ -42,19 +43,19 @@ def write_pages(folder: Path) -> None:
     evaluation = _evaluation()
     one = read_run(make("</script><b>one</b>", evaluation=evaluation))
     others = [make(f"a-run-with-a-rather-long-name-{n}", run_record(n)) for n in (1, 2, 4)]
-    write_html([one], folder / "run.html")
-    write_html([one, *map(read_run, others)], folder / "runs.html")
-    write_evaluation_html(evaluation, folder / "evaluation.html", one)
+    write_page(runs_report([one]), folder / "run.html")
+    write_page(runs_report([one, *map(read_run, others)]), folder / "runs.html")
+    write_page(evaluation_report(evaluation, one), folder / "evaluation.html")
     pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
-    write_pipelines_html([read_pipeline(pipeline)], folder / "pipeline.html")
+    write_page(pipelines_report([read_pipeline(pipeline)]), folder / "pipeline.html")
     SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
     hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
     search = small_search(folder / "made" / "<b>search</b>", space=hostile)
-    write_search_html(read_search(search), folder / "search.html")
+    write_page(search_report(read_search(search)), folder / "search.html")
     population = small_population(folder / "made" / "population")
-    write_search_html(read_search(population), folder / "population.html")
-    write_display_html(folder / "display.html", "event1", straight_event(100), {}, one)
-    write_display_html(folder / "large display.html", "event2", straight_event(10_000), {})
+    write_page(search_report(read_search(population)), folder / "population.html")
+    write_page(display_report("event1", straight_event(100), {}, one), folder / "display.html")
+    write_page(display_report("event2", straight_event(10_000), {}), folder / "large display.html")
 
 
 def _evaluation() -> EvaluationRecord:

@@ -4,10 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigtrk.records.evaluation import Judged
-from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.evaluation import Judged, PipelineEvaluationRecord, StageLeft, write_evaluation
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
-from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
 from bigtrk.records.record import write_record
 from tests.reports.run_folders import binned, matching_record
 

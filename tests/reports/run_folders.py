@@ -13,8 +13,8 @@ from bigtrk.records.evaluation import (
     MatchingRecord,
     TrackBins,
     TrackRecord,
+    write_evaluation,
 )
-from bigtrk.records.evaluations import write_evaluation
 from bigtrk.records.metrics import (
     EpochRecord,
     MeanEdgeMetrics,

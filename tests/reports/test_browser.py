@@ -135,6 +135,17 @@ def test_the_scheme_follows_the_system_and_the_switch(pages: Path, tab: Browser)
     assert tab.run(back) == drawn["light"]
 
 
+def test_paper_has_all_plots_in_light_colours(pages: Path, tab: Browser) -> None:
+    tab.open(pages / "run.html", scheme="dark")
+    assert tab.run("drawn().length < plots.length")
+    tab.run(f"(dispatchEvent(new Event('beforeprint')), {WAIT})")
+    assert tab.run("drawn().length === plots.length")
+    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    tab.run(f"(dispatchEvent(new Event('afterprint')), {WAIT})")
+    assert tab.run("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert tab.complaints == []
+
+
 def test_a_display_of_100_000_hits_is_drawn_soon(pages: Path, tab: Browser) -> None:
     page = pages / "large display.html"
     tab.open(page)

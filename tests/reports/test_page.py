@@ -10,9 +10,10 @@ from bigtrk.records.metrics import (
     Neighbourhood,
     NormsRecord,
 )
-from bigtrk.reports import read_run, write_html
-from bigtrk.reports.elements.charts import MOST_POINTS, curve, share_bars, shown, thin_out
-from bigtrk.reports.elements.estimates import wilson
+from bigtrk.reports import read_run, runs_report, write_page
+from bigtrk.reports.document import Curve, Document, Plot, Plots
+from bigtrk.reports.figures import wilson
+from bigtrk.reports.page import MOST_POINTS, shown, thin_out
 from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
     MakeRun,
@@ -36,7 +37,7 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, tmp_path: Path)
         read_run(make_run("two", record=run_record(2))),
     ]
     path = tmp_path / "new" / "page.html"
-    write_html(runs, path)
+    write_page(runs_report(runs), path)
     page = self_contained(path)
     # Purity is not known; nothing of the evaluation is in bins.
     assert [figure.title for figure in page.figures] == [
@@ -54,7 +55,7 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
     steps = [step_record(0, loss=0.5, norms=norms), step_record(1, loss=0.25)]
     lines = [*steps, epoch_record(0, validation=counted)]
     path = tmp_path / "page.html"
-    write_html([read_run(make_run("0001", lines=lines))], path)
+    write_page(runs_report([read_run(make_run("0001", lines=lines))]), path)
     page = self_contained(path)
     assert page.figure("Training loss").trace("0001")["y"] == [0.5, 0.25]
     assert page.figure("Norm of the gradient").trace("0001")["y"] == [5.0]
@@ -72,7 +73,7 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
 def test_neighbours_in_an_embedding_are_drawn(make_run: MakeRun, tmp_path: Path) -> None:
     at = {"98": Neighbourhood(radius=0.1, edges=2000, efficiency=0.97)}
     epoch = epoch_record(0, validation=None, embedding=EmbeddingMetrics(loss=0.5, at=at))
-    write_html([read_run(make_run("0001", lines=[epoch]))], tmp_path / "page.html")
+    write_page(runs_report([read_run(make_run("0001", lines=[epoch]))]), tmp_path / "page.html")
     figure = self_contained(tmp_path / "page.html").figures[0]
     assert figure.title == "Neighbours in the embedding: edges of an event"
     assert figure.trace("0001, 98 % of target edges kept")["y"] == [2000]
@@ -84,7 +85,7 @@ def test_first_screen_says_what_was_trained_and_what_limits_it(
     record = run_record(config={"data": {"train": ["/data/graphs"]}, "model": {"name": "mlp"}})
     path = tmp_path / "page.html"
     run = make_run("0001", record=record, evaluation=binned_evaluation_record())
-    write_html([read_run(run)], path)
+    write_page(runs_report([read_run(run)]), path)
     text = path.read_text("utf-8")
     first = text[text.index("</h1>") : text.index('class="plots"')]
     trained = (
@@ -100,16 +101,16 @@ def test_first_screen_says_what_was_trained_and_what_limits_it(
 
 
 def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
-    evil = "</script><script>alert('x')&\"$title</script><b>\x1b"
+    evil = "</script><script>alert('x')&\"{{made}}</script><b>\x1b"
     record = run_record(launcher=evil, engine_detail=evil, config={"model": {evil: evil}})
     evaluation = evaluation_record(data=evil)
     path = tmp_path / "page.html"
     named = [f"{n}<b>&<script>x{{}}" for n in "xy"]
     runs = [read_run(make_run(name, record=record, evaluation=evaluation)) for name in named]
-    write_html(runs, path)
+    write_page(runs_report(runs), path)
     page = self_contained(path)
     assert page.tags.count("script") == len(page.figures) + 3, "figures, theme, plotly, its use"
-    assert any("alert('x')&\"$title" in text for text in page.texts)
+    assert any("alert('x')&\"{{made}}" in text for text in page.texts)
     names = [trace["name"] for trace in page.figure("Training loss").data]
     assert names == ["x&lt;b&gt;&amp;&lt;script&gt;x{}", "y&lt;b&gt;&amp;&lt;script&gt;x{}"]
     assert "\x1b" not in path.read_text("utf-8")
@@ -123,7 +124,7 @@ def test_long_names_are_shown_whole_in_lines() -> None:
 
 
 def test_page_of_a_run_without_metrics(make_run: MakeRun, tmp_path: Path) -> None:
-    write_html([read_run(make_run("young", lines=[]))], tmp_path / "page.html")
+    write_page(runs_report([read_run(make_run("young", lines=[]))]), tmp_path / "page.html")
     page = parsed(tmp_path / "page.html")
     assert not page.figures
     assert any("No epoch has finished yet" in text for text in page.texts)
@@ -133,21 +134,21 @@ def test_one_point_and_a_nan_can_be_drawn(make_run: MakeRun, tmp_path: Path) -> 
     folder = make_run(lines=[step_record(0, loss=0.123), step_record(1, loss=0.0), epoch_record(0)])
     metrics = folder / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
-    write_html([read_run(folder)], tmp_path / "page.html")
+    write_page(runs_report([read_run(folder)]), tmp_path / "page.html")
     loss = parsed(tmp_path / "page.html").figure("Training loss").trace("0001")
     assert (loss["x"], loss["y"]) == ([1], [0.0])
 
 
-def test_curves_have_intervals_where_they_are_known() -> None:
-    line = curve("a", [(1, 2.0, 1.5, 3.0), (2, 4.0)], 9)
-    assert list(line.error_y.array) == [1.0, 0.0]
-    assert list(line.error_y.arrayminus) == [0.5, 0.0]
-    assert line.line.color == "var(--c1)"
-    assert curve("a", [(1, 2.0)], 0).error_y.array is None
-
-
-def test_bars_of_nothing_are_not_drawn() -> None:
-    assert share_bars([], ("w", "x")) == ""
+def test_curves_have_intervals_where_they_are_known(tmp_path: Path) -> None:
+    curves = [Curve("a", [(1, 2.0, 1.5, 3.0), (2, 4.0)], 9), Curve("b", [(1, 2.0)])]
+    plots = Plots("both", [Plot("drawn", ("x",), curves), Plot("empty", ("x",), [Curve("c", [])])])
+    write_page(Document("title", "", [], [], [plots]), tmp_path / "page.html")
+    [figure] = self_contained(tmp_path / "page.html").figures
+    error = figure.trace("a")["error_y"]
+    assert (error["array"], error["arrayminus"]) == ([1.0, 0.0], [0.5, 0.0])
+    assert figure.trace("a")["line"]["color"] == "var(--c1)"
+    assert "error_y" not in figure.trace("b")
+    assert "barmode" not in figure.layout, "for which the page's script leaves logarithms out"
 
 
 def test_long_curves_are_thinned_to_means() -> None:

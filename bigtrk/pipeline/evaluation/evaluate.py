@@ -19,9 +19,8 @@ from bigtrk.pipeline.evaluation.summary import (
     tracks_record,
 )
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
-from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.evaluation import PipelineEvaluationRecord, write_evaluation
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
-from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.matching import Criteria
 from bigtrk.training.evaluation.track_records import edge_scores_record

@@ -8,8 +8,7 @@ import numpy as np
 
 from bigtrk.pipeline.evaluation.event_losses import BUILDER, CATEGORIES, EVENT, EventLosses
 from bigtrk.pipeline.evaluation.event_truth import StageCounts
-from bigtrk.records.evaluation import Binned, Judged
-from bigtrk.records.pipeline_evaluation import StageLeft
+from bigtrk.records.evaluation import Binned, Judged, StageLeft
 from bigtrk.tracks.bins import added
 from bigtrk.tracks.matching import Matching
 from bigtrk.tracks.summary import summarise_judged

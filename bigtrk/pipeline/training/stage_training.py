@@ -14,8 +14,7 @@ from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.training.settings import PipelineSettings
-from bigtrk.records.quantities import Text
-from bigtrk.records.record import FileRecord, read_record, write_record
+from bigtrk.records.record import FileRecord, Text, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import resumable, train_logged

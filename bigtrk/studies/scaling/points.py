@@ -9,8 +9,8 @@ from bigtrk.errors import InputError
 from bigtrk.planning.check import predict_epoch
 from bigtrk.records.metrics import MeanEdgeMetrics, PowerRecord, Shares
 from bigtrk.records.run_folder import Run
-from bigtrk.reports.elements.estimates import Estimate, estimate, ratio, wilson
-from bigtrk.reports.elements.metric_columns import DENOMINATORS
+from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
+from bigtrk.reports.metrics import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
 from bigtrk.studies.scaling.series import Series
 from bigtrk.training.costs import find_machine

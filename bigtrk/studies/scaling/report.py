@@ -10,10 +10,12 @@ from rich.console import Console
 
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError
-from bigtrk.reports.elements.layout import at_width, show_header, show_table
+from bigtrk.reports.document import Facts
 from bigtrk.reports.facts import engine_name
-from bigtrk.reports.summary import finite
-from bigtrk.studies.scaling.page import write_series_html
+from bigtrk.reports.page import write_page
+from bigtrk.reports.runs import finite
+from bigtrk.reports.terminal import show
+from bigtrk.studies.scaling.page import series_report
 from bigtrk.studies.scaling.points import Point, machine_of, points
 from bigtrk.studies.scaling.series import Series, read_series
 from bigtrk.studies.scaling.tables import series_facts, series_tables
@@ -33,20 +35,17 @@ class SeriesReport:
         if len(set(names)) < len(names):
             raise InputError(f"{', '.join(names)}: rename a folder, series are told by their names")
         self._points = [point for x in self._every for point in points(x, machine_of(x))]
-        self._headers = [(f"Series {x.name}", series_facts(x)) for x in self._every]
-        self._tables = series_tables(self._every, self._points)
+        headers = [Facts(f"Series {x.name}", series_facts(x)) for x in self._every]
+        tables = series_tables(self._every, self._points)
+        self.document = series_report(self._every, self._points, headers, tables)
 
     def show(self, console: Console) -> None:
-        """Prints headers and tables; elsewhere than on a terminal at a width of 100."""
-        out = at_width(console)
-        for title, facts in self._headers:
-            show_header(title, facts, out)
-        for table in self._tables:
-            show_table(table, out)
+        """Prints the report."""
+        show(self.document, console)
 
     def write_html(self, path: Path) -> None:
         """Writes one self-contained page."""
-        write_series_html(path, self._every, self._points, self._headers, self._tables)
+        write_page(self.document, path)
 
     def lines(self) -> list[dict[str, Any]]:
         """Returns an object per series and number of ranks, JSON-able: NaN becomes None."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.estimates import INTERVAL_RULE, Estimate
-from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER
+from bigtrk.reports import figures
+from bigtrk.reports.document import Table, table_of
 from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.tables import TIME_SHARES, TIME_SHARES_NOTE
+from bigtrk.reports.figures import INTERVAL_RULE, Estimate
+from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
+from bigtrk.reports.scaling import TIME_SHARES, TIME_SHARES_NOTE, share_cells, shares_plot
 from bigtrk.studies.scaling.points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.studies.scaling.series import Series
 
@@ -140,14 +140,16 @@ def _errors(points: Sequence[Point]) -> Table:
 
 
 def _time_shares(points: Sequence[Point]) -> Table:
-    rows = []
-    for point in points:
-        parts = point.shares
-        cells = (parts.exchange, parts.compute, parts.reduce, parts.data) if parts else [None] * 4
-        shown = [figures.share(part) for part in cells]
-        rows.append((*_head(point), *shown, figures.with_error(point.imbalance, 2)))
-    columns = ("series", "ranks", "exchange %", "compute %", "reduction %", "data %", "imbalance")
-    return Table(TIME_SHARES, columns, tuple(rows), (TIME_SHARES_NOTE,))
+    rows = [
+        {
+            **dict(zip(("series", "ranks"), _head(point), strict=True)),
+            **share_cells(point.shares),
+            "imbalance": figures.with_error(point.imbalance, 2),
+        }
+        for point in points
+    ]
+    plot = shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in points)
+    return table_of(TIME_SHARES, rows, TIME_SHARES_NOTE, plot=plot)
 
 
 def _resources(every: Sequence[Series], points: Sequence[Point]) -> Table:

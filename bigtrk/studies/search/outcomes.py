@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bigtrk.console import say
-from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.record import write_record
+from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.search import RESULT, ResultRecord, RoundRecord, TrialRecord, best_first
 from bigtrk.studies.search.space import Space
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from bigtrk.config import Count
 from bigtrk.errors import InputError
-from bigtrk.records.best import BestRecord
 from bigtrk.records.metrics import EpochRecord, metric_of
+from bigtrk.records.run import BestRecord
 from bigtrk.training.best.settings import MINIMISED, Metric
 from bigtrk.training.run_folder import checkpoint_name
 from bigtrk.training.settings import Configuration

@@ -12,7 +12,7 @@ from typing import TypeVar
 from bigtrk.console import warn_once
 from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
-from bigtrk.records.best import write_best
+from bigtrk.records.run import write_best
 from bigtrk.training.checkpoint.files import read_checkpoint
 from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint
 from bigtrk.training.checkpoint.progress import Progress

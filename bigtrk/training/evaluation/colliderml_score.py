@@ -7,7 +7,7 @@ import numpy as np
 from bigtrk.events.colliderml.layout import particle_numbers
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_weights
-from bigtrk.records.score import ColliderMLMetrics, ColliderMLScore
+from bigtrk.records.evaluation import ColliderMLMetrics, ColliderMLScore
 from bigtrk.tracks.public_scores.colliderml import NOTHING, ColliderMLCounts, count_submitted
 from bigtrk.tracks.storage.hit_tracks import HitTracks
 

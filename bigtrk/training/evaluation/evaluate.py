@@ -17,8 +17,7 @@ from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
-from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
-from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.evaluation import EvaluationRecord, TrackRecord, write_evaluation
 from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_bins import edge_bins
 from bigtrk.tracks.edge_scores import score_counts

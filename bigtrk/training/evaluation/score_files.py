@@ -9,7 +9,7 @@ from bigtrk.errors import InputError, printable
 from bigtrk.events.event import Event
 from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.records.score import EventScore, ScoreRecord
+from bigtrk.records.evaluation import EventScore, ScoreRecord
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.evaluation import JudgedTracks
 from bigtrk.tracks.judging import judge_tracks

@@ -16,7 +16,7 @@ from typing import Any
 from bigtrk.config import flat
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError, reason
-from bigtrk.records.live.scalars import X_AXES, place_of, scalars
+from bigtrk.records.live import X_AXES, place_of, scalars
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import read_run_record

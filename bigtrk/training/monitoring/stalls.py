@@ -6,7 +6,7 @@ from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.parallel.liveness.heartbeat import Verdict
 from bigtrk.parallel.liveness.stalls import Told
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.live.stall import clear_stall, write_stall
+from bigtrk.records.run import clear_stall, write_stall
 
 
 def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:

@@ -15,7 +15,7 @@ from bigtrk.formats.acorn.models.import_model import import_model, read_model
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.reports.model_card.write import CARD
+from bigtrk.reports.model_card import CARD
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.model_files import load_model
 from tests.formats.acorn.acorn_model import (

@@ -15,7 +15,7 @@ from bigtrk.cost.machine_constants import CPU
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
 from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
-from bigtrk.reports.elements.estimates import wilson
+from bigtrk.reports.figures import wilson
 from bigtrk.studies.scaling.points import Point, machine_of, points
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.studies.scaling.series import read_series, run_name
@@ -28,7 +28,7 @@ from tests.reports.run_folders import (
     run_writer,
     step_record,
 )
-from tests.reports.test_summary import row_of
+from tests.reports.test_runs import row_of
 
 CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
 COUNTS = {"n_target": 2000, "n_predicted": 2500, "n_found": 1992, "n_true_predicted": 2300}

@@ -10,8 +10,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.records.evaluation import MatchingRecord
-from bigtrk.records.score import ScoreRecord
+from bigtrk.records.evaluation import MatchingRecord, ScoreRecord
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.storage.files import write_submission, write_tracks
 from bigtrk.training.evaluation.score_files import score_files

@@ -18,7 +18,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.live.scalars import scalars
+from bigtrk.records.live import scalars
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import append_metrics, write_run_record
 from bigtrk.training.data.event_source import split_validation

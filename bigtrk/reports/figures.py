@@ -1,0 +1,167 @@
+"""Numbers as a table shows them, a dash where one is not known; means and ratios with errors."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+DASH = "-"
+INTERVALS = "Ranges behind shares: Wilson's binomial interval at one standard deviation (68.3 %)."
+INTERVAL_RULE = (
+    "Binomial interval: Wilson's score interval (1927) at one standard deviation (68.3 %), of the "
+    "mean ratio over the edges of one run's validation events, which count as independent."
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `n` repeats and its standard error, None for a single one."""
+
+    mean: float
+    error: float | None
+    n: int
+
+    def times(self, factor: float) -> "Estimate":
+        return Estimate(
+            self.mean * factor, None if self.error is None else self.error * abs(factor), self.n
+        )
+
+
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Returns mean and standard error of the values that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(fmean(known), error, len(known))
+
+
+def ratio(above: Estimate, below: Estimate) -> Estimate:
+    """Divides two independent means, relative errors added in quadrature; one without an error
+    leaves the ratio without one. `below` is not 0.
+    """
+    value = above.mean / below.mean
+    error = None
+    if above.error is not None and below.error is not None:
+        error = math.hypot(above.error / below.mean, value * below.error / below.mean)
+    return Estimate(value, error, min(above.n, below.n))
+
+
+def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
+    """Returns Wilson's score interval of a share of `n`, `z` standard deviations to either side.
+
+    E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; Brown, Cai and DasGupta, Statist. Sci. 16
+    (2001) 101 recommend it: unlike the normal interval it neither leaves [0, 1] nor vanishes at its
+    ends. `n` is at least 1.
+    """
+    scale = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def count(value: float | None) -> str:
+    """Formats a count: exact below 10000, else three digits with K, M, G (powers of 1000)."""
+    if value is None:
+        return DASH
+    if abs(value) < 9_999.5:
+        return f"{value:z,.0f}"
+    for unit in ("K", "M"):
+        value /= 1000
+        if abs(value) < 999.5:
+            return f"{_three_digits(value)} {unit}"
+    return f"{_three_digits(value / 1000)} G"
+
+
+def rate(value: float | None) -> str:
+    """Formats edges per second."""
+    return DASH if value is None else count(value) if value >= 10 else f"{value:z.2f}"
+
+
+def memory(value: float | None) -> str:
+    """Formats bytes in MiB or GiB."""
+    if value is None:
+        return DASH
+    mebibytes = value / 2**20
+    return f"{mebibytes:z,.0f} MiB" if mebibytes < 1023.5 else f"{mebibytes / 1024:,.1f} GiB"
+
+
+def seconds(value: float | None) -> str:
+    """Formats seconds, two decimals as in the table of Lazar et al.; more digits below 0.1 s."""
+    if value is None:
+        return DASH
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:z.4f}"
+
+
+def percent(value: float | None, decimals: int = 3) -> str:
+    """Formats a ratio in percent, three decimals as in the table of Lazar et al."""
+    return DASH if value is None else f"{100 * value:z.{decimals}f}"
+
+
+def share(value: float | None) -> str:
+    """Formats a share of time in percent."""
+    return percent(value, 1)
+
+
+def loss(value: float | None) -> str:
+    """Formats a loss, five decimals as in the table of Lazar et al."""
+    return DASH if value is None else f"{value:z.5f}"
+
+
+def norm(value: float | None) -> str:
+    """Formats a norm in three digits: gradients' range over many powers of ten."""
+    return DASH if value is None else f"{value:.3g}"
+
+
+def decimal(value: float | None) -> str:
+    """Formats a factor such as the imbalance or the speed-up."""
+    return DASH if value is None else f"{value:z.2f}"
+
+
+def small(value: float | None) -> str:
+    """Formats dollars or kilowatt-hours, in three digits below 10: an epoch may take few."""
+    return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
+
+
+def with_error(value: Estimate | None, decimals: int) -> str:
+    """Formats a mean, and behind it its standard error where it has one."""
+    if value is None:
+        return DASH
+    error = "" if value.error is None else f" ±{value.error:,.{decimals}f}"
+    return f"{value.mean:,.{decimals}f}{error}"
+
+
+def seconds_with_error(value: Estimate | None) -> str:
+    """Formats seconds with as many decimals as `seconds`."""
+    return with_error(value, 2 if value is None or value.mean >= 0.1 else 4)
+
+
+def percent_with_error(value: Estimate | None, decimals: int) -> str:
+    """Formats a ratio in percent."""
+    return with_error(value and value.times(100), decimals)
+
+
+def text(value: object) -> str:
+    """Formats any other value."""
+    return DASH if value is None or value == "" else str(value)
+
+
+def settings(section: Mapping[str, Any] | None) -> str:
+    """Formats a section of a configuration in one line: "hidden 64, layers 8"."""
+    return ", ".join(f"{key} {_setting(value)}" for key, value in (section or {}).items()) or DASH
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"({settings(value)})"
+    if isinstance(value, list):
+        return " ".join(_setting(item) for item in value) or "none"
+    return "none" if value is None else str(value)
+
+
+def _three_digits(value: float) -> str:
+    for limit, decimals in ((9.995, 2), (99.95, 1)):
+        if abs(value) < limit:
+            return f"{value:.{decimals}f}"
+    return f"{value:.0f}"

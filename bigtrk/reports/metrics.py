@@ -1,0 +1,161 @@
+"""Edge metrics and other ratios: as cells of tables, as curves with intervals, as numbers that
+count.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from bigtrk.records.evaluation import LOG_AXES, Binned
+from bigtrk.records.metrics import MeanEdgeMetrics
+from bigtrk.reports import figures
+from bigtrk.reports.document import Curve, Number, Plot, Table
+from bigtrk.reports.figures import wilson
+
+PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
+# Title, name and scale of each metric's plot.
+METRICS = (
+    ("Validation loss", "loss", 1.0),
+    ("Efficiency, %", "efficiency", 100.0),
+    ("Target purity, %", "target_purity", 100.0),
+    ("Total purity, %", "total_purity", 100.0),
+    ("Purity, %", "purity", 100.0),
+    ("AUC, %", "auc", 100.0),
+)
+AXES = {
+    "pt": "pT, GeV",
+    "eta": "eta",
+    "distance": "distance to the nearest particle",
+    "vertex": "vertex radius, mm",
+    "hits": "hits",
+}
+BINNED_RULE = (
+    "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
+    "length; counts in a bin are taken as independent."
+)
+
+
+def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
+    """Returns the metrics as cells by their columns."""
+    known = metrics or MeanEdgeMetrics()
+    return {
+        "efficiency %": figures.percent(known.efficiency),
+        "target purity %": figures.percent(known.target_purity),
+        "total purity %": figures.percent(known.total_purity),
+        "purity %": figures.percent(known.purity),
+        "AUC %": figures.percent(known.auc),
+        "val. loss": figures.loss(known.loss),
+    }
+
+
+METRIC_COLUMNS = tuple(metric_cells(None))
+
+
+def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:
+    """Counts the predicted edges that are target or false ones, of which the purity is a share."""
+    predicted, found = metrics.n_predicted, metrics.n_found
+    if predicted is None or metrics.n_true_predicted is None or found is None:
+        return None
+    return predicted - (metrics.n_true_predicted - found)
+
+
+# The edges that each ratio is a share of, on which its binomial interval rests.
+DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
+    "efficiency": lambda metrics: metrics.n_target,
+    "target_purity": lambda metrics: metrics.n_predicted,
+    "total_purity": lambda metrics: metrics.n_predicted,
+    "purity": _purity_edges,
+}
+
+
+def with_interval(metrics: MeanEdgeMetrics | None, name: str) -> tuple[float, ...]:
+    """Returns a metric, and after it the ends of its binomial interval where it has one; nothing
+    where it is not known.
+    """
+    value = getattr(metrics, name, None)
+    if value is None:
+        return ()
+    count = DENOMINATORS.get(name)
+    whole = count(metrics) if count and metrics else None
+    return (value, *wilson(value, whole)) if whole else (value,)
+
+
+def share_number(label: str, share: float | None, whole: int | None) -> list[Number]:
+    """Makes a number of a share of so many, with its binomial interval; none of nothing."""
+    if share is None:
+        return []
+    value = f"{figures.percent(share, 1)} %"
+    if not whole or not 0 <= share <= 1:
+        return [Number(label, value)]
+    low, high = wilson(share, whole)
+    of = f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}"
+    return [Number(label, value, of)]
+
+
+def edge_numbers(metrics: MeanEdgeMetrics) -> list[Number]:
+    """Lists efficiency, purity and AUC of edges, as far as they are known."""
+    shares = []
+    for name in ("efficiency", "purity"):
+        whole = DENOMINATORS[name](metrics)
+        shares += share_number(f"edge {name}", getattr(metrics, name), whole)
+    return [*shares, *share_number("AUC of edges", metrics.auc, None)]
+
+
+def share_cell(part: int, whole: int) -> str:
+    """Formats a ratio in percent with half its interval; a dash where nothing is counted."""
+    if not whole:
+        return figures.DASH
+    low, high = wilson(part / whole, whole)
+    return f"{100 * part / whole:.1f} ±{50 * (high - low):.1f}"
+
+
+def bin_table(
+    title: str, names: tuple[str, str], columns: Mapping[str, Binned | None], notes: tuple[str, ...]
+) -> list[Table]:
+    """Makes a table of ratios in the same bins: a row per bin that counts anything, also of values
+    outside and unknown ones. names: of the quantity, and of what the first ratio is a share of.
+    """
+    known = {name: binned for name, binned in columns.items() if binned}
+    if not known:
+        return []
+    edges = next(iter(known.values())).edges
+    labels = [*(f"{low:g} to {high:g}" for low, high in pairwise(edges)), "outside", "unknown"]
+    counts = [
+        [*zip(binned.part, binned.whole, strict=True), binned.outside, binned.unknown]
+        for binned in known.values()
+    ]
+    rows = tuple(
+        (label, figures.count(row[0][1]), *(share_cell(part, whole) for part, whole in row))
+        for label, row in zip(labels, zip(*counts, strict=True), strict=True)
+        if any(whole for _, whole in row)
+    )
+    return [Table(title, (*names, *known), rows, notes)] if rows else []
+
+
+def bin_plot(title: str, axis: str, curves: Sequence[Curve], legend: bool | None = None) -> Plot:
+    """Makes a plot against a quantity of AXES."""
+    log = axis in LOG_AXES
+    return Plot(title, (AXES[axis],), curves, "log" if log else "linear", legend=legend)
+
+
+def bin_curve(
+    name: str,
+    binned: Binned | None,
+    axis: str,
+    colour: int,
+    place: float = 0.5,
+    dashed: bool = False,
+) -> Curve:
+    """Makes a curve of the ratio in percent in each bin that counts anything, with its interval, at
+    `place` between the bin's limits (0 to 1).
+    """
+    points, texts = [], []
+    log = axis in LOG_AXES
+    limits = pairwise(binned.edges) if binned else ()
+    counts = zip(binned.part, binned.whole, strict=True) if binned else ()
+    for (low, high), (part, whole) in zip(limits, counts, strict=True):
+        if whole:
+            x = low * (high / low) ** place if log else low + (high - low) * place
+            ends = (100 * end for end in wilson(part / whole, whole))
+            points.append((x, 100 * part / whole, *ends))
+            texts.append(f"{low:g} to {high:g}: {part} of {whole}")
+    return Curve(name, points, colour, "dashes" if dashed else "line", texts=texts)

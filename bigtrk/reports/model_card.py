@@ -1,0 +1,202 @@
+"""`MODEL.md` beside each trained model: what is known of it, for whoever uses or answers for it.
+
+The card is a template, `model_card.md`, filled with texts from anywhere, which shows as it is.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from bigtrk import __version__
+from bigtrk.console import complain
+from bigtrk.disk.files import write_atomically
+from bigtrk.errors import printable, reason
+from bigtrk.records.evaluation import Binned, EvaluationRecord
+from bigtrk.records.run import BEST_WEIGHTS
+from bigtrk.records.run_folder import Run, read_run
+from bigtrk.reports import figures
+from bigtrk.reports.evaluation import evaluation_numbers, evaluation_verdict
+from bigtrk.reports.facts import facts, section, sentence
+from bigtrk.reports.metrics import AXES, edge_numbers
+from bigtrk.reports.runs import embedding_table
+from bigtrk.user_code import names_code
+
+CARD = "MODEL.md"
+_MEANING = {c: f"\\{c}" for c in "\\`*_[]|~$#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ESCAPED = str.maketrans(_MEANING)
+# What GitHub makes links of by itself: addresses of pages and of people.
+_LINKED = re.compile(r"(?<=:)//|(?<=www)\.|@", re.IGNORECASE)
+SCORES = "scores edges, pairs of hits: does one particle make them one after the other?"
+EMBEDS = "embeds hits, so that those which a particle makes one after the other are neighbours"
+SOURCES = {
+    "trackml": "files in TrackML's format",
+    "colliderml": "files in ColliderML's format",
+    "heptrkx": "graphs of HEPTrkX",
+    "acorn": "graphs of acorn",
+    "pyg": "graphs of PyTorch Geometric",
+    "python": "graphs made in Python",
+}
+TRAINED_BY = (
+    *("epochs", "minutes", "events_per_step", "seed", "class_balance", "loss", "pt_weight"),
+    "average_decay",
+)
+
+
+def refresh_card(run: Path) -> None:
+    """Writes the card of a run's model, atomically, once the run has ended; says in a line if it
+    cannot, since neither a training nor an evaluation is worth less without it.
+    """
+    try:
+        read = read_run(run)
+        if read.record.ended is not None:
+            text = model_card(read)
+            write_atomically(run / CARD, lambda path: path.write_text(text, "utf-8"))
+    except (OSError, ValueError) as error:
+        complain(f"{run / CARD}: is not written ({reason(error)})")
+
+
+def model_card(run: Run) -> str:
+    """Writes the card of the model that a run ended with, in Markdown.
+
+    Its evaluations are those of what the run ended with: not of its checkpoints, nor of the model
+    that it had before it was resumed.
+    """
+    finished, data = run.record.finished, run.record.data
+    model = section(run.record, "model")
+    embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
+    newest = run.record.newest_code()
+    modules = sorted({name.partition(":")[0] for name in newest if names_code(name)})
+    shares = {
+        "of the true edges": data.edge_efficiency,
+        "of those of particles above 1 GeV with at least 3 hits": data.target_efficiency,
+    }
+    recall = [f"{figures.percent(x, 2)} % {which}" for which, x in shares.items() if x is not None]
+    embedding = embedding_table("", run)
+    last = [row for row in embedding.rows if row[0] == embedding.rows[-1][0]]
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finish,
+    )
+    text = files("bigtrk.reports").joinpath("model_card.md").read_text("utf-8")
+    return environment.from_string(text).render(
+        run=run,
+        name=run.folder.resolve().name,
+        sentence=sentence(run),
+        model=_model(run, embeds_hits),
+        data=_data(run),
+        validated=next((epoch for epoch in reversed(run.epochs) if epoch.validation), None),
+        embedding=replace(embedding, rows=tuple(last)),
+        evaluations=[
+            record
+            for record in run.evaluations
+            if record.step is None and (finished is None or record.made >= finished)
+        ],
+        recall=" and ".join(recall),
+        modules=modules,
+        option=Markup("".join(f" --code {module}" for module in modules)),
+        argument=Markup(f", code={modules}" if modules else ""),
+        embeds_hits=embeds_hits,
+        version=__version__,
+        figures=figures,
+        edge_numbers=edge_numbers,
+        evaluation_numbers=evaluation_numbers,
+        evaluation_verdict=evaluation_verdict,
+        tested=lambda record: [*_tested(run, record)],
+    )
+
+
+def _finish(value: object) -> Markup:
+    """Escapes what the template writes, but for its macros and code of our own."""
+    return value if isinstance(value, Markup) else Markup(escaped(str(value)))
+
+
+def escaped(text: str) -> str:
+    """Writes a text in one line that shows as it is: its Markdown and HTML are shown, too."""
+    line = " ".join(printable(text).split())
+    return _LINKED.sub(lambda m: f"&#{ord(m[0][0])};{m[0][1:]}", line.translate(_ESCAPED))
+
+
+def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
+    known, record = facts(run), run.record
+    weights = "model.safetensors: those that the training ended with"
+    if run.best and (run.folder / BEST_WEIGHTS).exists():
+        best = f"epoch {run.best.epoch + 1}, the best in {run.best.metric}"
+        weights += f"; {BEST_WEIGHTS}: those of {best}"
+    if (run.folder / "averaged.safetensors").exists():
+        weights += "; averaged.safetensors: their exponential moving average"
+    told = {
+        "task": EMBEDS if embeds_hits else SCORES,
+        "model": known["model"],
+        "weights": weights,
+    }
+    if record.ended != "imported":  # by settings that nobody knows
+        training, sampling = section(record, "training"), section(record, "sampling")
+        some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
+        told["training"] = figures.settings(some)
+        told["optimizer"] = figures.settings(section(record, "optimizer"))
+        if sampling.get("method") not in (None, "none"):
+            told["sampling"] = figures.settings(sampling)
+    told |= {label: known[label] for label in ("engine", "machine", "software", "progress")}
+    if at := record.finished:
+        told["written"] = f"{at:%Y-%m-%d %H:%M} {at.tzname()}"
+    return told
+
+
+def _data(run: Run) -> dict[str, str]:
+    known, data, settings = facts(run), run.record.data, section(run.record, "data")
+    names = [settings.get(key) for key in ("node_features", "edge_features")]
+    of_hits, of_edges = (", ".join(map(str, x)) if isinstance(x, list) else "" for x in names)
+    return {
+        "trained on": known["trained on"],
+        "graphs built from": ", ".join(SOURCES.get(one, one) for one in data.sources),
+        "validated on": "" if data.validation_events is None else known["validated on"],
+        "target (cuts on particles)": known["target"],
+        "features of hits": of_hits,
+        "features of edges": of_edges,
+    }
+
+
+def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
+    """Says whether validation events are among those of an evaluation, and which particles its
+    tracks were judged by, as far as bins tell.
+    """
+    train = section(run.record, "data").get("train")
+    named = train if isinstance(train, list) else []
+    folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
+    if run.record.data.validation_events and record.data in folders:
+        yield "Its validation events are among these: settings may have been chosen by them."
+    tracks = record.tracks
+    if tracks is None:
+        return
+    if tracks.pt_min is not None and tracks.min_hits is not None:
+        yield (
+            f"Only particles of at least {tracks.pt_min:g} GeV and {tracks.min_hits} hits were to "
+            f"be found."
+        )
+    for axis in ("pt", "eta", "vertex", "hits"):
+        if binned := getattr(tracks.bins("strict"), f"efficiency_by_{axis}"):
+            yield f"Tested in {AXES[axis]}: {_covered(binned) or 'nowhere'}."
+
+
+def _covered(binned: Binned) -> str:
+    """Lists the ranges of neighbouring bins that hold particles, and how many these are."""
+    ranges: list[tuple[float, float, int]] = []
+    for low, high, whole in zip(binned.edges, binned.edges[1:], binned.whole, strict=False):
+        if whole and ranges and ranges[-1][1] == low:
+            first, _, before = ranges.pop()
+            ranges.append((first, high, before + whole))
+        elif whole:
+            ranges.append((low, high, whole))
+    told = [f"{low:g} to {high:g} ({figures.count(whole)})" for low, high, whole in ranges]
+    if beyond := binned.outside[1]:
+        told.append(f"beyond that ({figures.count(beyond)})")
+    return ", ".join(told)

@@ -1,0 +1,155 @@
+"""Plots of an evaluation against the score of edges: what a cut keeps, and which is the best."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
+from bigtrk.reports.document import Curve, Plot
+from bigtrk.reports.figures import wilson
+
+TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+KINDS = {"target": "target edges", "other": "other true edges", "false": "false edges"}
+EDGES_RULE = (
+    "Edges of all events together. The best cut has the highest harmonic mean of efficiency and "
+    "purity."
+)
+TRACKS_RULE = (
+    "Tracks: ATLAS matching, strict mode, with Wilson's intervals. The best cut of those tried has "
+    "the highest harmonic mean of track efficiency and of the share of tracks that are no fakes; "
+    "choose it on events that no figure you quote rests on."
+)
+BEST_COLOUR = 4
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The edges above a cut as shares: of the target, of all others, and the target's of target and
+    false ones (None where no edge is kept).
+    """
+
+    cut: float
+    efficiency: float
+    others: float
+    purity: float | None
+
+    @property
+    def harmonic_mean(self) -> float:
+        """Returns that of efficiency and purity."""
+        return _harmonic_mean(self.efficiency, self.purity or 0.0)
+
+
+def kept_by_cut(scores: EdgeScores) -> list[Kept]:
+    """Computes what each limit of the score keeps as a cut; nothing without edges of both kinds."""
+    counts = (scores.target, scores.other, scores.false)
+    above = [[0, *accumulate(reversed(kind))][::-1] for kind in counts]
+    n_target, n_others = above[0][0], above[1][0] + above[2][0]
+    if not n_target or not n_others:
+        return []
+    return [
+        Kept(
+            cut,
+            target / n_target,
+            (other + false) / n_others,
+            target / (target + false) if target + false else None,
+        )
+        for cut, target, other, false in zip(scores.limits, *above, strict=True)
+    ]
+
+
+def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
+    """Returns the cut with the best tracks; None where none has any."""
+
+    def goodness(cut: CutRecord) -> float:
+        return _harmonic_mean(cut.efficiency or 0.0, 1 - (cut.fake_rate or 0.0))
+
+    known = [cut for cut in scan if cut.efficiency and cut.fake_rate is not None]
+    return max(known, key=goodness, default=None)
+
+
+def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
+    """Makes plots of tracks against the cut, where cuts were tried, and of edges."""
+    if record.tracks:
+        yield _tracks(record.tracks.scan)
+    if record.scores:
+        yield from edge_plots(record.scores, record.edge_metrics.auc)
+
+
+def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
+    """Makes plots of ROC, purity and efficiency where there are edges of both kinds, and
+    histograms. auc: the mean of events, where it is known.
+    """
+    if kept := kept_by_cut(scores):
+        best = max(kept, key=lambda each: each.harmonic_mean)
+        roc = [(100 * each.others, 100 * each.efficiency) for each in kept if each.others]
+        name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
+        mark = [_best(100 * best.others, best.efficiency, best.cut)] if best.others else []
+        title, axis = "ROC: edge efficiency, %", ("other edges kept, %",)
+        yield Plot(title, axis, [Curve(name, roc), *mark], x_axis="log")
+        pure = [(100 * x.efficiency, 100 * x.purity) for x in kept if x.purity is not None]
+        mark = [_best(100 * best.efficiency, best.purity, best.cut)]
+        axis = ("edge efficiency, %",)
+        yield Plot("Edge purity, %", axis, [Curve("all cuts", pure), *mark])
+        inner = [each for each in kept if 0 < each.cut < 1]
+        efficiency = [(logit(each.cut), 100 * each.efficiency) for each in inner]
+        purity = [(logit(x.cut), 100 * x.purity) for x in inner if x.purity is not None]
+        lines = [Curve("edge efficiency", efficiency, 0), Curve("edge purity", purity, 1)]
+        mark = [_best(logit(best.cut), best.efficiency, best.cut)]
+        yield _by_score("Edges against the score cut, %", "score cut", [*lines, *mark])
+    limits = scores.limits
+    ranges = [f"{low:.5g} to {high:.5g}" for low, high in pairwise(limits)]
+    bars = []
+    for number, (kind, name) in enumerate(KINDS.items()):
+        counts: tuple[int, ...] = getattr(scores, kind)
+        if any(counts):
+            points = [*zip(map(logit, limits), (*counts, counts[-1]), strict=True)]
+            bars.append(Curve(name, points, number, "steps", texts=[*ranges, ranges[-1]]))
+    yield _by_score("Edges by score", "score", bars, log=True)
+
+
+def _tracks(scan: Sequence[CutRecord]) -> Plot:
+    lines = []
+    for number, (name, rate, whole) in enumerate(
+        (
+            ("track efficiency", "efficiency", "n_particles"),
+            ("fake tracks", "fake_rate", "n_tracks"),
+        )
+    ):
+        rows = [
+            (logit(cut.score_cut), 100 * share, *_ends(share, getattr(cut, whole)))
+            for cut in scan
+            if (share := getattr(cut, rate)) is not None
+        ]
+        lines.append(Curve(name, rows, number))
+    best = best_scan(scan)
+    mark = [_best(logit(best.score_cut), best.efficiency, best.score_cut)] if best else []
+    return _by_score("Tracks against the score cut, %", "score cut", [*lines, *mark])
+
+
+def _ends(share: float, whole: int | None) -> Iterator[float]:
+    if whole and 0 <= share <= 1:
+        yield from (100 * end for end in wilson(share, whole))
+
+
+def _by_score(title: str, axis: str, curves: Sequence[Curve], log: bool = False) -> Plot:
+    """Makes a plot against scores, at their logits."""
+    ticks = {logit(score): f"{score:g}" for score in TICKS}
+    return Plot(title, (axis,), curves, ticks=ticks, y_axis="log" if log else "linear")
+
+
+def logit(score: float) -> float:
+    """Returns the logit of a score, that of the outermost ones as of the ends of the axis."""
+    least = 1 / (1 + math.exp(10.25))
+    inside = min(max(score, least), 1 - least)
+    return math.log(inside / (1 - inside))
+
+
+def _best(x: float, share: float | None, cut: float) -> Curve:
+    """Marks the best cut."""
+    point = (x, 100 * (share or 0.0))
+    return Curve(f"best cut: {cut:.4g}", [point], BEST_COLOUR, "mark", "best cut")
+
+
+def _harmonic_mean(one: float, other: float) -> float:
+    return 2 * one * other / (one + other) if one + other > 0 else 0.0

@@ -1,0 +1,82 @@
+"""Documents on a terminal, or as plain text elsewhere; plots are for pages."""
+
+from collections.abc import Mapping
+from textwrap import wrap
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from bigtrk.console import Screen
+from bigtrk.reports.document import Command, Document, Facts, Table
+
+PLAIN_WIDTH = 100
+LONGEST_WORD = 24
+
+
+def show(document: Document, console: Console) -> None:
+    """Prints facts and tables, then commands and the verdict; 100 wide but for a terminal."""
+    out = at_width(console)
+    for part in document.parts:
+        match part:
+            case Facts():
+                show_header(part.title, part.facts, out)
+            case Table():
+                show_table(part, out)
+    for part in document.parts:
+        if isinstance(part, Command):
+            show_header(part.purpose, {"": part.command}, out)
+    for line in document.verdict:
+        out.print(Text(line))
+
+
+def at_width(console: Console) -> Console:
+    """Returns the console itself on a terminal; elsewhere one of width 100 on the same file."""
+    return console if console.is_terminal else Screen(file=console.file, width=PLAIN_WIDTH)
+
+
+def show_header(title: str, facts: Mapping[str, str], console: Console) -> None:
+    """Prints a title and, below it, label and text by line."""
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for label, text in facts.items():
+        grid.add_row(Text(label), Text(text))
+    console.print(Text(title, style="bold"))
+    console.print(grid)
+    console.print()
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Prints a table with its title and notes."""
+    console.print(drawn(table))
+    console.print()
+
+
+def drawn(table: Table) -> Group:
+    """Draws a table for a terminal, with its title and notes."""
+    shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+    for position, name in enumerate(table.columns):
+        cells = [row[position] for row in table.rows]
+        _add_column(shown, name, cells, is_text=position < table.text_columns)
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    parts: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
+    parts += [shown] if table.rows else []
+    return Group(*parts, *(Text(note, style="dim") for note in table.notes))
+
+
+def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:
+    """Adds a column as narrow as its numbers or its longest word allow, so that most tables fit."""
+    parts = " ".join(cells).split() if is_text else cells
+    # A column of remarks may have neither a name nor, in any row, a remark.
+    width = max((1, *(len(part) for part in (*parts, *name.split()))))
+    shown.add_column(
+        Text("\n".join(wrap(name, width))),
+        justify="left" if is_text else "right",
+        vertical="bottom",
+        min_width=min(width, LONGEST_WORD),
+        no_wrap=not is_text,
+        overflow="fold",
+    )

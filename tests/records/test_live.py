@@ -1,0 +1,195 @@
+"""A run is followed from before its beginning to its end, and whatever ends it is said."""
+
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.disk.lock_owner import Owner
+from bigtrk.errors import InputError
+from bigtrk.records.live import RunFollower, Status
+from bigtrk.records.run import STALL, Resumption, clear_stall, read_stall, write_stall
+from bigtrk.records.run_folder import METRICS, RUN, append_metrics, write_run_record
+from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
+
+NAMES = {"step/loss"}
+TRAINED: dict[str, Any] = {"config": {"training": {"epochs": 3}}, "steps_per_epoch": 3}
+
+
+def dead() -> Owner:
+    """A process that was on this host."""
+    return replace(Owner.here(), started=Owner.here().started + 1)
+
+
+def lay(folder: Path, owner: Owner, silent: float = 0.0) -> Path:
+    held = folder / LOCK / owner.name
+    held.parent.mkdir(parents=True, exist_ok=True)
+    held.touch()
+    os.utime(held, (time.time() - silent,) * 2)
+    return held
+
+
+def test_a_run_from_before_its_beginning_to_its_end(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    follower = RunFollower(run)
+    assert follower.look().status is Status.WAITING
+    run.mkdir()
+    (run / "train.log").touch()  # as a search's trial begins
+    assert follower.look().status is Status.WAITING
+    with FolderLock() as lock:
+        lock.take(run)
+        assert follower.look().status is Status.STARTING
+        write_run_record(run, run_record(**TRAINED))
+        found = follower.look()
+        assert (found.status, found.epochs, found.steps) == (Status.STARTING, 3, 9)
+        assert (found.epoch, found.step, found.newest) == (None, None, {})
+        for step in range(4):
+            append_metrics(run, step_record(step))
+        found = follower.look()
+        assert (found.status, found.epoch, found.step) == (Status.TRAINING, 2, 4)
+        assert found.newest["step/loss"] == 0.7 / 4
+        append_metrics(run, epoch_record(2, train_loss=0.125))
+        found = follower.look()
+        assert found.newest["epoch/train_loss"] == 0.125
+        assert [step for step, _ in found.losses] == [0, 1, 2, 3]
+        assert not found.is_over
+        write_run_record(run, run_record(**TRAINED, ended="epochs"))
+    found = follower.look()
+    assert (found.status, found.is_over, found.holder) == (Status.FINISHED, True, None)
+
+
+def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)(lines=[step_record(0), step_record(1)])
+    whole = (run / METRICS).read_bytes()
+    follower = RunFollower(run)
+    for end in range(whole.index(b"\n") + 1, len(whole) + 1):
+        (run / METRICS).write_bytes(whole[:end])
+        assert follower.look().step == (1 if end < len(whole) else 2)
+
+
+def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)(
+        record=run_record(**TRAINED), lines=[step_record(n, seconds=1.0) for n in range(5)]
+    )
+    follower = RunFollower(run)
+    assert follower.look().step == 5
+    shutil.move(run / METRICS, tmp_path / "before")
+    append_metrics(run, step_record(0))
+    assert follower.look().step == 1
+    with FolderLock() as lock:
+        lock.take(run)
+        write_run_record(run, run_record(**TRAINED, resumed=(Resumption(step=1),)))
+        assert follower.look().status is Status.STARTING
+        append_metrics(run, step_record(1, loss=0.5))
+        found = follower.look()
+    assert (found.status, found.step) == (Status.TRAINING, 2)
+    assert found.losses == ((0, 0.7), (1, 0.5))
+
+
+@pytest.mark.parametrize("silent", [0.0, 100.0])
+def test_a_killed_run_is_lost_and_one_that_let_go_has_stopped(
+    tmp_path: Path, silent: float
+) -> None:
+    run = run_writer(tmp_path)()
+    follower = RunFollower(run)
+    assert follower.look().status is Status.STOPPED
+    lay(run, dead(), silent)
+    found = follower.look()
+    assert (found.status, found.is_over) == (Status.LOST, True)
+    assert found.holder is not None
+    assert abs(found.holder.silent - silent) < 30
+
+
+def test_a_process_elsewhere_is_believed_until_it_is_known(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)()
+    lay(run, replace(Owner.here(), host="node7", space="elsewhere"), 40)
+    found = RunFollower(run).look()
+    assert found.status is Status.TRAINING
+    assert found.holder is not None
+    assert found.holder.lives is None
+    assert 40 <= found.holder.silent < 70
+
+
+def test_the_time_to_the_end_counts_what_is_between_steps(tmp_path: Path) -> None:
+    """Four of nine steps took 8 s with a validation after the third: five more take 10 s."""
+    run = run_writer(tmp_path)(
+        record=run_record(**TRAINED), lines=[step_record(n, seconds=1.0) for n in range(4)]
+    )
+    os.utime(run / RUN, (1000.0, 1000.0))
+    os.utime(run / METRICS, (1008.0, 1008.0))
+    follower = RunFollower(run)
+    assert follower.look().seconds_left is None  # nobody trains
+    with FolderLock() as lock:
+        lock.take(run)
+        assert follower.look().seconds_left == 10.0
+        config = {"training": {"epochs": 3, "minutes": 0.1}}
+        write_run_record(run, run_record(**{**TRAINED, "config": config}))
+        os.utime(run / RUN, (1000.0, 1000.0))
+        assert follower.look().seconds_left == pytest.approx(6.0 - 4.0)
+        write_run_record(run, run_record(config={"training": {"epochs": True}}))
+        assert follower.look().seconds_left is None
+
+
+def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> None:
+    search = tmp_path / "search"
+    run_writer(search)("trial0000")
+    with pytest.raises(InputError) as caught:
+        RunFollower(search).look()
+    assert str(caught.value) == (
+        f"{search}: holds no run.json, so it is not the folder of a training run; name one that "
+        f"is, such as {search / 'trial0000'}, or one that is not there yet"
+    )
+    with pytest.raises(InputError, match="is a file; name the folder of a run"):
+        RunFollower(search / "trial0000" / RUN).look()
+
+
+def test_a_broken_record_is_refused_at_each_look(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)(lines=[step_record(0)])
+    with (run / METRICS).open("a") as lines:
+        lines.write('{"kind": "step", "epoch": 0}\n')
+    append_metrics(run, step_record(2))
+    follower = RunFollower(run)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: key 'step' is missing"):
+            follower.look()
+
+
+def test_nothing_is_written_into_a_run(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)()
+    lay(run, dead())
+
+    def content() -> dict[str, tuple[int, bytes]]:
+        files = [path for path in run.rglob("*") if path.is_file()]
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before = content()
+    RunFollower(run).look()
+    assert content() == before
+
+
+def test_a_stall_is_read_until_the_ranks_go_on(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)()
+    follower = RunFollower(run)
+    assert follower.look().stall is None
+    write_stall(run, (1, 2), "rank 1 says nothing", ends=False)
+    stall = follower.look().stall
+    assert stall is not None
+    assert (stall.ranks, stall.text, stall.ends) == ((1, 2), "rank 1 says nothing", False)
+    clear_stall(run)
+    clear_stall(run)
+    assert follower.look().stall is None
+
+
+def test_a_stall_of_very_many_ranks_can_be_read(tmp_path: Path) -> None:
+    write_stall(tmp_path, tuple(range(5000)), "x" * 100_000, ends=True)
+    found = read_stall(tmp_path)
+    assert found is not None
+    assert found.ranks == tuple(range(1000))
+    (tmp_path / STALL).write_text("{")
+    with pytest.raises(InputError, match=r"stall\.json: not a JSON file"):
+        read_stall(tmp_path)

@@ -1,0 +1,102 @@
+"""The card of a real training: there when it has ended, right in what it tells to type, and new
+after an evaluation.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from bigtrk.reports.model_card import CARD
+from tests.distributed.runs import write_events
+from tests.programs import run_here, run_shell
+from tests.reports.pages import self_contained
+
+SMALL = "model.hidden=8 model.layers=2 training.epochs=1"
+
+
+def codes(card: Path) -> dict[str, str]:
+    """Returns the code that a card tells to type, by its language."""
+    blocks = MarkdownIt("commonmark").parse(card.read_text("utf-8"))
+    return {block.info: block.content for block in blocks if block.type == "fence"}
+
+
+def test_what_a_card_tells_to_type_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for typed in (
+        "bigtrk simulate events --events 3 --particles 60",
+        "bigtrk build events graphs",
+        f"bigtrk/train.py data.train=[graphs] {SMALL}",
+    ):
+        status, _, errors = run_here(typed.split(), monkeypatch, capsys)
+        assert status == 0, errors
+    run = tmp_path / "runs" / "0001"
+    before = (run / CARD).read_text("utf-8")
+    assert "It was not evaluated" in before
+    assert "epochs 1" in before
+    assert "files in TrackML's format" in before
+    assert re.search(r"hold \d+\.\d\d % of the true edges", before)
+    monkeypatch.chdir(run)
+    told = codes(run / CARD)
+    names: dict[str, Any] = {}
+    exec(told["python"].replace("GRAPHS", str(tmp_path / "graphs")), names)
+    assert names["scores"].shape == (names["graph"].n_edges,)
+    assert 0 <= names["scores"].min() <= names["scores"].max() <= 1
+    for line in told["sh"].splitlines():
+        typed = line.replace("GRAPHS", "../../graphs").replace("TRACKS", "../../tracks")
+        status, _, errors = run_here(shlex.split(typed), monkeypatch, capsys)
+        assert status == 0, errors
+    assert list((tmp_path / "tracks").glob("*.parquet"))
+    after = (run / CARD).read_text("utf-8")
+    assert "It was not evaluated" not in after
+    assert f"### Evaluation on 1 event of {tmp_path.resolve()}/graphs".replace("_", "\\_") in after
+    assert "| track efficiency |" in after
+
+
+def test_pages_of_a_file_of_weights_name_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_events(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    weights = "runs/0001/model.safetensors"
+
+    def typed(line: str) -> None:
+        status, _, errors = run_here(shlex.split(line), monkeypatch, capsys)
+        assert status == 0, errors
+
+    typed(f"bigtrk/train.py data.train=[graphs] {SMALL}")
+    typed(f"bigtrk evaluate {weights} graphs --tracks --scan-cuts --html scan.html")
+    typed(f"bigtrk display {weights} graphs event.html")
+    for page in ("scan.html", "event.html"):
+        words = " ".join(self_contained(tmp_path / page).texts)
+        assert "model.safetensors" in words
+        assert "0001" in words
+        assert "parameters: " in words
+    texts = self_contained(tmp_path / "scan.html").texts
+    [command] = [text for text in texts if text.startswith("bigtrk ") and f" {weights} " in text]
+    typed(command.replace("GRAPHS", "graphs").replace("TRACKS", "tracks"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "engine"),
+    [
+        (2, "engine.name=deepspeed engine.ds_config=zero3"),
+        (3, "engine.name=fsdp2"),
+        (3, "engine.name=ddp"),
+    ],
+)
+def test_the_first_of_all_ranks_writes_the_card(tmp_path: Path, ranks: int, engine: str) -> None:
+    write_events(tmp_path)
+    launcher = f"torchrun --standalone --nproc-per-node {ranks} -m bigtrk"
+    run_shell(f"{launcher} train data.train=[graphs] {SMALL} {engine}", tmp_path)
+    run = tmp_path / "runs" / "0001"
+    assert f"on {ranks} ranks, started by torchrun" in (run / CARD).read_text("utf-8")
+    run_shell(f"{launcher} evaluate runs/0001 graphs", tmp_path)
+    assert "### Evaluation on" in (run / CARD).read_text("utf-8")
+    assert not list(run.glob(".*.tmp"))

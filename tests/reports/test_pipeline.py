@@ -1,0 +1,197 @@
+"""The evaluation of a pipeline: tables, page and summary, and what its records refuse."""
+
+import io
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from bigtrk.commands import pipelines
+from bigtrk.errors import InputError
+from bigtrk.pipeline.evaluation import event_losses, summary
+from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.records.pipeline import PipelineFolder
+from bigtrk.records.run_folder import write_run_record
+from bigtrk.reports import (
+    pipeline_evaluation_report,
+    pipelines_report,
+    read_pipeline,
+    show,
+    summarise_pipelines,
+    write_page,
+)
+from bigtrk.reports.pipeline import CATEGORIES
+from bigtrk.reports.pipeline import STAGES as STAGE_NAMES
+from tests.reports.pages import self_contained
+from tests.reports.pipeline_folders import (
+    LOSSES,
+    PIPELINE_RECORD,
+    STAGES,
+    pipeline_evaluation,
+    pipeline_folder,
+)
+from tests.reports.run_folders import binned, run_record
+
+PIPELINE = PipelineFolder(Path("mine"), PIPELINE_RECORD, (), {})
+
+
+def shown(given: PipelineEvaluationRecord) -> str:
+    out = io.StringIO()
+    show(pipeline_evaluation_report(PIPELINE, given), Console(file=out))
+    return out.getvalue()
+
+
+def row(text: str, title: str, start: str) -> list[str]:
+    """The cells of the row under `title` that starts so."""
+    line = next(
+        line for line in text.partition(f"{title}\n")[2].splitlines() if line.startswith(start)
+    )
+    return [part for part in re.split(r"\s{2,}", line[len(start) :].strip()) if part]
+
+
+def test_each_stage_has_what_it_loses_and_gains() -> None:
+    text, title = shown(pipeline_evaluation()), "What each stage leaves"
+    assert row(text, title, "true edges of the events")[0] == "1,000"
+    last = row(text, title, "track builder")
+    # 950 - 945 of 1000 target edges; 945 of 945 + 410 false ones, 950 of 950 + 500 before.
+    assert last == ["1,050", "94.50", "0.50", "69.74", "4.22", "88.00", "2.00", "0.50"]
+    assert row(text, title, "filter")[:2] == ["4,000", "97.00"]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_budget_and_the_bins_have_their_tables() -> None:
+    text = shown(pipeline_evaluation())
+    assert row(text, "Where particles are lost", "radius graph: true edges lacking")[0] == "1"
+    assert row(text, "Where particles are lost", "found")[0] == "88"
+    assert row(text, "Losses by pT, GeV", "1 to 2")[0] == "70"
+    assert row(text, "Losses by distance to the nearest particle", "0.1 to 1")[0] == "60"
+    assert "Losses by hits" not in text
+    assert "joins hits within 0.1" in text
+
+
+def test_the_words_are_those_of_the_record() -> None:
+    assert list(CATEGORIES) == list(event_losses.CATEGORIES)
+    assert list(STAGE_NAMES) == list(summary.PARTS)
+
+
+def test_nothing_to_be_found_makes_dashes() -> None:
+    empty = [
+        StageLeft(stage=x.stage, edges=0, true_edges=0, target_edges=0, findable=0, seconds=0)
+        for x in STAGES
+    ]
+    none = dict.fromkeys(LOSSES, 0)
+    given = pipeline_evaluation(events=0, hits=0, stages=tuple(empty), losses=none, loss_bins={})
+    assert row(shown(given), "What each stage leaves", "filter")[:3] == ["-"] * 3
+    assert "--pt-min 0 takes those of unknown" in " ".join(shown(given).split())
+    assert "What each stage leaves" in shown(pipeline_evaluation(stages=(), losses={}))
+
+
+def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
+    folder = pipeline_folder(tmp_path / "mine", pipeline_evaluation())
+    write_run_record(made(folder / "classifier"), run_record())
+    write_page(
+        pipeline_evaluation_report(read_pipeline(folder), pipeline_evaluation()),
+        tmp_path / "page.html",
+    )
+    page = self_contained(tmp_path / "page.html")
+    titles = [figure.title for figure in page.figures]
+    assert titles == [
+        "What each stage leaves, %",
+        "Gained and lost by each stage, %",
+        "Edges of an event",
+        "Seconds of an event",
+        "Track efficiency, %",
+        "Particles lost, %",
+        "Track efficiency, %",
+        "figure",
+    ]
+    assert page.figures[-1].trace("found")["x"] == [88]
+    [gained] = [figure.trace("edge purity") for figure in page.figures if "Gained" in figure.title]
+    # 970 of 970 + 6200 target and false edges after the filter, 980 of 980 + 38100 before it.
+    assert gained["y"][1] == pytest.approx(100 * (970 / 7170 - 980 / 39080))
+    words = " ".join(page.texts)
+    assert "The model limits the tracks: of 100 particles" in words
+    assert "the graph 3.0, the model 7.0, the track builder 1.0" in words
+    assert "123 K parameters, 6 events of 51.0 K edges, 2026-11-20T19:00:00Z, bigtrk 0.1.0" in words
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_report_has_the_newest_evaluation_of_each_folder(tmp_path: Path) -> None:
+    later = pipeline_evaluation(made=datetime(2026, 11, 23, tzinfo=UTC), weights={"filter": "old"})
+    folder = pipeline_folder(
+        tmp_path / "mine", later, pipeline_evaluation(), pipeline_evaluation(data="/other")
+    )
+    pipeline = read_pipeline(folder)
+    assert pipeline.evaluations == (later, pipeline_evaluation(data="/other"))
+    out = io.StringIO()
+    show(pipelines_report([pipeline]), Console(file=out))
+    told = " ".join(out.getvalue().split())
+    assert "/data/events (before a stage was trained again), /other" in told
+    assert told.count("What each stage leaves") == 2
+    write_page(pipelines_report([pipeline]), tmp_path / "page.html")
+    assert "Pipeline mine" in (tmp_path / "page.html").read_text()
+    [summarised] = json.loads(json.dumps(summarise_pipelines([pipeline])))["pipelines"]
+    assert [each["data"] for each in summarised["evaluations"]] == ["/data/events", "/other"]
+
+
+def test_a_pipeline_without_evaluation_says_how_to_make_one(tmp_path: Path) -> None:
+    out = io.StringIO()
+    show(pipelines_report([read_pipeline(pipeline_folder(tmp_path / "mine"))]), Console(file=out))
+    assert "bigtrk evaluate PIPELINE EVENTS" in out.getvalue()
+
+
+def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x: holds no pipeline\.json"):
+        read_pipeline(tmp_path / "x")
+    folder = pipeline_folder(tmp_path / "mine", pipeline_evaluation())
+    [file] = (folder / "evaluations").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
+    with pytest.raises(InputError, match="format 2; this bigtrk reads format 1: update bigtrk"):
+        read_pipeline(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"loss_bins": {"found_by_vertex": binned((1, 2), edges=(0.0, 1.0))}}, "begin above 0"),
+        (
+            {
+                "loss_bins": {
+                    "found_by_hits": binned((1, 2), edges=(1.0, 2.0)),
+                    "merged_by_hits": binned((1, 2), edges=(1.0, 3.0)),
+                }
+            },
+            "not all ratios have the same bins in hits",
+        ),
+        ({"edge_cut": 2.0}, "edge_cut"),
+        (
+            {"stages": ({**STAGES[1].model_dump(), "target_edges": 2000},)},
+            "target_edges are among true_edges",
+        ),
+    ],
+)
+def test_what_no_evaluation_can_say_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        PipelineEvaluationRecord.model_validate({**pipeline_evaluation().model_dump(), **changes})
+
+
+def test_the_page_is_written_before_a_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    folder, page = pipeline_folder(tmp_path / "pipeline", pipeline_evaluation()), tmp_path / "page"
+    monkeypatch.setattr(pipelines, "print_result", closed)
+    with pytest.raises(BrokenPipeError):
+        pipelines.report_pipelines([folder], page, as_json=False)
+    assert 'class="plot"' in page.read_text()

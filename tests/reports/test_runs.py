@@ -1,0 +1,332 @@
+"""The report on a terminal, elsewhere, and as JSON."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bigtrk.records.evaluation import EvaluationRecord, write_evaluation
+from bigtrk.records.metrics import (
+    AverageRecord,
+    MeanEdgeMetrics,
+    MetricsRecord,
+    NormsRecord,
+    StepRecord,
+)
+from bigtrk.records.run import BestRecord, RooflineRecord, RunRecord, write_best
+from bigtrk.reports import Run, evaluation_report, read_run, runs_report, show, summarise
+from bigtrk.reports.document import Table
+from bigtrk.reports.facts import facts
+from tests.reports.run_folders import (
+    MakeRun,
+    epoch_record,
+    evaluation_record,
+    run_record,
+    run_writer,
+    step_record,
+    track_record,
+)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    return run_writer(tmp_path)
+
+
+def printed(runs: list[Run]) -> str:
+    out = io.StringIO()
+    show(runs_report(runs), Console(file=out))
+    return out.getvalue()
+
+
+def row_of(text: str, table: str, first: str) -> list[str]:
+    """The cells of the row of `table` that starts with `first`, split at two or more spaces."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.strip() == table)
+    row = next(line for line in lines if line.strip().startswith(f"{first} "))
+    return [cell.strip() for cell in row.split("  ") if cell.strip()]
+
+
+@pytest.fixture
+def pair(make_run: MakeRun) -> list[Run]:
+    """One rank with an evaluation, and two ranks at nearly twice the speed."""
+    second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
+    lines = [
+        step_record(0, micro_steps=None, imbalance=None),
+        epoch_record(0, 9.0),
+        epoch_record(1, 1.0),
+    ]
+    return [
+        read_run(make_run("one", evaluation=evaluation_record())),
+        read_run(make_run("two", record=second, lines=lines)),
+    ]
+
+
+def test_speed_table(pair: list[Run]) -> None:
+    text = printed(pair)
+    one = ["one", "DDP", "1", "6", "51.0 K", "38.2 K", "1.50", "0.50", "512 MiB", "1.00", "100.0"]
+    assert row_of(text, "Speed", "one") == one
+    two = row_of(text, "Speed", "two")
+    assert two[1] == "DeepSpeed ZeRO-1"
+    assert two[-2:] == ["1.33", "66.7"]
+
+
+def test_other_tables(pair: list[Run]) -> None:
+    text = printed(pair)
+    shares = row_of(text, "Where the time goes", "one")
+    assert shares == ["one", "1", "85.0", "5.0", "6.0", "4.0", "1.02"]
+    assert row_of(text, "Routes", "one") == [
+        "one",
+        "12.0 K",
+        "51.0 K",
+        "4",
+        "2",
+        "2.00",
+        "1.10",
+        "1.20",
+    ]
+    assert row_of(text, "Routes", "two")[-1] == "-"
+    metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
+    last = row_of(text, "Validation after the last epoch", "two")
+    assert last == ["two", "2", "2", "0.60000", *metrics, "1.00", "0.33"]
+    assert row_of(text, "Epochs of one", "3") == ["3", "0.60000", *metrics, "1.00", "0.33"]
+    edges = row_of(text, "Evaluation: edges", "one")
+    assert edges[1:6] == ["graphs", "2", "34.0 K", "93.000", "-"]
+    tracks = row_of(text, "Evaluation: tracks", "one")
+    expected = ["ATLAS", "acorn", "90.00", "10.00", "1.00", "120", "110", "130", "121"]
+    assert tracks[1:] == expected
+    assert "TrackML score 0.7125" in text
+
+
+def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> None:
+    text = printed(pair)
+    assert text.count("hidden 64, layers 8, recompute True") == 1
+    assert "trained on    6 events (12.0 K nodes, 51.0 K edges)" in text
+    assert "engine: DeepSpeed ZeRO-1 on 2 ranks, started by deepspeed" in text
+    assert "progress: 2 of 3 epochs, 1 step" in text
+
+
+def test_the_weights_that_a_run_started_from_are_told(make_run: MakeRun) -> None:
+    model = {"init_from": None, "init_partly": False, "hidden": 8}
+    drawn = run_record(config={"model": model})
+    taken = run_record(config={"model": {**model, "init_from": "runs/0001"}})
+    told = [
+        facts(read_run(make_run(name, record=record)))["model"]
+        for name, record in (("one", drawn), ("two", taken))
+    ]
+    begin = "123 K parameters: hidden 8"
+    assert told == [begin, f"{begin}; started from runs/0001"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "detail", "name"),
+    [
+        ("ddp", None, "DDP"),
+        ("ddp", "DDP", "DDP"),
+        ("deepspeed", "ZeRO-1", "DeepSpeed ZeRO-1"),
+        ("deepspeed", "DeepSpeed ZeRO-3", "DeepSpeed ZeRO-3"),
+        ("fsdp", None, "fsdp"),
+    ],
+)
+def test_engine_is_named_once(make_run: MakeRun, engine: str, detail: str, name: str) -> None:
+    record = run_record(engine=engine, engine_detail=detail)
+    text = printed([read_run(make_run("one", record=record))])
+    assert f"engine        {name} on 1 rank" in text
+
+
+def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> None:
+    folder = make_run("one", record=run_record(ended="patience"))
+    ended = "3 of 3 epochs, 9 steps since 2026-11-20T19:00:00Z"
+    without = "no better epoch came, which ended it"
+    assert f"{ended}; {without}" in " ".join(printed([read_run(folder)]).split())
+    best = BestRecord(metric="auc", value=0.98577, epoch=1, step=6, checkpoint="step-00000006")
+    write_best(folder, best)
+    run = read_run(folder)
+    text = " ".join(printed([run]).split())
+    assert f"{ended}; best in auc (0.98577): epoch 2; {without}" in text
+    assert summarise([run])["runs"][0]["best"] == best.model_dump(mode="json")
+    write_best(folder, None)
+    assert read_run(folder).best is None
+
+
+def test_averaged_weights_have_a_row(make_run: MakeRun) -> None:
+    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.00123, auc=0.987))
+    lines = [epoch_record(0), epoch_record(1, average=average)]
+    text = printed([read_run(make_run("one", lines=lines))])
+    row = row_of(text, "Epochs of one", "2 averaged")
+    assert row == ["2 averaged", "-", "-", "-", "-", "-", "98.700", "0.00123", "-", "-"]
+    assert "averaged" not in printed([read_run(make_run("two"))])
+
+
+def test_single_run_is_not_compared(make_run: MakeRun) -> None:
+    text = printed([read_run(make_run("one"))])
+    assert "speed-up" not in text
+    assert "Validation after the last epoch" not in text
+    assert "DDP on 1 rank, started by torchrun" in text
+
+
+def test_a_run_on_gpus_has_its_shares_of_the_data_sheet(make_run: MakeRun) -> None:
+    """25,500 edges per second on each of two ranks, of 2 MFLOP and 10 kB."""
+    sheet = {"flops_per_second": 1e12, "bytes_per_second": 5.1e9}
+    counted = RooflineRecord(gpu="H200", flops_per_edge=2e6, bytes_per_edge=1e4, **sheet)
+    record = run_record(2, roofline=counted)
+    run = read_run(make_run("card", record=record, lines=[epoch_record(0, seconds=1.0)]))
+    (entry,) = summarise([run])["runs"]
+    assert entry["achieved"] == pytest.approx({"gpu": "H200", "mfu": 0.051, "bandwidth": 0.05})
+    text = printed([run, read_run(make_run("host"))])
+    assert row_of(text, "Speed", "card")[-2:] == ["5.1", "5.0"]
+    assert row_of(text, "Speed", "host")[-2:] == ["-", "-"]
+    assert "MFU" not in printed([read_run(make_run("alone"))])
+    young = read_run(make_run("young", record=record, lines=[]))
+    assert summarise([young])["runs"][0]["achieved"] is None
+
+
+def test_plain_output_is_100_wide_without_colour_codes(
+    pair: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = printed(pair)
+    assert "\x1b" not in text
+    widest = max(len(line.rstrip()) for line in text.splitlines())
+    assert 90 < widest <= 100
+
+
+def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
+    run = read_run(make_run("young", lines=[step_record(0)]))
+    text = printed([run])
+    assert "0 of 3 epochs, 1 step" in text
+    assert "No epoch has finished yet; steps recorded: 1." in text
+    assert row_of(text, "Speed", "young")[5:] == ["-", "-", "-", "-"]
+
+
+def test_almost_empty_record_still_shows(make_run: MakeRun) -> None:
+    run = read_run(make_run("bare", record=RunRecord(world_size=3, engine="ddp"), lines=[]))
+    assert "DDP on 3 ranks" in printed([run])
+    json.dumps(summarise([run]), allow_nan=False)
+
+
+def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None:
+    content = json.loads(json.dumps(summarise(pair), allow_nan=False))
+    one, two = content["runs"]
+    assert two["comparison"]["baseline"] == "one"
+    assert two["comparison"]["speedup"] == pytest.approx(51000 / one["timing"]["edges_per_second"])
+    assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
+    assert sorted(one["routes"].values()) == [1, 1, 1, 1, 2, 2]
+    assert (one["micro_steps_per_step"], two["micro_steps_per_step"]) == (2, None)
+    assert one["imbalance_of_steps"] == pytest.approx([1.1, 1.2])
+    assert len(one["epochs"]) == 3
+    assert [record["tracks"]["trackml_score"] for record in one["evaluations"]] == [0.7125]
+    assert two["evaluations"] == []
+    assert content["rules"]
+
+
+def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> None:
+    folder = make_run("bad", lines=[epoch_record(0, train_loss=0.123)])
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
+    run = read_run(folder)
+    assert row_of(printed([run]), "Epochs of bad", "1")[1] == "nan"
+    assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
+
+
+def test_markup_in_names_is_text(make_run: MakeRun) -> None:
+    record = run_record(engine_detail="[red]x[/red]")
+    assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
+
+
+def test_evaluations_are_told_apart_by_data_folder_and_step(make_run: MakeRun) -> None:
+    folder = make_run("one", evaluation=evaluation_record())
+    write_evaluation(folder, evaluation_record(data="/data/others", events=7, step=13))
+    run = read_run(folder)
+    text = printed([run])
+    assert row_of(text, "Evaluation: edges", "one on graphs")[1:3] == ["graphs", "2"]
+    assert row_of(text, "Evaluation: edges", "one on others")[1:3] == ["others", "7"]
+    assert row_of(text, "Evaluation: tracks", "one on others")[1:3] == ["ATLAS", "acorn"]
+    assert "one on others: the weights are those of the checkpoint at step 13." in text
+    assert text.count("checkpoint at step") == 1
+    (entry,) = summarise([run])["runs"]
+    told = [(record["data"], record["step"]) for record in entry["evaluations"]]
+    assert told == [("/data/graphs", None), ("/data/others", 13)]
+    assert [record["made"] for record in entry["evaluations"]] == ["2026-11-22T06:41:05Z"] * 2
+
+
+def test_data_folders_of_one_name_are_told_by_their_paths(make_run: MakeRun) -> None:
+    folder = make_run("one", evaluation=evaluation_record(data="/a/graphs"))
+    write_evaluation(folder, evaluation_record(data="/b/graphs"))
+    text = printed([read_run(folder), read_run(make_run("two", evaluation=evaluation_record()))])
+    assert row_of(text, "Evaluation: tracks", "one on /a/graphs")[1] == "ATLAS"
+    assert row_of(text, "Evaluation: tracks", "one on /b/graphs")[1] == "ATLAS"
+    assert row_of(text, "Evaluation: edges", "two")[1] == "/data/graphs"
+
+
+def shown_evaluation(record: EvaluationRecord) -> str:
+    out = io.StringIO()
+    show(evaluation_report(record), Console(file=out))
+    return out.getvalue()
+
+
+def test_show_evaluation_alone() -> None:
+    text = shown_evaluation(evaluation_record())
+    assert row_of(text, "Evaluation: edges", "graphs")[1:4] == ["2", "34.0 K", "93.000"]
+    assert row_of(text, "Evaluation: tracks", "ATLAS")[1:3] == ["acorn", "90.00"]
+
+
+def test_a_missing_score_has_its_reason() -> None:
+    record = evaluation_record(tracks=track_record(trackml_score=None))
+    text = " ".join(shown_evaluation(record).split())
+    assert (
+        "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
+        in text
+    )
+
+
+def tables_of(runs: list[Run], title: str) -> list[Table]:
+    return [
+        part for part in runs_report(runs).parts if isinstance(part, Table) and part.title == title
+    ]
+
+
+def with_norms(step: int, encoder: float | None, decoder: float) -> StepRecord:
+    gradient = {"node_encoder": encoder, "decoder": decoder}
+    weight = {"node_encoder": 2.0 + step, "decoder": 1.0}
+    return step_record(step, norms=NormsRecord(gradient=gradient, weight=weight))
+
+
+def test_norms_of_a_run(make_run: MakeRun) -> None:
+    """Steps between those that record norms have none; one gradient was not finite."""
+    lines: list[MetricsRecord] = [
+        with_norms(0, 0.5, 3.0),
+        step_record(1, norms=None),
+        with_norms(2, None, 4.0),
+    ]
+    lines += [with_norms(4, 12.5, 5.0), with_norms(6, 0.25, 0.0), epoch_record(0)]
+    run, other = read_run(make_run("normed", lines=lines)), read_run(make_run("other"))
+    (table,) = tables_of([run, other], "Norms")
+    assert table.rows == (
+        ("normed", "node_encoder", "0.5", "12.5", "4", "2", "8"),
+        ("normed", "decoder", "3.5", "5", "4", "1", "1"),
+    )
+    summary = summarise([run])["runs"][0]["norms"]
+    assert list(summary["decoder"].values()) == [3.5, 5.0, 4, 1.0, 1.0]
+    assert not tables_of([other], "Norms")
+
+
+def test_spikes_are_counted_and_named(make_run: MakeRun) -> None:
+    """After the roll-back there is step 0 again, the spike not."""
+    record = run_record(config={"training": {"spike_guard": "roll_back"}})
+    lines: list[MetricsRecord] = [step_record(0), step_record(1, loss=7.5, spike=True)]
+    lines += [
+        step_record(0),
+        step_record(2),
+        step_record(3, loss=None, spike=True),
+        epoch_record(0),
+    ]
+    guarded = read_run(make_run("guarded", record=record, lines=lines))
+    other = read_run(make_run("other"))
+    (table,) = tables_of([guarded, other], "Loss spikes")
+    assert table.rows == (("guarded", "roll_back", "4", "2"),)
+    assert table.notes[1:] == ("guarded: step 1, 7.50000; step 3, not finite.",)
+    assert summarise([guarded])["runs"][0]["spikes"] == [1, 3]
+    assert not tables_of([other], "Loss spikes")

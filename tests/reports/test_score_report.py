@@ -1,0 +1,82 @@
+"""The tables of tracks that were judged from files."""
+
+import io
+
+from rich.console import Console
+
+from bigtrk.records.evaluation import EventScore, MatchingRecord, ScoreRecord
+from bigtrk.reports import score_report, show
+
+ATLAS = MatchingRecord(
+    style="ATLAS",
+    mode="strict",
+    efficiency=0.9,
+    fake_rate=0.0125,
+    n_particles=10,
+    n_reconstructed=9,
+    n_tracks=80,
+    n_matched=79,
+)
+
+
+def an_event(number: int, score: float | None) -> EventScore:
+    name = f"event{number:09d}"
+    return EventScore(event=name, hits=100, trackml_score=score, matching=(ATLAS, ATLAS))
+
+
+def shown(*scores: float | None, **changes: object) -> str:
+    record = ScoreRecord(
+        trackml_score=0.5,
+        matching=(ATLAS, ATLAS),
+        tracks="/tracks",
+        data="/events",
+        min_hits=3,
+        pt_min=1.0,
+        matching_fraction=0.5,
+        events=tuple(an_event(number, score) for number, score in enumerate(scores)),
+        events_without_tracks=0,
+    ).model_copy(update=changes)
+    out = io.StringIO()
+    show(score_report(record), Console(file=out))
+    assert max(map(len, out.getvalue().splitlines())) <= 100
+    return out.getvalue()
+
+
+def cells(text: str, start: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.strip().startswith(start)]
+
+
+def test_one_event_has_one_table() -> None:
+    text = shown(0.5)
+    assert text.startswith("Tracks of event000000000, 100 hits\n")
+    row = ["ATLAS", "strict", "90.00", "1.25", "-", "10", "9", "80", "79"]
+    assert cells(text, "ATLAS  ") == [row] * 2
+    assert "TrackML score 0.5000. Tracks and particles of at least 3 hits" in text
+    assert "by event" not in text
+
+
+def test_several_events_are_told_one_by_one_too() -> None:
+    text = shown(0.25, None, 0.75, events_without_tracks=4)
+    assert text.startswith("Tracks of 3 events, 300 hits\n")
+    (first,) = cells(text, "event000000000")
+    assert first == ["event000000000", "0.2500", "ATLAS", "strict", "90.00", "1.25", "-", "10", "9"]
+    (second,) = cells(text, "event000000001")
+    assert second[1] == "-"
+    assert len(cells(text, "ATLAS")) == 5  # two of all, and the second row of each event
+    flat = " ".join(text.split())
+    assert "the mean over 2 of 3 events; the truth of the others gives no weights" in flat
+    assert "no tracks are given: 4 more" in flat
+
+
+def test_a_long_list_is_cut_and_said() -> None:
+    text = shown(*[0.5] * 12)
+    assert len(cells(text, "event0")) == 10
+    assert "2 more events: --json tells of all." in text
+
+
+def test_no_particle_is_explained() -> None:
+    none = MatchingRecord(style="ATLAS", mode="strict", n_particles=0)
+    flat = " ".join(shown(None, trackml_score=None, matching=(none,)).split())
+    assert "TrackML score unknown" in flat
+    assert "--pt-min 0 takes those of unknown momentum" in flat
+    assert "No particle has" not in shown(0.5)

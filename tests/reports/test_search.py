@@ -1,0 +1,206 @@
+"""The report of a search, finished or not: page, terminal and JSON, against small records."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bigtrk.commands import searches
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.errors import InputError
+from bigtrk.records.search import RESULT, read_search
+from bigtrk.reports import search_report, show, summarise_search, write_page
+from tests.programs import run_here
+from tests.reports.pages import Page, parsed
+from tests.reports.search_folders import (
+    LR,
+    SPACE,
+    search_record,
+    small_population,
+    small_search,
+    trial_record,
+    write_search,
+    write_trial,
+)
+
+TITLES = [
+    "AUC, % by trial",
+    "AUC, % by epoch",
+    "Settings and metric",
+    "AUC, % against optimizer.lr",
+    "AUC, % against model.hidden",
+    "AUC, % against optimizer.schedule",
+]
+
+
+def paged(folder: Path, page: Path) -> Page:
+    """Writes and reads the page of a search."""
+    write_page(search_report(read_search(folder)), page)
+    return parsed(page)
+
+
+def test_the_first_screen_names_the_best_and_what_uses_it(tmp_path: Path) -> None:
+    folder = small_search(tmp_path / "my search")
+    (folder / "trial0001" / "best.safetensors").touch()
+    path = tmp_path / "page.html"
+    page = paged(folder, path)
+    text = path.read_text("utf-8")
+    first = text[text.index("</h1>") : text.index('class="plots"')]
+    assert (
+        "Search my search: 5 trials, drawn by TPE, pruned (first 1, factor 3), seed 7. "
+        "2 complete, 1 waiting, 1 pruned, 1 failed."
+    ) in first
+    assert "<span>AUC, %, best</span><b>90</b><span>trial0001</span>" in first
+    assert "<b>22.00</b><span>11 epochs</span>" in first
+    assert (
+        "Best: trial0001, AUC, % 90, with optimizer.lr 0.0003162, model.hidden 16, "
+        "optimizer.schedule cosine."
+    ) in first
+    weights = folder / "trial0001" / "best.safetensors"
+    assert f"bigtrk evaluate '{weights}' GRAPHS" in page.texts
+    [training] = [text for text in page.texts if text.startswith("bigtrk train")]
+    assert training.startswith("bigtrk train '/data/my config.yaml' training.epochs=4 ")
+    assert f"{LR}={json.dumps(10**-3.5)}" in training
+    assert training.endswith("""'optimizer.schedule="cosine"'""")
+    assert f"optuna-dashboard 'sqlite:///{folder}/study.db'" in page.texts
+    dots = page.figure("AUC, % by trial")
+    assert [trace["name"] for trace in dots.data] == ["complete", "waiting", "pruned"]
+    # Of the trial that has not ended the best epoch counts so far.
+    assert dots.trace("waiting")["y"] == [95.0]
+    assert {"trial0003 failed: CUDA <b>out</b> of memory", "0.001", "pruned"} <= set(page.texts)
+
+
+def test_a_search_can_be_drawn_at_any_time(tmp_path: Path) -> None:
+    folder = write_search(tmp_path / "search", search_record())
+    page = paged(folder, tmp_path / "page.html")
+    assert not page.figures
+    assert any(text.endswith("seed 7. No trial has begun yet.") for text in page.texts)
+    show(search_report(read_search(folder)), Console(file=io.StringIO()))
+    # Drawn, but the training has not begun; the study may be half-written, and is not read.
+    write_search(folder, search_record(), [trial_record(0, None, state="running", epochs=0)])
+    (folder / "study.journal").write_text('{"op_co')
+    assert not paged(folder, tmp_path / "page.html").figures
+    run = write_trial(folder, 0, [0.5, 0.6])
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "epoch", "epo')
+    with FolderLock() as lock:
+        lock.take(run)
+        page = paged(folder, tmp_path / "page.html")
+        assert page.figure("AUC, % by trial").trace("training")["y"] == [60.0]
+    assert not (run / LOCK).exists()
+    told = " ".join(page.texts)
+    assert "1 training" in told
+    assert "AUC, %, best so far" in told
+    assert "Best so far, not trained to its end: trial0000" in told
+    assert "bigtrk evaluate" not in told, "there are no weights to name"
+
+
+def test_a_population_is_a_search_of_rounds(tmp_path: Path) -> None:
+    page = paged(small_population(tmp_path / "search"), tmp_path / "page.html")
+    told = " ".join(page.texts)
+    assert "a population (every 1" in told
+    assert "Best: trial0002, AUC, % 90, with optimizer.lr 0.0125." in told
+    assert "optuna-dashboard" not in told, "it has no study"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "told"),
+    [
+        ({"low": 1e-4, "high": 1e-1, "log": True}, 1.1e-4, True),
+        ({"low": 1e-4, "high": 1e-1, "log": True}, 1e-2, False),
+        ({"low": 8, "high": 32}, 32, True),
+        ({"low": 8, "high": 32}, 10**400, False),
+        ({"low": 0, "high": 1, "log": True}, 0, False),
+        ({"low": 1, "high": 1}, 1, False),
+        ({"low": "a"}, None, False),
+        (["b", "c"], "b", False),
+    ],
+)
+def test_a_setting_at_an_end_of_its_bounds_is_named(
+    tmp_path: Path, bounds: object, value: object, told: bool
+) -> None:
+    trial = trial_record(0, 0.9, epochs=1, settings={"x": value})
+    write_search(tmp_path / "search", search_record(space={"x": bounds}), [trial])
+    verdict = " ".join(search_report(read_search(tmp_path / "search")).verdict)
+    assert ("At an end of the bounds: x; better values may lie beyond." in verdict) == told
+
+
+def test_names_and_values_are_escaped(tmp_path: Path) -> None:
+    evil = "<b onclick=x>&lt;$title</b>\x1b"
+    choices = [evil, "b"]
+    space = {evil: choices, "model.hidden": SPACE["model.hidden"]}
+    folder = tmp_path / f"search{evil}".replace("/", "")
+    trials = [
+        trial_record(n, 0.1 * n, settings={evil: choices[n % 2], "model.hidden": 8 + n})
+        for n in range(3)
+    ]
+    write_search(folder, search_record(metric=evil, space=space, given=(evil,)), trials)
+    path = tmp_path / "page.html"
+    page = paged(folder, path)
+    assert page.tags.count("b") == 3, "those of the numbers that count"
+    escaped = "&lt;b onclick=x&gt;&amp;lt;$title&lt;/b&gt;\\x1b"
+    [figure] = [one for one in page.figures if "by trial" in one.title]
+    assert figure.layout["title"]["text"] == f"{escaped} by trial"
+    assert "\x1b" not in path.read_text("utf-8")
+
+
+def test_a_terminal_shows_the_trials_the_best_first(tmp_path: Path) -> None:
+    out = io.StringIO()
+    search = read_search(small_search(tmp_path / "search"))
+    show(search_report(search), Console(file=out, width=200))
+    told = " ".join(out.getvalue().split())
+    assert "optimizer.lr (low 0.0001, high 0.1, log True" in told
+    assert "auc, the larger the better" in told
+    assert "interaction, layers 2" in told, "what is searched is no setting of the model"
+    assert told.index("trial0001 complete 90 4") < told.index("trial0000 complete 70 4")
+    assert "trial0004 waiting 95 2" in told
+
+
+def test_programs_read_all_trials(tmp_path: Path) -> None:
+    search = read_search(small_search(tmp_path / "search"))
+    summary = json.loads(json.dumps(summarise_search(search), allow_nan=False))
+    assert summary["best"] == 1
+    assert [trial["state"] for trial in summary["trials"]] == [
+        *("complete", "complete", "pruned", "failed", "waiting"),
+    ]
+    assert summary["trials"][4]["curve"] == [[1, 0.7], [2, 0.95]]
+    assert summary["trials"][1]["settings"][LR] == pytest.approx(10**-3.5)
+
+
+def test_the_command_writes_the_page_and_refuses_what_it_cannot_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, page = small_search(tmp_path / "search"), tmp_path / "page.html"
+    command = ["bigtrk", "report", str(folder)]
+    status, printed, errors = run_here([*command, "--html", str(page)], monkeypatch, capsys)
+    assert (status, errors) == (0, "")
+    assert "trial0001" in printed
+    assert "bigtrk search: search" in page.read_text("utf-8")[:2000]
+    status, printed, _ = run_here([*command, "--json"], monkeypatch, capsys)
+    assert (status, json.loads(printed)["seed"]) == (0, 7)
+    status, _, errors = run_here([*command, str(folder)], monkeypatch, capsys)
+    assert status == 2
+    assert "a search is reported alone; name one, or runs" in errors
+    (folder / RESULT).write_text('{"format": 1, "metric": "auc", "trials": [{"number": -1}]}')
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "result.json: trials.0.number: Input should be greater than or equal to 0" in errors
+
+
+def test_the_page_is_written_before_a_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(searches, "print_result", closed)
+    with pytest.raises(BrokenPipeError):
+        searches.report_search([small_search(tmp_path / "search")], tmp_path / "page.html", False)
+    assert 'class="plot"' in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_another_folder_is_no_search(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"search\.json: no such file"):
+        read_search(tmp_path)
