@@ -151,7 +151,8 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
 
 def _others(out: Path, parameters: dict[str, Any]) -> list[str]:
     """Lists the graphs of a folder that were made with `parameters`; says how many were not."""
-    alike, unlike = [], []
+    alike: list[str] = []
+    unlike: list[str] = []
     for path in sorted(out.glob(f"*{SUFFIX}")):
         try:
             entry = parse(GraphEntry, describe(SectionFile(path)), str(path))
