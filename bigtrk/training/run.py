@@ -312,6 +312,7 @@ def _open_folder(
     named = configuration.run.folder
     is_new = named is None or not named.exists()
     folder = create_run(lock, named, record)
+    note_run(folder)
     try:
         open_loggers(folder)
     except InputError:
@@ -320,7 +321,6 @@ def _open_folder(
         else:
             (folder / RUN).unlink()
         raise
-    note_run(folder)
     return folder
 
 

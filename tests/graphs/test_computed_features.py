@@ -26,8 +26,10 @@ Function = Callable[..., Any]
 
 
 def computed(sector: Sector, nodes: list[Function], edges: list[Function]) -> Sector:
-    named = [{f"own:{function.__name__}": function for function in some} for some in (nodes, edges)]
-    return ComputedFeatures(*named).of(sector)
+    of_nodes, of_edges = (
+        {f"own:{function.__name__}": function for function in some} for some in (nodes, edges)
+    )
+    return ComputedFeatures(of_nodes, of_edges).of(sector)
 
 
 def column(sector: Sector, kind: str, name: str) -> Tensor:

@@ -36,7 +36,7 @@ PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
 # most hits; no box starts wider than this quantile of all pairs' edges.
 OUTLIER = 0.9995
 # Nor does one start wider than so many times the way from the median to the 95 % quantile: of few
-# edges, the quantile above may be a wrong label. Of simulated events it is 13 times as far at most.
+# edges, the quantile above may be a wrong label. Simulated events without any keep their windows.
 FENCE = 30.0
 DPHI_MAX = 3.0  # rad
 PEEL = 0.005  # fraction of a pair's true edges that one step gives up

@@ -63,7 +63,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
         records.put(None)
         why = reason(error) or f"no answer for {PATIENCE:.0f} s"
         raise InputError(
-            f"run.loggers: {name} cannot be opened ({why}); see to it, or leave it out"
+            f"run.loggers: {name} cannot be opened ({why}); check its service, or leave it out"
         ) from None
     try:
         yield records.put

@@ -81,7 +81,7 @@ def equal_quantiles(events: list[Event], quantile: float) -> Windows:
 def with_one_id_for_two(event: Event, with_nhits: bool) -> Event:
     assert event.truth is not None
     assert event.particles is not None
-    ids, nhits = event.particles["particle_id"], event.particles["nhits"]
+    ids, nhits = event.particles["particle_id"], event.particles["nhits"].astype(np.int64)
     target = ids[(np.hypot(event.particles["px"], event.particles["py"]) > 1) & (nhits >= 6)]
     truth = {name: column.copy() for name, column in event.truth.items()}
     truth["particle_id"][truth["particle_id"] == target[1]] = target[0]

@@ -314,7 +314,9 @@ def test_a_logger_that_does_not_open_ends_all_ranks_and_leaves_no_run(
     if has_others:
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "notes.txt").touch()
-    line = "run.loggers: wandb cannot be opened (no route to host); see to it, or leave it out"
+    line = (
+        "run.loggers: wandb cannot be opened (no route to host); check its service, or leave it out"
+    )
     assert run_ranks(2, train, settings, Away) == [[f"rank 0: {line}"]] * 2
     left = [path.name for path in tmp_path.glob("run/*")]
     assert left == (["notes.txt"] if has_others else [])
