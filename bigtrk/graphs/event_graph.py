@@ -95,9 +95,9 @@ class EventGraph:
 
         The graph is called `name`, or else data.name. Columns have the names given, or else those
         in data.node_feature_names and data.edge_feature_names, or else x0, x1, ... and e0, e1, ...
-        Features of other floating types are rounded to float32 and other attributes left out, which
-        is said on stderr; labels become bool. A warning says where edges are there in both
-        directions, and where a column called r, phi or z cannot be in mm or rad.
+        Features of other floating types are rounded to float32 and other attributes left out;
+        labels become bool. Warnings on stderr say this, and where edges are there in both
+        directions or columns called r, phi or z cannot be in mm or rad.
 
         Raises:
             InputError: an attribute is missing, of another type or shape, or not finite, edges end
