@@ -78,7 +78,8 @@ def _column_types(names: list[str], spec: TableSpec, where: str) -> dict[str, pa
     if missing:
         raise InputError(
             f"{where}, row 1: missing column {', '.join(missing)}; the table needs "
-            f"{', '.join(required)}: check that it is a TrackML {spec.stems[0]} file"
+            f"{', '.join(required)}: check that it is a TrackML {spec.stems[0]} file, as of "
+            "the challenge of 2018"
         )
     return {name: kind for name, kind in wanted.items() if name in names}
 

@@ -164,7 +164,7 @@ def _load(file: Path) -> Any:
         if foreign:
             raise InputError(
                 f"{file}: asks for {one_line(foreign[1])}, and of classes in a file only Data and "
-                f"its tensors are trusted; {_REMEDY}"
+                f"its tensors, as PyTorch Geometric 2.8 writes them, are trusted; {_REMEDY}"
             ) from None
         raise _damaged(file, error) from None
 

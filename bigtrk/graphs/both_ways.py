@@ -17,7 +17,7 @@ def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
     agree. y [E] bool: labels.
     """
     source, destination = node_id[edge_index.long()]
-    second = source > destination
+    second: Tensor = source > destination
     rows = second.nonzero().squeeze(1)
     if not len(rows):
         return second

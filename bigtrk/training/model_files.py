@@ -9,12 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from bigtrk.config import Settings, parse
+import bigtrk
+from bigtrk.config import Settings, Tree, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import make_model
 from bigtrk.records.run import MeasuredScales
+from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured
 from bigtrk.training.named_code import code_named, warn_of_other_code
@@ -103,7 +105,7 @@ def read_description(run: Path) -> Description:
             f"{path}: does not describe a bigtrk model; name the folder of a run whose training "
             f"has ended"
         )
-    return parse(Description, content, str(path))
+    return _parsed(Description, content, path)
 
 
 def load_model(run: Path) -> StoredModel:
@@ -194,4 +196,14 @@ def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str,
 
 
 def _configuration(run: Path, description: Description) -> Configuration:
-    return parse(Configuration, description.configuration, str(run / DESCRIPTION))
+    return _parsed(Configuration, description.configuration, run_of(run) / DESCRIPTION)
+
+
+def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
+    try:
+        return parse(kind, content, str(path))
+    except InputError as error:
+        raise InputError(
+            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} beside it names the "
+            f"version that did)"
+        ) from None

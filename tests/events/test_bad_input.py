@@ -51,7 +51,7 @@ def spoil(folder: Path, table: str, old: str, new: str) -> str:
         ("cells", "3,7,8", "4,7,8", 4, "hit_id 4 is not in", "fetch both again"),
         ("cells", "0.125", "", 4, "value is blank", "correct the value"),
         ("hits", "module_id", "x", 1, "column 'x' appears twice", "remove one"),
-        ("hits", ",module_id", ",module", 1, "missing column module_id", "TrackML hits file"),
+        ("hits", ",module_id", ",module", 1, "missing column module_id", "hits file, as of"),
         ("truth", "particle_id", "particle", 1, "missing column particle_id", "check that"),
     ],
 )

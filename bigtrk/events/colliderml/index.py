@@ -80,7 +80,8 @@ def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str,
     if missing := [name for name in required if name not in schema.names]:
         raise InputError(
             f"{file.path}: missing column {', '.join(missing)}; ColliderML's {spec.stems[0]} need "
-            f"{', '.join(required)}: fetch the file again, or rename its columns"
+            f"{', '.join(required)}, as of its Release 1: fetch the file again, or rename its "
+            f"columns"
         )
     ids = (*spec.ids, *spec.optional_ids)
     wanted = (*required, *spec.optional_ids, *spec.optional_floats)

@@ -85,7 +85,7 @@ def test_a_missing_column(tmp_path: Path, table: str, column: str) -> None:
     write_sample(tmp_path, *rows())
     file = rewritten(tmp_path / table / FILE, lambda found: found.drop_columns([column]))
     message = f"{file}: missing column {column}; ColliderML's {table} need event_id, "
-    refused(lambda: find_events(tmp_path), message, "fetch the file again")
+    refused(lambda: find_events(tmp_path), message, "as of its Release 1: fetch the file again")
 
 
 def test_particles_without_momenta(tmp_path: Path) -> None:
