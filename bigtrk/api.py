@@ -187,7 +187,7 @@ def open_graphs(folder: str | Path) -> Graphs:
 def configure(*arguments: str) -> Configuration:
     """Makes the configuration that `bigtrk train` makes of the same arguments, in any order: a YAML
     file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
-    as `key.sub=value`, such as `data.train=[graphs]`.
+    as `key.sub=value`, such as `data.train=graphs`.
 
     Raises:
         ValueError: a file cannot be read, a key is unknown (the nearest one is suggested), or a

@@ -4,14 +4,15 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from reprlib import Repr
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bigtrk.disk.files import read_bytes
-from bigtrk.disk.safe_yaml import MAX_BYTES, parse_yaml
+from bigtrk.disk.safe_yaml import MAX_BYTES, Types, parse_typed, parse_yaml, types_of, types_of_key
 from bigtrk.errors import InputError, one_line, reason
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhere
@@ -42,7 +43,7 @@ def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] 
     Raises:
         InputError: unreadable YAML, an unknown key (the nearest one is suggested), a bad value.
     """
-    content = read_yaml(path) if path else {}
+    content = read_yaml(path, [kind]) if path else {}
     return apply_overrides(kind, content, overrides, str(path or "configuration"))
 
 
@@ -51,7 +52,7 @@ def apply_overrides(
 ) -> Tree:
     """Sets each `key.sub=value` in `content` and validates the result."""
     for override in overrides:
-        _apply(content, override)
+        _apply(content, override, [kind])
     return parse(kind, content, source, overrides)
 
 
@@ -88,11 +89,13 @@ def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{name}", json.dumps(value)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a YAML mapping, safely."""
+def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
+    """Reads a YAML mapping, safely, as a value that is to have one of the types."""
     text = read_bytes(path, MAX_BYTES)
     try:
-        content = parse_yaml(text.decode())
+        content = parse_yaml(text.decode(), types)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except ValueError as error:
         raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
     if content is None:
@@ -102,22 +105,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _apply(content: dict[str, Any], override: str) -> None:
+def _apply(content: dict[str, Any], override: str, types: Types) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"override {override!r}: write key.sub=value, such as model.hidden=64")
+    *sections, name = key.split(".")
     try:
-        value = parse_yaml(text)
+        value = parse_typed(text, types_of_setting(types, key))
+    except InputError as error:
+        raise InputError(f"override {override!r}: {error}") from None
     except ValueError as error:
         raise InputError(
             f"override {override!r}: the value is not YAML ({reason(error)})"
         ) from None
-    *sections, name = key.split(".")
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
             raise InputError(f"override {override!r}: {section!r} is not a section")
     content[name] = value
+
+
+def types_of_setting(types: Types, key: str) -> Types:
+    """Lists the types of a dotted key."""
+    return reduce(types_of_key, key.split("."), types)
 
 
 def _those_named(message: str, overrides: Sequence[str]) -> str:
@@ -136,7 +146,7 @@ def _complaint(
     if not key:
         where = _those_named(error["msg"], overrides) or source
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
+        return f"{where}: unknown key {key!r}{nearest(key, keys(kind))}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     if error["type"] == "value_error" and isinstance(error["input"], dict):
@@ -171,8 +181,9 @@ def nearest(key: str, known: Sequence[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
-def _keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    return list(dict.fromkeys(_walk(kind, prefix)))
+def keys(kind: type[BaseModel]) -> list[str]:
+    """Lists the dotted keys of all sections and settings."""
+    return list(dict.fromkeys(_walk(kind, "")))
 
 
 def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
@@ -184,6 +195,5 @@ def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
 
 def section_kinds(annotation: Any) -> list[type[BaseModel]]:
     """Lists the classes of a field that is a section: several where its name chooses one."""
-    kinds = (annotation, *get_args(annotation))
-    plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
-    return [kind for kind in plain if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    kinds = [kind for kind in types_of(annotation) if isinstance(kind, type)]
+    return [kind for kind in kinds if issubclass(kind, BaseModel)]

@@ -6,10 +6,13 @@ rich, which knows markup, nor by the terminal, which knows escape codes.
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 128 + signal.SIGINT
 _warned: set[str] = set()
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})", re.ASCII)
 Item = TypeVar("Item")
 
 
@@ -132,6 +136,8 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
     # Without a name the help shows what was typed, such as `python -m partition`.
     name = None if arguments is None else program
 
+    _expand_paths(app)
+
     def run() -> Any:
         try:
             status = get_command(app)(arguments, name, standalone_mode=False)
@@ -144,6 +150,48 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
         return status
 
     raise SystemExit(exit_on_bad_input(program, run))
+
+
+def given_path(text: str | Path) -> Path:
+    """Returns the path that a user wrote, with its `~` and its variables replaced.
+
+    Raises:
+        InputError: there is no such variable or user, nor a file or folder of that very name.
+    """
+    written = str(text)
+    at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~
+    found = [name for name in _VARIABLE.findall(written) if name.strip("{}") not in os.environ]
+    unknown = [f"no variable ${name} in the environment; set it" for name in found]
+    if at_home.startswith("~"):
+        unknown.append(f"no home folder {written.partition('/')[0]}; correct it")
+    if unknown and not os.path.lexists(written):
+        raise InputError(f"{written}: there is {unknown[0]}, or write the path in full")
+    return Path(os.path.expandvars(at_home))
+
+
+def _expand_paths(app: "typer.Typer") -> None:
+    """Lets all commands take paths as `given_path` does."""
+    for command in app.registered_commands:
+        # A program may be run several times in one process.
+        if command.callback and not hasattr(command.callback, "__wrapped__"):
+            command.callback = _with_given_paths(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance:
+            _expand_paths(group.typer_instance)
+
+
+def _with_given_paths(command: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(command)
+    def called(**values: Any) -> Any:
+        return command(**{name: _given(value) for name, value in values.items()})
+
+    return called
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return given_path(value) if isinstance(value, Path) else value
 
 
 def _show_defect(

@@ -32,7 +32,7 @@ def commands(out: Path, particles: int, seed: int) -> list[str]:
 def _main_job(out: Path, particles: int, seed: int) -> list[str]:
     """Lists what leads from events to a trained classifier and its evaluation."""
     overrides = [
-        f"data.train=[{out}/sectors]",
+        f"data.train={out}/sectors",
         "data.validation=2",
         "model.hidden=32",
         "model.layers=3",

@@ -42,12 +42,12 @@ REQUIRED = {
     "typer": "the command line",
 }
 OPTIONAL = {
-    "mlflow": "run.loggers=[mlflow]",
+    "mlflow": "run.loggers=mlflow",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",
-    "tensorboard": "run.loggers=[tensorboard]",
-    "wandb": "run.loggers=[wandb]",
+    "tensorboard": "run.loggers=tensorboard",
+    "wandb": "run.loggers=wandb",
 }
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 MOST_LOCAL_RANKS = 8

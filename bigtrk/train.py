@@ -19,7 +19,7 @@ from typing import NoReturn
 import bigtrk
 from bigtrk.cards import problems
 from bigtrk.config import by_key
-from bigtrk.console import exit_on_bad_input, warn_once
+from bigtrk.console import exit_on_bad_input, given_path, warn_once
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
@@ -73,7 +73,7 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 def configure(arguments: argparse.Namespace) -> Configuration:
     """Returns the configuration to resume, or that of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
-    files = [Path(argument) for argument in arguments.arguments if "=" not in argument]
+    files = [given_path(argument) for argument in arguments.arguments if "=" not in argument]
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
@@ -118,6 +118,7 @@ def validate(configuration: Configuration) -> tuple[Configuration, Events]:
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
+    arguments.resume = arguments.resume and given_path(arguments.resume)
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     run_configured(
         ranks,

@@ -54,7 +54,7 @@ for graph in graphs[:3]:
 
 # %%
 configuration = bigtrk.configure(
-    "data.train=[graphs]",
+    "data.train=graphs",
     "data.validation=2",
     "model.hidden=32",
     "model.layers=4",

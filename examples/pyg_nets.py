@@ -2,7 +2,7 @@
 
     bigtrk check-model pyg model.options.module=pyg_nets:GAT
     torchrun --nproc-per-node=2 bigtrk/train.py model.name=pyg model.options.module=pyg_nets:GAT \
-        "data.train=[sectors]"
+        "data.train=sectors"
 
 Each maps node features x [N, F] and edges [2, E], GAT also edge features [E, G], to embeddings of
 nodes [N, width]; bigtrk adds the classifier of edges.

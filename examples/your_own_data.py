@@ -127,10 +127,10 @@ def slowness(edges, inner, outer):
 
 # %%
 configuration = bigtrk.configure(
-    "data.train=[graphs]",
+    "data.train=graphs",
     "data.validation=2",
-    "data.node_features=[r,cos_phi,sin_phi,z,time]",
-    "data.edge_features=[dphi,dr,dz,dt,my_features:slowness]",
+    "data.node_features=r,cos_phi,sin_phi,z,time",
+    "data.edge_features=dphi,dr,dz,dt,my_features:slowness",
     "model.hidden=32",
     "model.layers=3",
     "optimizer.lr=0.005",

@@ -96,8 +96,8 @@ run("partition", "graphs", "sectors", "--parts", str(SECTORS))
 
 # %%
 SETTINGS = [*MODEL, "data.validation=1", "optimizer.lr=0.01", f"training.epochs={EPOCHS}"]
-whole = bigtrk.train(bigtrk.configure("data.train=[graphs]", "run.folder=whole", *SETTINGS))
-cut = ["data.train=[sectors]", "run.folder=cut", *SETTINGS]
+whole = bigtrk.train(bigtrk.configure("data.train=graphs", "run.folder=whole", *SETTINGS))
+cut = ["data.train=sectors", "run.folder=cut", *SETTINGS]
 ranks = f"--nproc-per-node={SECTORS}"
 run("torch.distributed.run", "--standalone", ranks, "-m", "bigtrk.train", *cut)
 

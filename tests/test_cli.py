@@ -29,6 +29,40 @@ def test_unknown_command_is_told_in_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["bigtrk", "report", "~/absent"], "HOME/absent: no such folder"),
+        (["bigtrk", "report", "runs", "$NO_SUCH/x"], "no variable $NO_SUCH"),
+        (["bigtrk", "report", "runs", "--html", "~/absent/x.html"], "no such folder HOME/absent"),
+        (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
+        (["bigtrk", "plan", "~/absent"], "HOME/absent"),
+        (
+            ["bigtrk", "plan", "--machine", "~/absent", "--nodes", "9", "--edges", "9"],
+            "HOME/absent",
+        ),
+        (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent"),
+        (["bigtrk/train.py", "~/absent.yaml"], "HOME/absent.yaml: no such file"),
+        (["bigtrk/train.py", "--resume", "~/absent"], "HOME/absent"),
+        (["bigtrk-partition", "~/absent", "out", "--parts", "2"], "HOME/absent"),
+    ],
+)
+def test_paths_are_expanded(
+    command: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "runs").mkdir()
+    status, _, error = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert told.replace("HOME", str(tmp_path / "home")) in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ALONE)
 def test_the_help_of_a_program_is_that_of_its_command(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,5 +1,6 @@
 """Configuration: overrides, unknown keys, bad values."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,67 @@ def test_without_a_name_it_is_the_interaction_gnn() -> None:
     """The files of runs from before there were other models give none."""
     configuration = Configuration.model_validate({"model": {"hidden": 16, "in_out": False}})
     assert configuration.model == InteractionGNNConfig(hidden=16, in_out=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("run.folder=runs/ttbar #2", "runs/ttbar #2"),
+        ("run.folder=007", "007"),
+        ("run.folder=2024-06-01", "2024-06-01"),
+        ("run.folder=a: [b", "a: [b"),
+        ('run.folder="a #2"', "a #2"),
+        ("run.folder=~/x", "/home/me/x"),
+        ("run.folder=${SCRATCH}/x", "/scratch/x"),
+        ("run.folder=null", None),
+        ("training.spike_guard=off", "off"),
+        ("training.auto=off", False),
+        ("engine.ds_config=no", "no"),
+        ("data.train=graphs", ["graphs"]),
+        ("data.train=a, 20240601", ["a", "20240601"]),
+        ("data.train=[$SCRATCH/a, 007]", ["/scratch/a", "007"]),
+        ('data.train="a,b","~/c"', ["a,b", "/home/me/c"]),
+        ("data.validation=2", 2),
+        ("data.validation=2,b", ["2", "b"]),
+        ("data.node_features=r,no", ["r", "no"]),
+        ("run.loggers=wandb,mlflow", ["wandb", "mlflow"]),
+    ],
+)
+def test_a_value_is_read_by_the_type_of_its_setting(
+    typed: str, read: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("SCRATCH", "/scratch")
+    key = typed.partition("=")[0]
+    assert by_key(load_settings(Configuration, None, [typed]))[key] == json.dumps(read)
+
+
+def test_a_file_is_read_by_the_types_of_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    path = tmp_path / "bigtrk.yaml"
+    path.write_text(
+        "training: {spike_guard: off, epochs: 010}\n"
+        "run: {folder: 2024-06-01}\n"
+        "data: {train: ~/graphs, validation: [007, '~/more']}\n"
+    )
+    values = by_key(load_settings(Configuration, path))
+    assert values["training.spike_guard"] == '"off"'
+    assert values["training.epochs"] == "8"
+    assert values["run.folder"] == '"2024-06-01"'
+    assert values["data.train"] == '["/home/me/graphs"]'
+    assert values["data.validation"] == '["007", "/home/me/more"]'
+
+
+@pytest.mark.parametrize("path", ["$NO_SUCH/x", "~no_such_user/x"])
+def test_a_path_of_nowhere_is_refused(path: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"override 'run.folder=.*: there is no .*in full"):
+        load_settings(Configuration, None, [f"run.folder={path}"])
+    file = tmp_path / "bigtrk.yaml"
+    file.write_text(f"data: {{train: [{path}]}}\n")
+    with pytest.raises(InputError, match=r"bigtrk\.yaml: .*: there is no .*in full"):
+        load_settings(Configuration, file)
 
 
 TWICE = "model: {layers: 1}\nmodel: {hidden: 8}\n"

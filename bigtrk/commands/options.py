@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bigtrk.console import given_path
 from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError
 
@@ -34,6 +35,7 @@ def check_page(page: Path | None) -> Path | None:
     """
     if page is None:
         return None
+    page = given_path(page)
     if not page.parent.is_dir():
         raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
     return check_output_name(page, ".html")

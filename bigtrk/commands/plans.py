@@ -1,12 +1,11 @@
 """The command of the `bigtrk` program that plans runs."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bigtrk.commands.options import AsJson
-from bigtrk.console import console, print_result
+from bigtrk.console import console, given_path, print_result
 from bigtrk.errors import InputError
 from bigtrk.user_code import Code, allow_code
 
@@ -129,7 +128,7 @@ def _calibrate(machine: str | None, as_json: bool) -> None:
     from bigtrk.planning.calibration import calibrate
     from bigtrk.training import costs
 
-    path = Path(machine) if machine else costs.calibration_path()
+    path = given_path(machine) if machine else costs.calibration_path()
     if not machine:
         make_private(path.parent)  # before what takes minutes
     constants = calibrate.calibrate_launched(path)

@@ -1,35 +1,157 @@
-"""YAML from anywhere: plain values only, and no more of them than a configuration has."""
+"""YAML from anywhere: plain values only, and no more of them than a configuration has.
 
-from typing import Any
+Where the type of a setting is text, a value is the text as it is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
+
+from bigtrk.console import given_path
+from bigtrk.errors import InputError
 
 MAX_BYTES = 1 << 20
 # Counted with every alias written out: a few lines of aliases of aliases make billions.
 MAX_VALUES = 200_000
 MAX_DIGITS = 100  # "1:2:3 ..." is a number to the base of 60, whose cost grows with its square
+_TEXT = "tag:yaml.org,2002:str"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
+# The types that a value may have; none where nothing is known of it. A mapping has the types of
+# each key of a mapping; of EACH, those of the items of a list.
+Types = Sequence[Any]
+EACH = "*"
+_LIST, _MERGED = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
+# What YAML takes a plain scalar for that may be meant as text, such as off, 007 and 2024-06-01.
+_READ_AS: dict[str, set[Any]] = {
+    "tag:yaml.org,2002:null": {NoneType},
+    "tag:yaml.org,2002:bool": {bool},
+    "tag:yaml.org,2002:int": {int, float},
+    "tag:yaml.org,2002:float": {float},
+    "tag:yaml.org,2002:timestamp": set(),
+}
+_RESOLVER = yaml.resolver.Resolver()
 
-def parse_yaml(text: str) -> Any:
-    """Parses YAML text; tags of Python objects are refused.
+
+def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
+    """Parses YAML text whose value is to have one of the types; tags of Python objects are refused.
+
+    as_one: all of the text is one plain scalar, whatever signs of YAML are in it.
 
     Raises:
+        InputError: as of `given_path`.
         ValueError: the text is not YAML or is larger than a configuration; the message is one line.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
         loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
+        node = _scalar(text) if as_one else loader.get_single_node()
         if node is None:
             return None
         _count(node, {})
-        return loader.construct_document(node)
+        return loader.construct_document(_typed(node, types))
+    except InputError:
+        raise
     except RecursionError:
         raise ValueError("it nests too deep") from None
     except Exception as error:  # a bad value of a known tag raises whatever its class does
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def types_of(annotation: Any) -> Types:
+    """Lists the types in a union, without what annotates them."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return types_of(inner[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for one in inner for kind in types_of(one)]
+    return [annotation]
+
+
+def types_of_key(types: Types, key: str) -> Types:
+    """Lists the types of what is below a key."""
+    found: list[Any] = []
+    for kind in types:
+        if isinstance(kind, Mapping):
+            found += kind.get(key, ())
+        elif get_origin(kind) is dict:
+            found += types_of(get_args(kind)[1])
+        elif key in getattr(kind, "model_fields", ()):
+            found += types_of(kind.model_fields[key].annotation)
+    return found
+
+
+def parse_typed(text: str, types: Types) -> Any:
+    """Parses what was typed for one setting. Where text is due, that is all of it unless it is in
+    quotes, and a list needs no brackets; else it is YAML.
+
+    Raises:
+        InputError, ValueError: as of `parse_yaml`.
+    """
+    written, is_list = text.strip(), _take_text(_items(types))
+    if written[:1] == written[-1:] and written[:1] in ("'", '"'):
+        return parse_yaml(f"[{written}]" if is_list else written, types)
+    if (is_list and not written.startswith("[")) or _take_text(types):
+        return parse_yaml(written, types, as_one=True)
+    return parse_yaml(text, types)
+
+
+def _typed(node: yaml.Node, types: Types) -> yaml.Node:
+    """Returns the node as its types read it; one that aliases share stays as it is."""
+    marks = node.start_mark, node.end_mark
+    items = _items(types)
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(key, _typed(value, _below(types, key))) for key, value in node.value]
+        return yaml.MappingNode(node.tag, pairs, *marks)
+    if isinstance(node, yaml.SequenceNode):
+        # A list of sections that are merged has their types.
+        each = items or types_of_key(types, EACH) or types
+        return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
+    is_plain = node.style is None and node.tag in _READ_AS
+    if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
+        return node
+    if node.tag != _TEXT and not is_plain:
+        return node
+    if _take_text(items):
+        parts = node.value.split(",") if node.style is None else [node.value]
+        scalars = [_scalar(part.strip(), *marks, style=node.style) for part in parts]
+        return yaml.SequenceNode(_LIST, [_typed(one, items) for one in scalars], *marks)
+    if not _take_text(types):
+        return node
+    value = str(given_path(node.value)) if Path in types else node.value
+    return yaml.ScalarNode(_TEXT, value, *marks)
+
+
+def _below(types: Types, key: yaml.Node) -> Types:
+    """Lists the types of a key's value; what is merged has those of the mapping."""
+    if not isinstance(key, yaml.ScalarNode):
+        return []
+    return types if key.tag == _MERGED else types_of_key(types, key.value)
+
+
+def _take_text(types: Types) -> bool:
+    return any(kind in (str, Path) or get_origin(kind) is Literal for kind in types)
+
+
+def _items(types: Types) -> Types:
+    """Lists the types of the items of a list of any length; none where no list is due."""
+    lists = [get_args(kind) for kind in types if get_origin(kind) in (list, tuple)]
+    return [kind for inner in lists if inner[1:] in ((), (...,)) for kind in types_of(inner[0])]
+
+
+def _scalar(
+    text: str,
+    start: yaml.Mark | None = None,
+    end: yaml.Mark | None = None,
+    style: str | None = None,
+) -> yaml.ScalarNode:
+    """Makes a scalar: text if it has the style of a quoted one, else what YAML takes it for."""
+    tag = _TEXT if style else _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
+    return yaml.ScalarNode(tag, text, start, end, style)
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:

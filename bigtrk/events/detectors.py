@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial import cKDTree
 
+from bigtrk.console import given_path
 from bigtrk.errors import InputError
 from bigtrk.events.columns import MODULE_IDS
 from bigtrk.events.event import Columns
@@ -51,10 +52,10 @@ def find_layers(detector: str | Path) -> DetectorLayers:
     """
     if str(detector) in BUILT_IN:
         return BUILT_IN[str(detector)]
-    path = Path(detector)
+    path = given_path(detector)
     if not path.exists() and not path.name.startswith(DETECTORS_FILE):
         raise InputError(
-            f"{detector}: is neither a detector that is built in ({', '.join(BUILT_IN)}) nor a "
+            f"{path}: is neither a detector that is built in ({', '.join(BUILT_IN)}) nor a "
             f"file; name one of them or a {DETECTORS_FILE}"
         )
     return layers_from_detectors(read_detectors(path))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigtrk.console import given_path
 from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
 from bigtrk.models.check import check_model
@@ -121,10 +122,12 @@ def ask_choice(
             f"bigtrk plan --choose: is for steps of whole events, not for "
             f"sampling.method={method}; set it to none"
         )
+    asked = list(arguments)
     if not folders and not sizes.given:
         folders = configuration.data.train
+        asked += map(str, folders)
     question = ask(
-        [*arguments, *(str(folder) for folder in folders if str(folder) not in arguments)],
+        asked,
         default,
         sizes,
         ranks,
@@ -133,7 +136,8 @@ def ask_choice(
         machine,
         seed=0,
     )
-    files = [path] if str(path) in arguments else []
+    named = any("=" not in one and given_path(one) == path for one in arguments)
+    files = [path] if named else []
     return make_choice(question, Given(files, overrides, folders, allow_bf16), try_out)
 
 
@@ -174,7 +178,7 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
         InputError: there is a second configuration file.
     """
     overrides = [a for a in arguments if "=" in a]
-    others = [Path(a) for a in arguments if "=" not in a]
+    others = [given_path(a) for a in arguments if "=" not in a]
     files = [path for path in others if path.suffix in (".yaml", ".yml")]
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
@@ -194,7 +198,7 @@ def compare_runs(
     if not runs:
         raise InputError("bigtrk plan --check: name run folders, such as runs/0001")
     constants = find_machine(machine)
-    return check_summary([check(Path(run), constants, ranks_per_node) for run in runs])
+    return check_summary([check(given_path(run), constants, ranks_per_node) for run in runs])
 
 
 def read_ranks(text: str) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bigtrk.config import parse
-from bigtrk.console import warn_once
+from bigtrk.console import given_path, warn_once
 from bigtrk.cost.data_sheets import DATA_SHEETS, data_sheet
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import (
@@ -123,7 +123,7 @@ def find_machine(name: str | None) -> MachineConstants:
     if name in DEFAULTS:
         return DEFAULTS[name]
     if name is not None:
-        return load_constants(Path(name))
+        return load_constants(given_path(name))
     calibration = _own_calibration()
     if calibration is not None:
         return load_constants(calibration)

@@ -63,7 +63,7 @@ make_events() {
 
 # What all runs share. Every event is in sectors, so every step exchanges halos over the network.
 settings=(
-    'data.train=[sectors]' data.validation=1 target.hits_min=3
+    'data.train=sectors' data.validation=1 target.hits_min=3
     model.hidden=16 model.layers=3 training.events_per_step=2
 )
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
 from bigtrk.config import Settings, load_settings
+from bigtrk.console import given_path
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -113,12 +114,13 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
 def _named(given: str | Path) -> Windows:
     if str(given) in SHIPPED:
         return builtin_windows(str(given))
-    if not Path(given).exists():
+    path = given_path(given)
+    if not path.exists():
         raise InputError(
-            f"{given}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
+            f"{path}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
             "nor a file; name one of them, or the windows.yaml of a folder of graphs"
         )
-    return read_windows(Path(given))
+    return read_windows(path)
 
 
 def write_windows(path: Path, windows: Windows) -> None:

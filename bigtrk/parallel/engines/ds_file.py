@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 import bigtrk
 from bigtrk.config import Count, Settings, nearest, parse
+from bigtrk.console import given_path
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 
@@ -74,8 +75,8 @@ def find_ds_config(name: str) -> Path:
     Raises:
         InputError: there is neither such a file nor such a name.
     """
-    if Path(name).is_file():
-        return Path(name)
+    if given_path(name).is_file():
+        return given_path(name)
     package = Path(bigtrk.__file__).parent
     # It lies beside the package in a checkout, inside it once installed from a wheel.
     folders = [package.parent / "ds_configs", package / "ds_configs"]

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bigtrk.config import Settings, load_settings, parse
+from bigtrk.config import Settings, parse, read_yaml
 from bigtrk.errors import InputError
 from bigtrk.tracks import edge_metrics
 from bigtrk.training.embedding import validation
@@ -73,7 +73,8 @@ def read_settings(file: Path) -> PipelineSettings:
         InputError: a setting is unknown, has no such value, is given by the pipeline, or a stage's
             model is of another kind.
     """
-    settings = load_settings(PipelineSettings, file, [])
+    content = read_yaml(file, [{stage: [Configuration] for stage in CLASSES}])
+    settings = parse(PipelineSettings, content, str(file))
     for stage, kind in CLASSES.items():
         for section, key in GIVEN:
             if key in getattr(settings, stage).get(section, {}):

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bigtrk.config import Settings, overlap, override, parse, read_yaml
+from bigtrk.config import Settings, keys, overlap, override, parse, read_yaml, types_of_setting
+from bigtrk.disk.safe_yaml import EACH
 from bigtrk.errors import InputError
 from bigtrk.training.best.settings import MINIMISED, Metric
+from bigtrk.training.settings import Configuration
 
 # Settings that a search makes, and the way to choose them.
 SET_HERE = {
@@ -168,7 +170,8 @@ def read_space(path: Path) -> Space:
         InputError: unreadable YAML, an unknown word, bounds that are reversed, a key that a search
             sets itself or that another key of the space sets, too.
     """
-    found = parse(_File, read_yaml(path), str(path))
+    choices = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
+    found = parse(_File, read_yaml(path, [{"space": [choices]}]), str(path))
     for key in found.space:
         for own, remedy in SET_HERE.items():
             if overlap(key, own):

@@ -42,6 +42,13 @@ def test_a_space_as_it_is_written(tmp_path: Path) -> None:
     assert len(list(space.corners())) == 8
 
 
+def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
+    choices = "{training.spike_guard: [off, skip], data.node_features: [[r, no]]}"
+    space = read_space(write(tmp_path, f"metric: auc\nspace: {choices}\n"))
+    assert space.settings["training.spike_guard"] == Choices(("off", "skip"))
+    assert space.settings["data.node_features"] == Choices((["r", "no"],))
+
+
 @pytest.mark.parametrize(
     ("metric", "minimises"), [("auc", False), ("loss", True), ("train_loss", True)]
 )
