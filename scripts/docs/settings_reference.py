@@ -31,9 +31,9 @@ model:
 or on the command line, `model.hidden=128`. An unknown key is an error that names the nearest one.
 `bigtrk/configs/default.yaml` is used without a file; what it leaves out has the defaults below.
 
-Text, paths and words are taken as typed: `run.folder=2024-06-01`, `training.spike_guard=off`. A list
-may go without brackets: `data.train=graphs,sectors`. A value in quotes is what stands in them, and
-`null` is no value, where a setting has that. `~` and variables, `$SCRATCH`, are replaced in paths.
+Text, paths and words are taken as typed: `run.folder=2024-06-01`, `training.spike_guard=off`. A
+list may go without brackets: `data.train=graphs,sectors`. A value in quotes is what stands in them,
+and `null` is no value, where a setting has that. `~` and `$SCRATCH` are replaced in paths.
 """
 _COLUMNS = ("key", "type", "default", "unit", "meaning")
 _SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
