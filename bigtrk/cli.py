@@ -144,7 +144,7 @@ def score(
     """
     from bigtrk.reports import score_report, show
     from bigtrk.tracks.matching import Criteria
-    from bigtrk.training.evaluation.score_files import score_files
+    from bigtrk.training.evaluation.tracks import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track)

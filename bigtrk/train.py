@@ -30,13 +30,12 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
+from bigtrk.training.guards import SIGNALS
 from bigtrk.training.named_code import code_named, code_records, users_configuration
 from bigtrk.training.restart import after_restart
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
-from bigtrk.training.stop_request import SIGNALS
 from bigtrk.user_code import CODE_HELP, allow_code
 
 PROGRAM = "bigtrk/train.py"

@@ -28,8 +28,8 @@ from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
-from bigtrk.training.data.model_features import load_features
-from bigtrk.training.losses.loss_check import check_loss
+from bigtrk.training.data.features import load_features
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from bigtrk.training.settings import DataSettings
 from bigtrk.user_code import allow_code

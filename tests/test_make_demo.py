@@ -8,7 +8,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 import pytest
 
 from bigtrk.tracks.matching import Criteria
-from bigtrk.training.evaluation.score_files import score_files
+from bigtrk.training.evaluation.tracks import score_files
 from tests.programs import CHECKOUT, run_shell
 
 MOST_SECONDS = 180  # on two idle cores

@@ -24,7 +24,7 @@ from bigtrk.train import __file__ as program
 from tests.distributed.ranks import FORKSERVER
 from tests.programs import run_here
 
-STOP_REQUEST = "from bigtrk.training.stop_request import StopRequest"
+STOP_REQUEST = "from bigtrk.training.guards import StopRequest"
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=100000")
 
 

@@ -117,7 +117,7 @@ TRAINED = """
 import contextlib, sys, threading
 import bigtrk
 from bigtrk.sampling import shadow
-from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.batch import Loader
 threads = set()
 
 def noting(call):

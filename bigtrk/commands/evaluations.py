@@ -117,8 +117,7 @@ def _evaluate_model(
     from bigtrk.records.run_folder import RUN, read_run_if_any
     from bigtrk.reports import evaluation_report, show, write_page
     from bigtrk.reports.model_card import refresh_card
-    from bigtrk.training.evaluation.evaluate import evaluate_run
-    from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
+    from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
     from bigtrk.training.run_folder import run_of
 
     ranks = discover()

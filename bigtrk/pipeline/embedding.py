@@ -20,8 +20,8 @@ from bigtrk.graphs.features import as_tensor, available
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.data.model_features import ModelFeatures, load_features
-from bigtrk.training.embedding.validation import KEPT
+from bigtrk.training.data.features import ModelFeatures, load_features
+from bigtrk.training.embedding import KEPT
 from bigtrk.user_code import names_code
 
 

@@ -18,7 +18,7 @@ from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.edge_metrics import KEPT
-from bigtrk.training.data.model_features import ModelFeatures, load_features
+from bigtrk.training.data.features import ModelFeatures, load_features
 from bigtrk.training.model_files import StoredModel, build_model
 
 

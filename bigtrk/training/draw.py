@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigtrk.training.data.share import Batch
+from bigtrk.training.data.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import make_model
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
-from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
-from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured
+from bigtrk.training.checkpoint.manifest import Shape, read_header
+from bigtrk.training.data.features import NOTHING_MEASURED, check_measured
 from bigtrk.training.named_code import code_named, warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, run_of, weights_of
 from bigtrk.training.settings import Configuration

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from bigtrk.console import say
+from bigtrk.console import complain, say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError, StoppedError
 from bigtrk.models.protocol import LayeredModel
@@ -16,6 +16,7 @@ from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.engines.pieces import AVERAGE
 from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
 from bigtrk.parallel.page_pool import give_back_pages
@@ -28,10 +29,10 @@ from bigtrk.records.run import BEST_WEIGHTS, MeasuredScales, RunRecord, clear_st
 from bigtrk.records.run_folder import RUN, append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
-from bigtrk.training.best.best import check_recorded, search_of
-from bigtrk.training.best.weights import best_weights
-from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
+from bigtrk.training.best import Best, check_recorded, search_of
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription, stored_weights
 from bigtrk.training.checkpoint.folder import Found
+from bigtrk.training.checkpoint.manifest import read_checkpoint
 from bigtrk.training.checkpoint.resume import (
     check_place,
     continue_record,
@@ -39,22 +40,21 @@ from bigtrk.training.checkpoint.resume import (
 )
 from bigtrk.training.clock import Clock
 from bigtrk.training.costs import hides_exchange, roofline
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.data_record import data_record
-from bigtrk.training.data.degree_histogram import with_degrees
-from bigtrk.training.data.events import Events
-from bigtrk.training.data.input_files import InputFiles
-from bigtrk.training.losses.loss_check import check_loss
+from bigtrk.training.data.batch import BatchMaker, InputFiles
+from bigtrk.training.data.event_source import Events, data_record
+from bigtrk.training.data.features import with_degrees
+from bigtrk.training.guards import StopRequest, allocations_noted, report_out_of_memory
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import Logger, check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.monitoring.stalls import stall_notes
 from bigtrk.training.named_code import code_records
-from bigtrk.training.out_of_memory import allocations_noted, report_out_of_memory
 from bigtrk.training.restart import note_run
 from bigtrk.training.run_folder import (
     AVERAGED,
+    CHECKPOINTS,
     FLIGHT,
     create_run,
     hold,
@@ -63,14 +63,13 @@ from bigtrk.training.run_folder import (
 )
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start.begin import described_model, first_model, first_scales
+from bigtrk.training.start import described_model, first_model, first_scales
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.host_memory import check_host_memory
 from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.steps.spill import LaidEvents, spill_edges
-from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Trainer
 
 _MORE_MEMORY = (
@@ -333,7 +332,7 @@ def _save_model(
 
     def save() -> None:
         lock.check()
-        best = best_weights(folder, trainer.best)
+        best = _best_weights(folder, trainer.best)
         save_model(folder, weights, described, {AVERAGED: averaged, BEST_WEIGHTS: best})
         record_end(folder, trainer.end)
         say(f"model and record in {folder}")
@@ -383,3 +382,19 @@ def _logger(
             log(record)
 
     return write
+
+
+def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
+    """Reads the weights that made the best epoch of a run the best: averaged ones, where epochs are
+    judged by these. None where there is no such epoch, or its checkpoint is damaged, which is said.
+    """
+    if search is None or search.record is None:
+        return None
+    folder = run / CHECKPOINTS / search.record.checkpoint
+    try:
+        checkpoint = read_checkpoint(folder)
+    except InputError as error:
+        complain(f"{folder}: the best checkpoint is damaged: {error}; its weights are left out")
+        return None
+    judged_averaged = checkpoint.averaged and search.metric != "train_loss"
+    return stored_weights(folder, checkpoint, AVERAGE if judged_averaged else "weight")

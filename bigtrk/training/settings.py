@@ -10,11 +10,86 @@ from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.liveness.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.training.best.settings import BestSettings
-from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.steps.batching import Batching
 from bigtrk.user_code import names_code
+
+Metric = Literal[
+    "loss",
+    "auc",
+    "efficiency",
+    "target_purity",
+    "total_purity",
+    "purity",
+    "log_pt_error",
+    "train_loss",
+]
+# All others are better the larger they are.
+MINIMISED: tuple[Metric, ...] = ("loss", "log_pt_error", "train_loss")
+
+
+class BestSettings(Settings):
+    """The epoch that counts as the best, and how long a run goes on without a better one."""
+
+    metric: Metric | None = None
+    """Keep the checkpoint of the epoch that is the best in it, beside the newest ones, and name it
+    in the run's `best.json`: the validation's `loss`, `auc`, `efficiency`, `target_purity`,
+    `total_purity`, `purity` or `log_pt_error`, or `train_loss`; losses and errors are best when
+    small, the others when large. Without it only the newest checkpoints are kept."""
+    patience: int | None = Field(None, ge=1, lt=2**31)
+    """End the run when so many epochs in a row were no better than the best before them; all epochs
+    without it [epochs]."""
+
+    @model_validator(mode="after")
+    def _has_a_metric(self) -> Self:
+        if self.patience is not None and self.metric is None:
+            raise ValueError("patience needs a metric to be patient with; set training.best.metric")
+        return self
+
+
+class NegativeSettings(Settings):
+    """False edges that each step trains (model.name=mlp, in wedges or sectors): all of them, unless
+    `hard` or `easy` is given.
+
+    A pass without gradients then scores all edges of a wedge; all true edges, the hardest false
+    ones and some of the others are trained. The false ones weigh alike, together as much as all:
+    scores are no probabilities then, and the loss of validation, which is of all edges, is higher.
+    """
+
+    hard: float = Field(0.0, ge=0, le=1e6)
+    """The hardest false edges, those with the highest scores, for each true edge [edges]."""
+    easy: float = Field(0.0, ge=0, le=1e6)
+    """False edges drawn at random from the others, for each true edge [edges]."""
+
+    @property
+    def are_chosen(self) -> bool:
+        """Says whether only some false edges are trained."""
+        return self.hard > 0 or self.easy > 0
+
+
+class PairSettings(Settings):
+    """Pairs of hits that train an embedding (model.name=embedding), and their loss: the mean
+    squared distance of true pairs + the sum of what false ones lack to the squared margin, divided
+    by the number that is drawn.
+
+    True pairs are the edges of the graph, weighted as `target` says. A hit is drawn with its
+    nearest neighbours in the embedding as it is, the hard false pairs; others are random. Pairs of
+    hits of one particle that no edge joins are left out.
+    """
+
+    margin: float = Field(1.0, gt=0)
+    """Distance in the embedding from which a false pair costs nothing."""
+    hard_hits: int = Field(4000, ge=0, lt=2**31)
+    """Hits of each event, or part of one, whose neighbours are false pairs [hits]."""
+    neighbours: int = Field(20, ge=1, le=1000)
+    """The most neighbours of such a hit, all within the margin [hits]."""
+    random_pairs: int = Field(4000, ge=0, lt=2**31)
+    """Random pairs of each event, or part of one [pairs]."""
+
+    def false_pairs(self, n_hits: int) -> int:
+        """Counts the false pairs that are drawn for so many hits, before any is left out."""
+        if n_hits < 2:
+            return 0
+        return min(self.hard_hits, n_hits) * min(self.neighbours, n_hits - 1) + self.random_pairs
 
 
 class DataSettings(Settings):

@@ -13,17 +13,14 @@ from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
-from bigtrk.training.data.share import Batch, EdgePrediction, Share, compute, run_model
+from bigtrk.training.data.batch import Batch, EdgePrediction, Share, compute, run_model
 from bigtrk.training.draw import Draw
-from bigtrk.training.embedding.pairs import pair_loss
-from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
-from bigtrk.training.losses.loss import edge_scale, pt_loss
+from bigtrk.training.embedding import pair_loss
+from bigtrk.training.guards import StopRequest
+from bigtrk.training.loss import EdgeLoss, edge_scale, make_loss, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
-from bigtrk.training.negatives.choice import choose_edges
-from bigtrk.training.negatives.settings import NegativeSettings
-from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.stop_request import StopRequest
+from bigtrk.training.negatives import choose_edges
+from bigtrk.training.settings import NegativeSettings, PairSettings, TrainingSettings
 
 
 @dataclass(frozen=True)

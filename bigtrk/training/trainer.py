@@ -24,26 +24,22 @@ from bigtrk.records.metrics import (
 )
 from bigtrk.records.run import End
 from bigtrk.tracing import traced
-from bigtrk.training.best.best import Best
+from bigtrk.training.best import Best
 from bigtrk.training.checkpoint.checkpointer import Checkpointer
 from bigtrk.training.checkpoint.folder import Found
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
 from bigtrk.training.clock import Clock
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.events import Events
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.embedding.validation import validate_embedding
-from bigtrk.training.evaluation.validation import validate
-from bigtrk.training.monitoring.meter import Meter
-from bigtrk.training.monitoring.usage import usage
+from bigtrk.training.data.batch import BatchMaker, Loader
+from bigtrk.training.data.event_source import Events
+from bigtrk.training.embedding import validate_embedding
+from bigtrk.training.evaluation.scoring import validate
+from bigtrk.training.guards import MOST_IN_A_ROW, LossHistory, StopRequest, check_spikes
+from bigtrk.training.monitoring.meter import Meter, usage
 from bigtrk.training.schedule import Plateau, Schedule
-from bigtrk.training.settings import Configuration
-from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
+from bigtrk.training.settings import Configuration, PairSettings
 from bigtrk.training.step import StepResult, StepRunner
 from bigtrk.training.steps.epoch_steps import EpochSteps
 from bigtrk.training.steps.routed_step import RoutedStep, check_routes
-from bigtrk.training.stop_request import StopRequest
 
 
 @dataclass

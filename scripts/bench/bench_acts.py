@@ -24,7 +24,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import export_to_acts, stages_of
-from bigtrk.training.data.model_features import load_features
+from bigtrk.training.data.features import load_features
 from scripts.physics.as_acts import OPEN, Exported, calls
 from scripts.results import Results, add_options
 

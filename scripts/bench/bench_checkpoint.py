@@ -26,11 +26,11 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from bigtrk.training.spikes import LossHistory
 from scripts.bench.measure_sharding import ENGINES as SETTINGS
 from scripts.bench.measure_sharding import backward
 from scripts.on_ranks import measure_on_rank, measured

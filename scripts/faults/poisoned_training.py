@@ -12,9 +12,9 @@ from torch import Tensor
 
 import bigtrk.train as train
 from bigtrk.graphs.sector import Sector
+from bigtrk.training import loss
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.losses import edge_losses
-from bigtrk.training.losses.loss import edge_loss
+from bigtrk.training.loss import edge_loss
 
 FOREVER = 10_000  # s
 poison = Path(os.environ["BIGTRK_POISON"])
@@ -48,5 +48,5 @@ def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 
 EventSource.read_several = poisoned_read  # type: ignore[method-assign]
-setattr(edge_losses, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
+setattr(loss, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
 train.main()

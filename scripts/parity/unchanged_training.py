@@ -40,10 +40,9 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource, split_validation
-from bigtrk.training.data.share import Share
-from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import step_items

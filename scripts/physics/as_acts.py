@@ -27,7 +27,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.embedding import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import stages_of
-from bigtrk.training.data.model_features import load_features
+from bigtrk.training.data.features import load_features
 from scripts.physics.stitched_tracks import changed_hits
 
 Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it gives

@@ -36,7 +36,7 @@ from bigtrk.pipeline.training.settings import PipelineSettings
 from bigtrk.pipeline.training.stage_training import train_stage
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
-from bigtrk.training.embedding.validation import radius_of
+from bigtrk.training.embedding import radius_of
 from scripts.physics.physics_pipeline import run
 
 WINDOW_GRAPHS, WINDOWS = "window_graphs", "windows.yaml"

@@ -26,9 +26,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Assignment, MicroStep, Router
 from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import operations
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import EventSource, open_events
-from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

@@ -31,9 +31,8 @@ from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.shadow import ShaDow, shadow_sector
 from bigtrk.sampling.subgraphs import in_edges
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import EventSource, open_events
-from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

@@ -27,10 +27,8 @@ from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Loader, Share
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.data.share import Share
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

@@ -42,11 +42,9 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.run import MeasuredScales
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Loader, Share
 from bigtrk.training.data.event_source import EventSource, open_events
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.data.share import Share
-from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
+from bigtrk.training.evaluation.evaluate import evaluated_configuration
 from bigtrk.training.model_files import load_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

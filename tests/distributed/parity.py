@@ -14,7 +14,7 @@ from bigtrk.formats.acorn.models.weights import our_name
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, PyGConfig
-from bigtrk.training.data.share import Share, compute
+from bigtrk.training.data.batch import Share, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES

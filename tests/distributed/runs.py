@@ -15,8 +15,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_metrics, read_run
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut

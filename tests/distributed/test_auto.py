@@ -11,8 +11,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.automatic.settle import settle
 from bigtrk.training.costs import find_machine, make_cost
-from bigtrk.training.data.event_source import open_events, split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_all, run_ranks

@@ -18,10 +18,9 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_run, read_run_record
 from bigtrk.training import run as run_module
-from bigtrk.training.checkpoint.files import read_checkpoint
-from bigtrk.training.checkpoint.manifest import shard_name
+from bigtrk.training.checkpoint.checkpointer import stored_weights
+from bigtrk.training.checkpoint.manifest import read_checkpoint, shard_name
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.checkpoint.state import stored_weights
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Trainer
 from tests.distributed.ranks import run_ranks

@@ -12,9 +12,8 @@ from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.data.batch import BatchMaker, Loader
+from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

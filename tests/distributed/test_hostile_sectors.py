@@ -8,8 +8,7 @@ import torch
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut

@@ -27,8 +27,7 @@ from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluate import evaluate_run
-from bigtrk.training.evaluation.scoring import score_events
-from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.evaluation.scoring import score_events, validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration

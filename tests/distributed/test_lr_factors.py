@@ -21,13 +21,12 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.world import make_world
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.loader import Loader
+from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
+from bigtrk.training.data.batch import BatchMaker, Loader
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from bigtrk.training.spikes import LossHistory
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources

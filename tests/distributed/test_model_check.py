@@ -55,7 +55,7 @@ def trained_with_others(ranks: Ranks, folder: Path) -> str:
             model.forward = _column
         return model
 
-    with mock.patch("bigtrk.training.start.weights.build_model", other):
+    with mock.patch("bigtrk.training.start.build_model", other):
         return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
 
 

@@ -10,8 +10,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import NormsRecord
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.monitoring.norms import Norms, group_of
 from bigtrk.training.settings import Configuration

@@ -17,10 +17,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.data.share import FALSE
-from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.data.batch import FALSE, BatchMaker, Loader
+from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner

@@ -11,8 +11,7 @@ import pytest
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut

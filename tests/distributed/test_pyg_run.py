@@ -8,8 +8,8 @@ import torch
 
 from bigtrk import user_code
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.data.degree_histogram import degree_histogram
 from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.features import degree_histogram
 from bigtrk.training.model_files import load_model
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code

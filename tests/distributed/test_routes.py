@@ -17,8 +17,7 @@ from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.reports import read_run
 from bigtrk.reports.runs import routes
 from bigtrk.training.costs import find_machine, make_cost
-from bigtrk.training.data.event_source import open_events, split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routed_step import RoutedStep, check_routes

@@ -20,11 +20,8 @@ from bigtrk.reports.runs import spikes
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
-from bigtrk.training.data.loader import Loader
-from bigtrk.training.data.share import Share
+from bigtrk.training.data.batch import BatchMaker, Loader, Share
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.model_files import build_model
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import find_machine, make_cost
-from bigtrk.training.data import input_files
+from bigtrk.training.data import batch
+from bigtrk.training.data.batch import InputFiles
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration
 from tests.distributed import test_routes
 from tests.distributed.ranks import Works, run_all
@@ -42,7 +42,7 @@ def train_noting_files(ranks: Ranks, configuration: Configuration) -> tuple[int,
     """Trains; returns how often edges went to a file, and how often their inputs."""
     taken: list[int] = []
     written: list[int] = []
-    input_files._LEAST_BYTES = 1  # these are small events
+    batch._LEAST_BYTES = 1  # these are small events
     write = InputFiles._written
 
     def noted_inputs(files: InputFiles, memories: Any, starts: Any, size: int) -> Any:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from bigtrk.errors import RankError, StoppedError
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.losses import edge_losses
+from bigtrk.training import loss
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
 from tests.distributed.ranks import run_ranks
@@ -92,7 +92,7 @@ def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> N
 def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:
     """Returns what each rank says when the memory of rank 1 runs out."""
     if ranks.rank == 1:
-        before_step(step, lambda: setattr(edge_losses, "edge_loss", lambda *_: torch.empty(2**55)))
+        before_step(step, lambda: setattr(loss, "edge_loss", lambda *_: torch.empty(2**55)))
     try:
         return train(ranks, configuration)
     except RankError as error:

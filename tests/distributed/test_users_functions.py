@@ -19,13 +19,12 @@ from bigtrk.errors import InputError, RankError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run, read_run_record
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
-from bigtrk.training.data.measured_scales import measure_scales
+from bigtrk.training import start
+from bigtrk.training.data.event_source import Events, split_validation
+from bigtrk.training.data.features import measure_scales
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start import begin
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.ranks import run_all, run_ranks
@@ -247,7 +246,7 @@ def whole_and_resumed(ranks: Ranks, events: Path, folder: Path) -> None:
         (folder / "unfinished" / "model.safetensors").unlink()
     dist.barrier()
     longer = settings(events, folder / "resumed", 3)
-    with mock.patch.object(begin, "measure_scales", side_effect=AssertionError):
+    with mock.patch.object(start, "measure_scales", side_effect=AssertionError):
         fit(longer, ranks, found(longer), folder / "resumed")
     for run in ("resumed", "unfinished"):
         evaluate_run(folder / run, events / "graphs", None, ranks)

@@ -12,7 +12,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import scoring_router

@@ -16,22 +16,29 @@ from bigtrk.disk.json_lines import read_lines
 from bigtrk.parallel.engines.pieces import AVERAGE, Piece, replica_pieces
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
-from bigtrk.training.best.best import Best, BestEpoch
-from bigtrk.training.checkpoint.files import KINDS, RANDOM, write_shard
+from bigtrk.training.best import Best, BestEpoch
+from bigtrk.training.checkpoint.checkpointer import restore, stored_weights
 from bigtrk.training.checkpoint.folder import (
     commit,
     last_good,
     make_temporary,
     temporary_of,
 )
-from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, shard_name
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.manifest import (
+    KINDS,
+    MANIFEST,
+    RANDOM,
+    Checkpoint,
+    EpochTotals,
+    Progress,
+    shard_name,
+    write_shard,
+)
 from bigtrk.training.checkpoint.resume import check_place, continue_record, resumed_configuration
-from bigtrk.training.checkpoint.state import restore, stored_weights
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model, check_shapes, describe, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.spikes import LossHistory
 from tests.hostile.records import CONFIGURATION
 from tests.hostile.report_files import good_record
 

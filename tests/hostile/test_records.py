@@ -13,7 +13,7 @@ from bigtrk.disk import files, json_lines
 from bigtrk.disk.files import read_json
 from bigtrk.disk.json_lines import read_lines
 from bigtrk.errors import InputError
-from bigtrk.training.checkpoint import tensor_headers
+from bigtrk.training.checkpoint import manifest
 from bigtrk.training.run_folder import WEIGHTS
 from tests.hostile.json_values import VALUES, mutated, places
 from tests.hostile.reader import one_line, refusal
@@ -225,7 +225,7 @@ def test_files_larger_than_any_record_are_not_read(
     monkeypatch.setattr(files, "MAX_JSON_BYTES", 1 << 20)
     monkeypatch.setattr(json_lines, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(json_lines, "MOST_LINES", 100)
-    monkeypatch.setattr(tensor_headers, "LARGEST_HEADER", 1 << 20)
+    monkeypatch.setattr(manifest, "LARGEST_HEADER", 1 << 20)
     path = tmp_path / "a"
     path.write_bytes(b'"' + b"x" * (1 << 20) + b'"')
     with pytest.raises(InputError, match="a: is larger than 1 MiB"):
@@ -237,4 +237,4 @@ def test_files_larger_than_any_record_are_not_read(
         list(read_lines(path))
     path.write_bytes((1 << 21).to_bytes(8, "little") + b"{}")
     with pytest.raises(InputError, match="its header would be of 2097152 bytes"):
-        tensor_headers.read_header(path)
+        manifest.read_header(path)

@@ -12,8 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.graphs.storage.sector_folder import SectorFolder
-from bigtrk.training.data.event_source import open_events
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, open_events
 from partition.sectors import cut
 from tests.hostile import sectors as hostile
 from tests.hostile.sectors import EVENT, GRAPH, PARTS, Sectors, changed, good, lie, put, store

@@ -11,7 +11,7 @@ from bigtrk.models.attention_gnn import AttentionGNN, AttentionGNNConfig
 from bigtrk.models.kernels import native
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import LayeredModel, no_exchange
-from bigtrk.training.losses.loss import edge_loss
+from bigtrk.training.loss import edge_loss
 from tests.models.graphs import F, G, make_graph
 from tests.models.test_interaction_gnn import OPTIONS, make_model
 

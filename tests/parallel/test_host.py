@@ -148,7 +148,7 @@ def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
 NOTED = """
 import threading, torch
 from bigtrk.sampling import shadow
-from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.batch import Loader
 beside = set()
 
 def noting(call):

@@ -23,7 +23,7 @@ from bigtrk.tracks.builders.trees.known_event import known_event
 from bigtrk.tracks.hit_columns import scored_graph
 from bigtrk.tracks.storage.files import write_tracks
 from bigtrk.tracks.storage.hit_tracks import HitTracks
-from bigtrk.training.evaluation.score_files import score_files
+from bigtrk.training.evaluation.tracks import score_files
 from scripts.docs.tables import stage_tables
 from scripts.physics import pixel_setting
 from scripts.physics.builder_scan import (

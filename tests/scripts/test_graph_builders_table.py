@@ -14,7 +14,7 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.embedding import Embedding
 from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.training.data.model_features import load_features
+from bigtrk.training.data.features import load_features
 from bigtrk.training.settings import DataSettings
 from scripts.docs.tables.stage_tables import GRAPHS, graph_builders
 from scripts.physics.graph_builders_table import compare

@@ -9,7 +9,7 @@ from bigtrk.records.evaluation import TrackRecord
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks
 from bigtrk.tracks.summary import summarise_tracks
-from bigtrk.training.evaluation.track_records import track_record
+from bigtrk.training.evaluation.tracks import track_record
 from tests.tracks.small_event import small_event
 
 CUTS = (0.2, 0.55, 0.9)

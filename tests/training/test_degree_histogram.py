@@ -4,7 +4,7 @@ import pytest
 
 from bigtrk import user_code
 from bigtrk.models.settings import PyGConfig
-from bigtrk.training.data.degree_histogram import degree_histogram
+from bigtrk.training.data.features import degree_histogram
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import source, sources
 

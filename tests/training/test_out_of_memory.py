@@ -13,8 +13,8 @@ from torch import Tensor
 from bigtrk.errors import RankError
 from bigtrk.parallel.process_group import process_group
 from bigtrk.tracing import traced
-from bigtrk.training.losses import edge_losses
-from bigtrk.training.out_of_memory import VIEWER, allocations_noted, report_out_of_memory
+from bigtrk.training import loss
+from bigtrk.training.guards import VIEWER, allocations_noted, report_out_of_memory
 from tests.distributed.ranks import ALONE
 from tests.distributed.runs import ENGINES, settings, train, write_events
 
@@ -140,7 +140,7 @@ def test_a_training_leaves_it_in_the_runs_folder(
 
     write_events(tmp_path, 3)
     run = tmp_path / "run"
-    monkeypatch.setattr(edge_losses, "edge_loss", full)
+    monkeypatch.setattr(loss, "edge_loss", full)
     with patch.dict(os.environ), process_group(ALONE), pytest.raises(RankError) as raised:
         train(ALONE, settings(tmp_path, run, 1, ENGINES["DDP"]))
     assert str(raised.value).startswith("rank 0 ran out of memory in step 0, loss (CUDA out of")

@@ -9,8 +9,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
 from bigtrk.records.run_folder import append_metrics, read_run
 from bigtrk.training import run as composition
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
 from tests.distributed.runs import settings, write_events

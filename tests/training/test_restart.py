@@ -9,8 +9,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in _
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run, read_run_record
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.restart import after_restart
 from bigtrk.training.run import fit
 from bigtrk.training.settings import RunSettings

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.training.spikes import FEWEST, MOST_IN_A_ROW, WINDOW, LossHistory, check_spikes
+from bigtrk.training.guards import FEWEST, MOST_IN_A_ROW, WINDOW, LossHistory, check_spikes
 
 
 def history(losses: list[float]) -> LossHistory:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigtrk.training.losses.edge_losses import ScoredEdges
+from bigtrk.training.loss import ScoredEdges
 
 HERE = __name__
 Columns = Mapping[str, Tensor]

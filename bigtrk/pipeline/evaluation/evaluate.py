@@ -23,7 +23,7 @@ from bigtrk.records.evaluation import PipelineEvaluationRecord, write_evaluation
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.matching import Criteria
-from bigtrk.training.evaluation.track_records import edge_scores_record
+from bigtrk.training.evaluation.tracks import edge_scores_record
 from bigtrk.training.model_files import load_model, model_configuration
 
 MOST_NOTES = 20

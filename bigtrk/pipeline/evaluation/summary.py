@@ -12,7 +12,7 @@ from bigtrk.records.evaluation import Binned, Judged, StageLeft
 from bigtrk.tracks.bins import added
 from bigtrk.tracks.matching import Matching
 from bigtrk.tracks.summary import summarise_judged
-from bigtrk.training.evaluation.track_records import binned, judged_record
+from bigtrk.training.evaluation.tracks import binned, judged_record
 
 # The parts of a passage whose seconds are those of a stage.
 PARTS = {

@@ -18,7 +18,7 @@ from bigtrk.pipeline.sharing.sector_scoring import cut_for_ranks, score_in_secto
 from bigtrk.pipeline.stages import tracks_of
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.overlaps import Ids
-from bigtrk.training.out_of_memory import report_out_of_memory
+from bigtrk.training.guards import report_out_of_memory
 
 _FOR_AN_EVENT = (
     "give --max-edges N, below its edges after the filter, and start more ranks; on CPUs --spill "

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from bigtrk.config import Settings, parse, read_yaml
 from bigtrk.errors import InputError
 from bigtrk.tracks import edge_metrics
-from bigtrk.training.embedding import validation
+from bigtrk.training.embedding import KEPT
 from bigtrk.training.named_code import code_named
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
@@ -44,7 +44,7 @@ class PipelineSettings(Settings):
     @model_validator(mode="after")
     def _shares_are_looked_for(self) -> Self:
         for name, kept in (
-            ("radius_efficiency", validation.KEPT),
+            ("radius_efficiency", KEPT),
             ("filter_efficiency", edge_metrics.KEPT),
         ):
             if getattr(self, name) not in kept.values():

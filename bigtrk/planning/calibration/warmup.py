@@ -37,9 +37,8 @@ from bigtrk.planning.calibration.synthetic import synthetic_graph
 from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.process.heap import give_back_freed_memory
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import EventSource, open_events
-from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.step import StepRunner
 from partition.one_event import CutSettings, cut_event

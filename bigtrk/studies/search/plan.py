@@ -15,7 +15,7 @@ from bigtrk.records.search import SEARCH, SearchRecord, read_search_record, tria
 from bigtrk.studies.difference import first_difference
 from bigtrk.studies.search.population import check_population
 from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
-from bigtrk.training.best.best import check_recorded
+from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration

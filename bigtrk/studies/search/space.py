@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from bigtrk.config import Settings, keys, overlap, override, parse, read_yaml, types_of_setting
 from bigtrk.disk.safe_yaml import EACH
 from bigtrk.errors import InputError
-from bigtrk.training.best.settings import MINIMISED, Metric
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import MINIMISED, Configuration, Metric
 
 # Settings that a search makes, and the way to choose them.
 SET_HERE = {

@@ -13,9 +13,14 @@ from bigtrk.console import warn_once
 from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.records.run import write_best
-from bigtrk.training.checkpoint.files import read_checkpoint
-from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint
-from bigtrk.training.checkpoint.progress import Progress
+from bigtrk.training.checkpoint.manifest import (
+    FORMAT,
+    LATEST,
+    MANIFEST,
+    Checkpoint,
+    Progress,
+    read_checkpoint,
+)
 from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on

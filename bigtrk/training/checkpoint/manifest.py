@@ -1,22 +1,144 @@
-"""The manifest of a checkpoint: written with its digest, and checked in every part when read.
+"""The files of a checkpoint: manifest, progress, checksums, headers of tensors.
 
-The digest reveals damage, but whoever forges a manifest can make one that fits. So every value has
-a type and a range, file names are those of the ranks, and the pieces make up each parameter once.
+    checkpoints/latest.json                      names the newest whole one
+    checkpoints/step-00000120/manifest.json      progress, and each file's size, SHA-256, pieces
+    checkpoints/step-00000120/shard-00000.safetensors
+
+Values are stored by the parameter's name and their place in it, so any engine on any number of
+ranks can read them. Nothing is pickled. A digest reveals damage, but whoever forges a manifest can
+make one that fits: so every value has a type and a range, file names are those of the ranks, and
+the pieces make up each parameter once.
 """
 
+import hashlib
 import json
 import math
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from bigtrk.config import Count
-from bigtrk.disk.files import unseal
+from bigtrk.disk.files import atomic_path, check_file, disk_errors, unseal
 from bigtrk.errors import InputError, one_line, reason
-from bigtrk.training.checkpoint.progress import Progress
+from bigtrk.parallel.engines.pieces import AVERAGE, STATE
+from bigtrk.records.metrics import StepRecord
+from bigtrk.tracing import traced
+from bigtrk.training.best import Best
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.run_folder import checkpoint_name
+from bigtrk.training.schedule import Plateau
+
+
+@dataclass(frozen=True)
+class EpochTotals:
+    """The totals of an epoch's steps so far, for its record.
+
+    steps, events (an event counts in each of its steps) and edges: the numbers learnt from.
+    loss: the sum of the steps' losses, each times its events. seconds: those of all training,
+    spikes and what was rolled back included. left_out: the steps that were spikes.
+    """
+
+    steps: Count = 0
+    events: Count = 0
+    edges: Count = 0
+    loss: float = 0.0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    left_out: tuple[Count, ...] = ()
+
+    def after(self, record: StepRecord) -> "EpochTotals":
+        """Returns the totals after a step of this record."""
+        timed = replace(self, seconds=self.seconds + record.seconds)
+        if record.spike:
+            return replace(timed, left_out=(*self.left_out, record.step))
+        assert record.loss is not None, "what is not finite is not learnt from"
+        return replace(
+            timed,
+            steps=self.steps + 1,
+            events=self.events + record.events,
+            edges=self.edges + record.edges,
+            # Weighting by events lets a short last step count for what it holds.
+            loss=self.loss + record.loss * record.events,
+        )
+
+    def before(self, step: int) -> "EpochTotals":
+        """Returns the totals without the spikes that a roll-back has not reached again."""
+        return replace(self, left_out=tuple(number for number in self.left_out if number < step))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
+    whole run (`step`), and what the learning rate, the spike guard and the epoch's record depend
+    on. best: the search for the best epoch, if there is one.
+    """
+
+    epoch: Count
+    cursor: Count
+    step: Count
+    plateau: Plateau
+    history: LossHistory
+    totals: EpochTotals
+    best: Best | None = None
+
+    def fits(self, per_epoch: int) -> bool:
+        """Says whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
+        first, totals = self.epoch * per_epoch, self.totals
+        counted = totals.steps + len(totals.left_out)
+        return (
+            self.cursor == self.step - first == counted <= per_epoch
+            and all(first <= step < self.step for step in totals.left_out)
+            and (counted == 0 or totals.seconds > 0)
+            and self._best_fits()
+        )
+
+    def _best_fits(self) -> bool:
+        """Says whether the best epoch, if there is one, lies before this place."""
+        best = self.best.best if self.best else None
+        return best is None or (best.epoch < self.epoch and best.step <= self.step)
+
+
+LARGEST_HEADER = 8 << 20  # bytes, for some 80,000 tensors
+SIZE_BYTES = 8  # a file begins with the size of its header
+
+Shape = tuple[int, ...]
+
+
+class Stored(NamedTuple):
+    """A tensor's type, as safetensors names it ("F32"), and its shape."""
+
+    dtype: str
+    shape: Shape
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """Reads the tensors of a file by name; checks that together they are as large as the file.
+
+    Raises:
+        InputError: the file is missing, damaged, or has more tensors than any model.
+    """
+    check_file(path)
+    try:
+        with path.open("rb") as handle:
+            size = int.from_bytes(handle.read(SIZE_BYTES), "little")
+        if size > LARGEST_HEADER:
+            raise ValueError(f"its header would be of {size} bytes")
+        with safe_open(path, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: Stored(found.get_dtype(), tuple(found.get_shape()))
+                for name, found in slices.items()
+            }
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: no whole file of tensors ({reason(error)})") from None
+
 
 FORMAT = "bigtrk checkpoint 2"
 MANIFEST, LATEST = "manifest.json", "latest.json"
@@ -131,3 +253,108 @@ def _make_up(pieces: list[Piece], size: int) -> bool:
             return False
         end = stop
     return end == size and len({updates for *_, updates in pieces}) <= 1
+
+
+RANDOM = "random/"  # the states of a rank's generators, by kind of device
+KINDS = ("weight", *STATE)  # the kinds of values, in a file as "weight/NAME"
+FLOATS = ("F32", "F64")
+CHUNK = 2**22  # bytes hashed at once
+LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 parameters
+
+
+def write_shard(
+    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
+) -> ShardFile:
+    """Writes a rank's `tensors` to disk and reads them back.
+
+    Raises:
+        InputError: the file cannot be written, or reads back differently.
+    """
+    path, content = folder / shard_name(rank), save(tensors)
+    shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
+    with disk_errors(), atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    damage = _damage(folder, shard)
+    if damage:
+        raise InputError(f"{folder}: {damage} as soon as it is written; is the disk sound?")
+    return shard
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
+    what it says.
+
+    Raises:
+        InputError: a file is missing or has changed; all such files are named. Or the manifest
+            belongs to another folder, or does not fit the files.
+    """
+    checkpoint = decode(_manifest(folder))
+    if checkpoint.name != folder.name:
+        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
+    damaged = []
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
+        for shard in checkpoint.shards:
+            with traced(shard.file):
+                damage = next(found)
+            if damage:
+                damaged.append(damage)
+    if damaged:
+        raise InputError(", ".join(damaged))
+    for shard in checkpoint.shards:
+        _check_tensors(folder, shard, (*KINDS, AVERAGE) if checkpoint.averaged else KINDS)
+    return checkpoint
+
+
+def _manifest(folder: Path) -> bytes:
+    path = folder / MANIFEST
+    try:
+        _refuse_special(path)
+        with path.open("rb") as handle:
+            raw = handle.read(LARGEST_MANIFEST + 1)
+    except OSError as error:
+        raise InputError(f"{MANIFEST}: {error.strerror}") from None
+    if len(raw) > LARGEST_MANIFEST:
+        raise InputError(f"{MANIFEST} is larger than {LARGEST_MANIFEST >> 20} MiB")
+    return raw
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuses what is no regular file, such as a pipe, which may have no end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path.name} is not a file")
+
+
+def _damage(folder: Path, shard: ShardFile) -> str | None:
+    """Says what is wrong with a file, if anything."""
+    path, digest = folder / shard.file, hashlib.sha256()
+    try:
+        _refuse_special(path)
+        size = path.stat().st_size
+        if size != shard.bytes:
+            return f"{shard.file} has {size} bytes instead of {shard.bytes}"
+        with path.open("rb") as handle:
+            while chunk := handle.read(CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        return f"{shard.file}: {error.strerror}"
+    except InputError as error:
+        return str(error)
+    if digest.hexdigest() != shard.sha256:
+        return f"{shard.file} does not match its checksum"
+    return None
+
+
+def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> None:
+    """Checks that the file holds all these kinds of values of the shard's pieces, and no others."""
+    stored = read_header(folder / shard.file)
+    found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}
+    expected = {
+        f"{kind}/{name}": (stop - start,)
+        for name, (start, stop, _) in shard.pieces.items()
+        for kind in kinds
+    }
+    for name in (*expected, *found):
+        tensor = found.get(name)
+        if tensor is None or tensor.dtype not in FLOATS or tensor.shape != expected.get(name):
+            raise InputError(f"{shard.file}: {one_line(name)} is not as {MANIFEST} describes it")

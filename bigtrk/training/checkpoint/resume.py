@@ -19,9 +19,9 @@ from bigtrk.records.run_folder import (
 )
 from bigtrk.training.checkpoint.checkpointer import find
 from bigtrk.training.checkpoint.folder import Found, name_best
-from bigtrk.training.checkpoint.progress import Progress
-from bigtrk.training.data.events import Events
-from bigtrk.training.data.model_features import check_measured
+from bigtrk.training.checkpoint.manifest import Progress
+from bigtrk.training.data.event_source import Events
+from bigtrk.training.data.features import check_measured
 from bigtrk.training.model_files import check_shapes
 from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.settings import Configuration

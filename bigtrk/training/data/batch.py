@@ -1,29 +1,198 @@
-"""Sectors made ready for the model: features chosen and normalised, truth derived."""
+"""Batches of a step: sectors as tensors, in memory or in files, read ahead and uploaded."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles, padded
 from bigtrk.errors import InputError
 from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
-from bigtrk.models.protocol import check_edges
-from bigtrk.parallel.halo import halo_plan, no_halo
-from bigtrk.parallel.routing import Assignment
+from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges
+from bigtrk.parallel.collectives import together
+from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
+from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
+from bigtrk.process.threads import Prefetcher
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.input_files import InputFiles
-from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
-from bigtrk.training.data.share import Batch, Share
-from bigtrk.training.data.upload import uploaded
-from bigtrk.training.losses.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
+from bigtrk.training.data.features import NOTHING_MEASURED, load_features
+from bigtrk.training.data.upload import Lane, Read, tensors_in, uploaded
+from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
+
+Item = TypeVar("Item")
+# Smaller tensors stay in memory: the blocks of edges that pass through it take more.
+_LEAST_BYTES = 2**21
+_WRITTEN_BYTES = 2**24  # at a time
+
+
+class InputFiles:
+    """Keeps inputs in files of a `folder`, which an `option` named."""
+
+    def __init__(self, folder: Path, option: str) -> None:
+        self._files = UnnamedFiles(folder, option)
+
+    def moved(self, item: Item) -> Item:
+        """Returns a tensor, or a dataclass of them, of which the large ones lie in one file; those
+        that already lie in a file, as a graph's, are left there.
+
+        Raises:
+            RankError: the folder is full, or is no folder to write in.
+        """
+        large = {
+            memory.data_ptr(): memory
+            for memory in (rows.untyped_storage() for rows in tensors_in(item))
+            # Memory that is not torch's own, such as a mapped file, cannot be resized.
+            if memory.nbytes() >= _LEAST_BYTES and memory.resizable()
+        }
+        if not large:
+            return item
+        starts, size = dict[int, int](), 0
+        for address, memory in large.items():
+            starts[address], size = size, size + padded(memory.nbytes())
+        found: Item = _in_pages(item, self._written(large, starts, size), starts)
+        return found
+
+    def _written(
+        self, memories: dict[int, torch.UntypedStorage], starts: dict[int, int], size: int
+    ) -> torch.UntypedStorage:
+        """Writes what is in memory to a file of `size` bytes, and maps it."""
+        with self._files.errors("the inputs of edges cannot be written"):
+            file = self._files.take(size)
+            for address, memory in memories.items():
+                _write(memory, file, starts[address])
+            # Private: what is written to a tensor stays in this process.
+            pages = mmap.mmap(file.handle, size, access=mmap.ACCESS_COPY)
+        self._files.take_back_after(pages, file)
+        return torch.frombuffer(pages, dtype=torch.uint8).untyped_storage()
+
+
+def _write(memory: torch.UntypedStorage, file: UnnamedFile, start: int) -> None:
+    """Writes whole pages from a buffer that begins with one: files may insist on that."""
+    content = memoryview((ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr()))
+    buffer = mmap.mmap(-1, min(_WRITTEN_BYTES, padded(memory.nbytes())))
+    for done in range(0, len(content), len(buffer)):
+        part = content[done : done + len(buffer)]
+        buffer[: len(part)] = part
+        file.move(os.pwritev, memoryview(buffer)[: padded(len(part))], start + done)
+
+
+def _in_pages(item: Any, pages: torch.UntypedStorage, starts: dict[int, int]) -> Any:
+    """Replaces the tensors whose memory was written to `pages`: starts at a byte, by address."""
+    if isinstance(item, Tensor):
+        start = starts.get(item.untyped_storage().data_ptr())
+        if start is None:
+            return item
+        offset = start // item.itemsize + item.storage_offset()
+        return torch.empty(0, dtype=item.dtype).set_(pages, offset, item.shape, item.stride())
+    if is_dataclass(item) and not isinstance(item, type):
+        names = [one.name for one in fields(item)]
+        return replace(
+            item, **{name: _in_pages(getattr(item, name), pages, starts) for name in names}
+        )
+    return item
+
+
+FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A sector of a share.
+
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
+    nodes and edges: all of them but for naive sectors in training, or of the edges that were chosen
+    to train.
+    `is_target` [E] and, in the loss, `weights` [E], both before masking (for metrics); `pt` is None
+    without its loss; `event` numbers the event, None for an empty sector. The first `n_owned` nodes
+    are updated here, the others by the share's exchange.
+    """
+
+    event: int | None
+    sector: Sector
+    x: Tensor
+    edge_features: Tensor
+    edge_index: Tensor
+    n_owned: int
+    is_target: Tensor
+    weights: Tensor
+    truth: EdgeTruth
+    pt: PtTruth | None
+
+    @property
+    def inputs(self) -> SectorInputs:
+        """Returns what the model computes of the sector."""
+        return SectorInputs(self.x, self.edge_features, self.edge_index, self.n_owned)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The sectors of one event that a rank computes together, layer by layer, and the exchange of
+    rows among them and with other ranks'; at least one, which is empty on a rank without an event.
+    """
+
+    batches: Sequence[Batch]
+    exchange: HaloPlan
+
+    @property
+    def event(self) -> int | None:
+        return self.batches[0].event
+
+    def padded(self, empty: Batch, n: int) -> "Share":
+        """Appends `n` sectors that are `empty`."""
+        return Share([*self.batches, *[empty] * n], self.exchange.with_empty(n))
+
+
+class EdgePrediction(NamedTuple):
+    """Predictions for a sector's edges: logits [E], log_pt [E] (of GeV; None if not predicted)."""
+
+    logits: Tensor
+    log_pt: Tensor | None
+
+
+def run_model(model: nn.Module, share: Share) -> list[Tensor]:
+    """Runs the model once on what it computes of a share; gives its result for each sector.
+
+    Models of the simple form take one sector, which is all that is routed to them.
+    """
+    inputs = [batch.inputs for batch in share.batches]
+    if len(inputs) == 1:
+        return [model(*inputs[0], OfOneSector(share.exchange))]
+    made: list[Tensor] = model(inputs, share.exchange)
+    return made
+
+
+def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
+    """Computes an edge model's results for each sector of a share.
+
+    Edges that a batch leaves out come last in its sector, and score false.
+    """
+    made = run_model(model, share)
+    return [_prediction(rows, batch) for rows, batch in zip(made, share.batches, strict=True)]
+
+
+def _prediction(made: Tensor, batch: Batch) -> EdgePrediction:
+    n_edges = len(batch.truth.label)
+    if made.dim() == 1:
+        return EdgePrediction(_filled(made, n_edges, FALSE), None)
+    logits, log_pt = made.unbind(1)
+    return EdgePrediction(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
+
+
+def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
+    return torch.cat([values, values.new_full((n_edges - len(values),), value)])
 
 
 class BatchMaker:
@@ -179,3 +348,41 @@ class BatchMaker:
             return sector.n_nodes, sector.n_edges
         inside = (sector.edge_index < sector.n_owned).all(dim=0)
         return sector.n_owned, int(inside.sum())
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none.
+
+    prefetcher: the thread that reads the next step.
+    """
+
+    make: Callable[[Assignment | None], Share]
+    world: World
+    prefetcher: Prefetcher = field(default_factory=Prefetcher)
+
+    def load(self, step: Sequence[MicroStep]) -> list[Share]:
+        """Reads this rank's micro-steps of a step; as many as every other rank has."""
+        return [self._share(micro_step) for micro_step in step]
+
+    def _share(self, micro_step: MicroStep) -> Share:
+        """Reads this rank's share, with as many sectors as any rank's has: ZeRO-3 insists that all
+        ranks fetch weights in one order, and it fetches a layer's for each tensor that it gives.
+        """
+        share = self.make(micro_step[self.world.ranks.rank])
+        most = max((len(one.held) for one in micro_step if one), default=1)
+        lacking = most - len(share.batches)
+        return share.padded(self.make(None).batches[0], lacking) if lacking else share
+
+    def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
+        """Yields `load` of each step, one step ahead in a thread. Collective."""
+        lane = Lane(self.world.device)
+
+        def read(step: Sequence[MicroStep]) -> Read[list[Share]]:
+            return lane.read(lambda: self.load(step))
+
+        for result in self.prefetcher.each(partial(read, step) for step in routes):
+            with self.world.stopwatch.time("data"):
+                # A rank that cannot read stops the others too, before they wait for it.
+                found = together(result)
+            yield lane.hand_over(found)

@@ -1,8 +1,10 @@
-"""The events a run reads: whole graphs and sectors, side by side."""
+"""The events of a run: folders, sizes, training and validation."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bigtrk.cost.event_size import EventSize, event_size
@@ -13,6 +15,7 @@ from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import ORIGIN, read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
+from bigtrk.records.run import DataRecord
 from bigtrk.user_code import names_code
 
 
@@ -203,3 +206,62 @@ def _hold_back(
         )
     cut = len(events) - validation
     return events[:cut], events[cut:]
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of a run."""
+
+    train: list[EventSource]
+    validation: list[EventSource]
+
+    @property
+    def fingerprint(self) -> str:
+        """Returns the number of events and a digest of their names, contents and cuts.
+
+        Ranks that hold other cuts of an event, each in itself good, would exchange other rows.
+        """
+        records = [(event.name, event.record) for event in [*self.train, *self.validation]]
+        facts = repr([(name, one["digests"], one.get("sectors")) for name, one in records])
+        return f"{len(records)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+    @property
+    def training_digest(self) -> str:
+        """Returns a digest of what decides the order of training: names and contents, not cuts."""
+        facts = repr([(event.name, event.identity) for event in self.train])
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+
+_FILTERED = "graphs"  # the name of what was built of other graphs, and of these graphs' own origin
+
+
+def data_record(events: Events) -> DataRecord:
+    """Counts events, nodes and edges, and says what the graphs were built from and what share of
+    the true edges they hold.
+    """
+    records = [source.record for source in events.train]
+    sources = {_source(record.get("made_from")) for record in records}
+    return DataRecord(
+        train_events=len(records),
+        validation_events=len(events.validation),
+        nodes=sum(record["nodes"] for record in records),
+        edges=sum(record["edges"] for record in records),
+        sources=tuple(sorted(sources - {""})),
+        edge_efficiency=_mean(records, "edge_efficiency"),
+        target_efficiency=_mean(records, "target_efficiency"),
+    )
+
+
+def _source(made_from: object) -> str:
+    """Names the format of the files that a graph was built from; "" where nobody knows."""
+    while isinstance(made_from, Mapping) and isinstance(made_from.get(_FILTERED), Mapping):
+        made_from = made_from[_FILTERED]
+    found = made_from.get("from") if isinstance(made_from, Mapping) else None
+    return one_line(found) if isinstance(found, str) and found != _FILTERED else ""
+
+
+def _mean(records: Sequence[Mapping[str, Any]], share: str) -> float | None:
+    """Returns the mean of a share that all records have."""
+    found = [record.get(share) for record in records]
+    known = [one for one in found if isinstance(one, float | int) and 0 <= one <= 1]
+    return fmean(known) if known and len(known) == len(found) else None

@@ -11,7 +11,7 @@ from bigtrk.parallel.routing import usable_parts
 from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
 from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
-from bigtrk.training.best.best import Best
+from bigtrk.training.best import Best
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep
 

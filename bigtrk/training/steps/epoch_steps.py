@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bigtrk.parallel.routing import Assignment, Router
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.share import Share
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.routed_step import RoutedStep

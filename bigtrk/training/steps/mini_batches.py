@@ -8,9 +8,8 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Assignment, Cut, RoutedEvent, lay_out
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.share import Share
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.epoch_steps import Reader

@@ -20,8 +20,8 @@ from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.data.batch import InputFiles
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routers import FittingCuts, memory_budget
 

@@ -19,7 +19,7 @@ from bigtrk.graphs.features import EDGE_FEATURES, edge_columns
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.training.data.model_features import load_features
+from bigtrk.training.data.features import load_features
 from bigtrk.training.model_files import StoredModel
 from tests.oracle.interaction_gnn import ReferenceGNN
 

@@ -27,10 +27,9 @@ from bigtrk.studies.scaling.run_series import run_series
 from bigtrk.studies.scaling.series import read_series
 from bigtrk.studies.scaling.slurm_series import slurm_script
 from bigtrk.training.checkpoint.folder import commit, make_temporary
-from bigtrk.training.checkpoint.manifest import Checkpoint
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.manifest import Checkpoint, EpochTotals, Progress
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.spikes import LossHistory
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.programs import run_here

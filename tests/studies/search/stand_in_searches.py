@@ -17,10 +17,9 @@ from bigtrk.studies.search import population, search
 from bigtrk.studies.search.plan import Search, plan_search
 from bigtrk.studies.search.search import run_search
 from bigtrk.training.checkpoint.folder import commit, make_temporary
-from bigtrk.training.checkpoint.manifest import Checkpoint
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.manifest import Checkpoint, EpochTotals, Progress
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.spikes import LossHistory
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import FORKSERVER
 from tests.distributed.runs import write_in_sectors

@@ -13,9 +13,8 @@ from bigtrk.records.metrics import (
     MeanEdgeMetrics,
     metric_of,
 )
-from bigtrk.training.best.best import Best, check_recorded
-from bigtrk.training.best.settings import Metric
-from bigtrk.training.settings import Configuration
+from bigtrk.training.best import Best, check_recorded
+from bigtrk.training.settings import Configuration, Metric
 from tests.reports.run_folders import epoch_record
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.training.checkpoint.files import KINDS, write_shard
+from bigtrk.training.checkpoint.checkpointer import stored_weights
 from bigtrk.training.checkpoint.folder import (
     KEEP,
     Found,
@@ -22,11 +22,17 @@ from bigtrk.training.checkpoint.folder import (
     set_aside,
     temporary_of,
 )
-from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, shard_name
-from bigtrk.training.checkpoint.progress import EpochTotals, Progress
-from bigtrk.training.checkpoint.state import stored_weights
+from bigtrk.training.checkpoint.manifest import (
+    KINDS,
+    MANIFEST,
+    Checkpoint,
+    EpochTotals,
+    Progress,
+    shard_name,
+    write_shard,
+)
+from bigtrk.training.guards import LossHistory
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.spikes import LossHistory
 
 FILES = (MANIFEST, shard_name(0), shard_name(1))
 

@@ -13,8 +13,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.share import Batch
+from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, random_graph
 from tests.distributed.parity import known_log_pt

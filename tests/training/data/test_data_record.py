@@ -8,9 +8,7 @@ import pytest
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.records.run import DataRecord
-from bigtrk.training.data.data_record import data_record
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, data_record, split_validation
 from tests.distributed.graphs import random_graph
 
 BUILT = {"made_from": {"from": "trackml", "source": "ab"}}

@@ -14,8 +14,7 @@ from bigtrk.models.settings import (
 )
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.share import Share, run_model
+from bigtrk.training.data.batch import BatchMaker, Share, run_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import source
 from tests.distributed.ranks import ALONE

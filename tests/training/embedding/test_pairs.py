@@ -11,14 +11,10 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.share import Batch
+from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.draw import Draw
-from bigtrk.training.embedding.neighbours import nearest
-from bigtrk.training.embedding.pairs import pair_loss
-from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.embedding.validation import EmbeddedEvent, radius_of
-from bigtrk.training.settings import Configuration
+from bigtrk.training.embedding import EmbeddedEvent, nearest, pair_loss, radius_of
+from bigtrk.training.settings import Configuration, PairSettings
 from tests.distributed.ranks import ALONE
 
 # All hits are queried for all their neighbours, so that nothing is left to chance.
@@ -113,5 +109,5 @@ def test_edges_are_counted_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> Non
     exact = event.edges_within([0.05, 0.1])
     squared = ((hits[:, None] - hits[None]) ** 2).sum(axis=2)
     assert exact.tolist() == [((squared <= r**2).sum() - 3000) / 2 for r in (0.05, 0.1)]
-    monkeypatch.setattr("bigtrk.training.embedding.validation.SAMPLE", 1000)
+    monkeypatch.setattr("bigtrk.training.embedding.SAMPLE", 1000)
     np.testing.assert_allclose(event.edges_within([0.05, 0.1]), exact, rtol=0.1)

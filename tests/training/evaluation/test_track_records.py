@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bigtrk.records.evaluation import EdgeBins
 from bigtrk.tracks.bins import binned_ratio
-from bigtrk.training.evaluation.track_records import binned, edge_bins_record
+from bigtrk.training.evaluation.tracks import binned, edge_bins_record
 
 EDGES = (1.0, 2.0, 4.0)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.losses.loss import (
+from bigtrk.training.loss import (
     edge_loss,
     edge_scale,
     edge_truth,

@@ -10,7 +10,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Assignment
 from bigtrk.records.metrics import AverageRecord, EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run import End
-from bigtrk.training.best.best import Best, BestEpoch
+from bigtrk.training.best import Best, BestEpoch
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep

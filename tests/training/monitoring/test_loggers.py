@@ -21,8 +21,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.live import scalars
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import append_metrics, write_run_record
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
+from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration

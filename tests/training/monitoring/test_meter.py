@@ -11,10 +11,16 @@ import pytest
 import torch
 
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.monitoring import meter, nvml
-from bigtrk.training.monitoring.meter import Meter, Reading, open_meter, pooled
-from bigtrk.training.monitoring.nvml import Accelerator, Sample
-from bigtrk.training.monitoring.rapl import HostEnergy
+from bigtrk.training.monitoring import meter
+from bigtrk.training.monitoring.meter import (
+    Accelerator,
+    HostEnergy,
+    Meter,
+    Reading,
+    Sample,
+    open_meter,
+    pooled,
+)
 
 UUID = "GPU-1234"
 
@@ -142,14 +148,14 @@ def test_device_is_found_by_the_uuid_of_torch(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     properties = SimpleNamespace(uuid="1234")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    assert nvml.open_accelerator(torch.device("cuda", 0)).uuid == UUID
+    assert meter.open_accelerator(torch.device("cuda", 0)).uuid == UUID
 
 
 def test_amds_are_not_looked_for_in_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # whose want would be the reason
     monkeypatch.setattr(torch.version, "hip", "6.4.43482")
     with pytest.raises(LookupError, match="NVIDIA's GPUs alone"):
-        nvml.open_accelerator(torch.device("cuda", 0))
+        meter.open_accelerator(torch.device("cuda", 0))
 
 
 def domain(root: Path, zone: str, name: str, microjoules: int) -> Path:

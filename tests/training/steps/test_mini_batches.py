@@ -18,8 +18,7 @@ from bigtrk.parallel.world import make_world
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.walk import Sampler, Walk
-from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.share import compute
+from bigtrk.training.data.batch import BatchMaker, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.mini_batches import SectorSteps, ShadowSteps

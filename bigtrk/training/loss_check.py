@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.training.losses.edge_losses import (
+from bigtrk.training.loss import (
     KEY,
     LossFunction,
     ScoredEdges,

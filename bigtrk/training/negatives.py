@@ -1,4 +1,4 @@
-"""The choice of false edges by the model as it is: hard ones, and some of the others.
+"""The false edges that a step trains: the hardest, and some others.
 
 Shapes: E edges of a sector, C chosen ones.
 """
@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from bigtrk.training.data.share import Batch, Share, run_model
+from bigtrk.training.data.batch import Batch, Share, run_model
 from bigtrk.training.draw import Draw
-from bigtrk.training.losses.loss import EdgeTruth
-from bigtrk.training.negatives.settings import NegativeSettings
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.settings import NegativeSettings
 
 
 @torch.no_grad()

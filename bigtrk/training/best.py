@@ -1,4 +1,4 @@
-"""The best epoch of a run by a metric, and the epochs since."""
+"""The best epoch of a run, and its weights."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,9 +7,8 @@ from bigtrk.config import Count
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, metric_of
 from bigtrk.records.run import BestRecord
-from bigtrk.training.best.settings import MINIMISED, Metric
 from bigtrk.training.run_folder import checkpoint_name
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import MINIMISED, Configuration, Metric
 
 _OF_HITS = ("loss", "train_loss")  # all metrics of a model that embeds hits
 

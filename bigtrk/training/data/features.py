@@ -1,0 +1,262 @@
+"""The features that a model reads: chosen columns, functions of users' own, measured scales.
+
+Each node and edge counts once, in the part of its event that owns it, so neither the ranks nor the
+cuts of events change a measured scale.
+
+Shapes: N nodes, E edges, F node features, G edge features.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError, one_line
+from bigtrk.graphs.computed_features import (
+    ComputedFeatures,
+    Rows,
+    StoredColumns,
+    load_functions,
+    with_columns,
+)
+from bigtrk.graphs.features import EDGE_FEATURES, SCALES, Scale, check_finite, normalised
+from bigtrk.graphs.sector import Sector
+from bigtrk.models.settings import PyGConfig
+from bigtrk.parallel.collectives import gather_items, on_first_rank, together
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run import MeasuredScales
+from bigtrk.tracing import traced
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.settings import Configuration, DataSettings
+
+
+def with_degrees(configuration: Configuration, events: Sequence[EventSource]) -> Configuration:
+    """Adds `model.options.degree_histogram`, that of `events`, where the model's network asks for
+    it and the configuration has none; so the run records what its network is made with. Collective.
+
+    Raises:
+        InputError: the network's class cannot be imported, or an event cannot be read.
+    """
+    model = configuration.model
+    if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
+        return configuration
+    counted = on_first_rank(lambda: degree_histogram(events))
+    options = {**model.options, "degree_histogram": counted}
+    model = model.model_copy(update={"options": options})
+    return configuration.model_copy(update={"model": model})
+
+
+def degree_histogram(events: Sequence[EventSource]) -> list[int]:
+    """Counts the nodes of all events that no edge ends at, that one does, that two do ..."""
+    total = torch.zeros(1, dtype=torch.int64)
+    for event in events:
+        for part in range(event.parts):
+            sector = event.read(part, event.parts)
+            degrees = torch.bincount(sector.edge_index[1], minlength=sector.n_nodes)
+            total = _sum(total, torch.bincount(degrees[: sector.n_owned]))
+    return [int(count) for count in total]
+
+
+def _sum(a: Tensor, b: Tensor) -> Tensor:
+    total = torch.zeros(max(len(a), len(b)), dtype=torch.int64)
+    total[: len(a)] += a
+    total[: len(b)] += b
+    return total
+
+
+NOTHING_MEASURED = MeasuredScales()
+
+
+@dataclass(frozen=True)
+class ModelFeatures:
+    """The features of nodes and edges that `data` names, made of order one by the scales of ours
+    and those `measured` of others.
+    """
+
+    data: DataSettings
+    computed: ComputedFeatures
+    measured: MeasuredScales = field(default=NOTHING_MEASURED)
+
+    def of_nodes(self, sector: Sector) -> Tensor:
+        """Gives the node features of a sector `with_computed` columns: [N, F].
+
+        Raises:
+            InputError: the sector lacks a column, or there is no scale of it.
+        """
+        columns = sector.node_features, sector.node_feature_names
+        scales = _scales(self.measured.nodes)
+        return _normalised(sector.event, *columns, scales, self.data.node_features)
+
+    def of_edges(self, sector: Sector) -> Tensor:
+        """Gives the edge features of a sector `with_computed` columns: [E, G].
+
+        Raises:
+            InputError: as of_nodes.
+        """
+        columns = sector.edge_features, sector.edge_feature_names
+        scales = _scales(self.measured.edges)
+        return _normalised(sector.event, *columns, scales, self.data.edge_features)
+
+    def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
+        """Gives the node features of hits that are in no graph: [N, F].
+
+        what: the event, and "hit", for messages. ids [N]: the hits' own.
+
+        Raises:
+            InputError: as of_nodes; a function fails, or gives anything but finite numbers.
+        """
+        columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
+        names = (*hits.names, *self.computed.nodes)
+        return normalised(columns, names, _scales(self.measured.nodes), self.data.node_features)
+
+
+def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
+    """Imports the functions among the features that `data` names.
+
+    Raises:
+        InputError: one cannot be imported.
+    """
+    nodes = load_functions(data.node_features, "data.node_features")
+    edges = load_functions(data.edge_features, "data.edge_features")
+    of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
+    return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
+
+
+def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
+    """Lists the features of nodes and of edges whose scales are to be measured."""
+    nodes, edges = (
+        [name for name in dict.fromkeys(chosen) if name not in SCALES]
+        for chosen in (data.node_features, data.edge_features)
+    )
+    return nodes, edges
+
+
+def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
+    """Checks that the file `where` has `measured` the scales of all features that need it.
+
+    Raises:
+        InputError: one is missing, or is of another feature.
+    """
+    for name, scale, wanted in _found(data, measured):
+        told = f"{where}: measured: feature {one_line(repr(name))} was scaled by {scale}"
+        if wanted and scale is None:
+            raise InputError(f"{told}, and not by a mean and a deviation; train again")
+        if not wanted:
+            raise InputError(f"{told}, and is not among those that need it; train again")
+
+
+def _found(
+    data: DataSettings, measured: MeasuredScales
+) -> Iterator[tuple[str, tuple[float, float] | None, bool]]:
+    """Yields features, what they were scaled by, and whether that had to be measured."""
+    kinds = zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True)
+    for wanted, scales in kinds:
+        for name in dict.fromkeys((*wanted, *scales)):
+            yield name, scales.get(name), name in wanted
+
+
+def _normalised(event: str, *columns_and_scales: Any) -> Tensor:
+    """Calls `normalised`, whose errors do not know the event."""
+    try:
+        return normalised(*columns_and_scales)
+    except InputError as error:
+        raise InputError(f"{event}: {error}") from None
+
+
+def _scales(measured: Mapping[str, Scale]) -> dict[str, Scale]:
+    return {**measured, **SCALES}
+
+
+# Sums of parts round otherwise than a sum of all, by 1e-16 of it: without the digits that this
+# reaches, scales are the same to the last bit.
+_DIGITS = 9
+
+
+class Moments(NamedTuple):
+    """Some values' number (size), mean, summed squares about the mean, least and largest."""
+
+    size: int
+    mean: float
+    squares: float
+    least: float
+    largest: float
+
+
+Columns = dict[str, Moments]
+
+
+def measure_scales(
+    data: DataSettings, sources: Sequence[EventSource], ranks: Ranks
+) -> MeasuredScales:
+    """Measures the mean and deviation of the features of `data` that need it over the owned nodes
+    and edges of all `sources`, which the ranks share. Reads nothing if there are none. Collective.
+
+    Raises:
+        InputError: on all ranks, an event cannot be read or lacks a column, a value is not finite,
+            or a function of the user's own breaks its promises (computed_features.py).
+    """
+    if not any(lacking_scales(data)):
+        return MeasuredScales()
+    parts = [(source, part) for source in sources for part in range(source.parts)]
+    mine = parts[ranks.rank :: ranks.world_size]
+    measured = together(lambda: _measured(load_features(data), mine))
+    everyone = [one for of_rank in gather_items(measured) for one in of_rank]
+    nodes, edges = lacking_scales(data)
+    return MeasuredScales(
+        nodes={name: _scale([columns[name] for columns, _ in everyone]) for name in nodes},
+        edges={name: _scale([columns[name] for _, columns in everyone]) for name in edges},
+    )
+
+
+def _measured(
+    features: ModelFeatures, parts: Sequence[tuple[EventSource, int]]
+) -> list[tuple[Columns, Columns]]:
+    found = []
+    for source, part in parts:
+        with traced(f"measuring features of {source.name}"):
+            found.append(_of_part(features, source.read(part, source.parts)))
+    return found
+
+
+def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
+    """Gives the moments of a part's own nodes and edges, by column."""
+    features.computed.check_by_row(stored)
+    sector = features.computed.of(stored)
+    nodes, edges = lacking_scales(features.data)
+    of_nodes = sector.node_features, sector.node_feature_names
+    of_edges = sector.edge_features, sector.edge_feature_names
+    check_finite(f"{sector.event}: node", nodes, *of_nodes, sector.node_id)
+    check_finite(f"{sector.event}: edge", edges, *of_edges, sector.edge_id)
+    return (
+        _moments(of_nodes[0][: sector.n_owned], of_nodes[1], nodes),
+        _moments(of_edges[0][sector.owns_edge], of_edges[1], edges),
+    )
+
+
+def _moments(features: Tensor, names: Sequence[str], chosen: Sequence[str]) -> Columns:
+    return {name: moments(features[:, list(names).index(name)]) for name in chosen}
+
+
+def moments(values: Tensor) -> Moments:
+    """Computes the moments of values [M] in float64."""
+    if not len(values):
+        return Moments(0, 0.0, 0.0, math.inf, -math.inf)
+    exact = values.double()
+    mean = exact.mean()
+    squares = (exact - mean).square().sum()
+    return Moments(len(values), float(mean), float(squares), float(exact.min()), float(exact.max()))
+
+
+def _scale(parts: Sequence[Moments]) -> tuple[float, float]:
+    """Joins moments to a mean and a deviation (1 where all values are the same)."""
+    count = sum(part.size for part in parts)
+    least, largest = min(part.least for part in parts), max(part.largest for part in parts)
+    if least >= largest:
+        return (least if count else 0.0), 1.0
+    mean = math.fsum(part.size * part.mean for part in parts) / count
+    squares = math.fsum(part.squares + part.size * (part.mean - mean) ** 2 for part in parts)
+    deviation = float(f"{math.sqrt(squares / count):.{_DIGITS}g}")
+    return round(mean / deviation, _DIGITS) * deviation, deviation

@@ -1,0 +1,247 @@
+"""Tracks of scored events and of files, judged: records, TrackML's and ColliderML's scores."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bigtrk.console import complain, follow
+from bigtrk.errors import InputError, printable
+from bigtrk.events.colliderml.layout import particle_numbers
+from bigtrk.events.event import Event
+from bigtrk.events.reader import is_colliderml, read_event
+from bigtrk.events.truth import hit_particles, hit_weights
+from bigtrk.records.evaluation import (
+    Binned,
+    ColliderMLMetrics,
+    ColliderMLScore,
+    CutRecord,
+    EdgeBins,
+    EdgeScores,
+    EventScore,
+    Judged,
+    MatchingRecord,
+    ScoreRecord,
+    TrackBins,
+    TrackRecord,
+)
+from bigtrk.tracks.bins import BinnedRatio, Bins
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.edge_scores import KINDS, SCORE_LIMITS
+from bigtrk.tracks.evaluation import JudgedTracks
+from bigtrk.tracks.judging import judge_tracks
+from bigtrk.tracks.matching import Criteria
+from bigtrk.tracks.overlaps import Ids, overlaps
+from bigtrk.tracks.public_scores.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.tracks.public_scores.task_names import Task
+from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.storage.hit_tracks import HitTracks, nothing_listed
+from bigtrk.tracks.storage.pairing import events_by_number
+from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary, summarise_judged
+
+
+def edge_bins_record(bins: Bins) -> EdgeBins:
+    """Makes the record of edges in bins."""
+    return EdgeBins(**_binned(bins))
+
+
+def edge_scores_record(counts: Ids) -> EdgeScores:
+    """Makes the record of edges by score: counts [3, B] of `score_counts`."""
+    return EdgeScores(
+        limits=SCORE_LIMITS, **dict(zip(KINDS, map(tuple, counts.tolist()), strict=True))
+    )
+
+
+def track_record(summary: TracksSummary) -> TrackRecord:
+    """Makes the record of tracks."""
+    options, model = summary.options, judged_record(summary.model)
+    return TrackRecord(
+        trackml_score=model.trackml_score,
+        matching=model.matching,
+        builder=options.builder.value,
+        score_cut=make_builder(options.builder, options.score_cut).score_cut,
+        min_hits=options.min_hits,
+        pt_min=options.pt_min,
+        matching_fraction=options.matching_fraction,
+        perfect=judged_record(summary.perfect),
+        losses=summary.losses,
+        loss_bins=_binned(summary.loss_bins),
+        scan=tuple(
+            CutRecord(score_cut=cut, **_matching(found).model_dump())
+            for cut, found in summary.scan.items()
+        ),
+    )
+
+
+def judged_record(summary: JudgedSummary) -> Judged:
+    """Makes the record of tracks by every matching."""
+    return Judged(
+        trackml_score=summary.trackml_score,
+        matching=tuple(_matching(each) for each in summary.matchings),
+    )
+
+
+def _matching(summary: MatchingSummary) -> MatchingRecord:
+    metrics = summary.metrics
+    return MatchingRecord(
+        style=summary.matching.style,
+        mode=summary.matching.mode,
+        efficiency=metrics.efficiency,
+        fake_rate=metrics.fake_rate,
+        duplicate_rate=metrics.duplicate_rate,
+        n_particles=metrics.n_particles,
+        n_reconstructed=metrics.n_reconstructed,
+        n_tracks=metrics.n_tracks,
+        n_matched=metrics.n_matched,
+        bins=None if summary.bins is None else TrackBins(**_binned(summary.bins)),
+    )
+
+
+def _binned(bins: Bins) -> dict[str, Binned]:
+    return {name: binned(ratio) for name, ratio in bins.items()}
+
+
+def binned(ratio: BinnedRatio) -> Binned:
+    """Makes the record of a ratio in bins."""
+    bins = len(ratio.edges) - 1
+    part, whole = ratio.part.tolist(), ratio.whole.tolist()
+    return Binned(
+        edges=ratio.edges,
+        part=part[:bins],
+        whole=whole[:bins],
+        outside=(part[bins], whole[bins]),
+        unknown=(part[bins + 1], whole[bins + 1]),
+    )
+
+
+@dataclass
+class ColliderMLTask:
+    """The counts of the events so far: of all rows, and of those in tracks.
+
+    by_place: events are of a ColliderML sample, which numbers particles from 0, as its submissions
+    do.
+    """
+
+    by_place: bool
+    submitted: ColliderMLCounts = NOTHING
+    in_tracks: ColliderMLCounts = NOTHING
+
+    def add(self, event: Event, tracks: HitTracks) -> None:
+        """Counts an event with truth, and the rows that a submission has of it.
+
+        Raises:
+            InputError: the event has no truth.
+        """
+        if self.by_place and tracks.claimed is not None:
+            tracks = replace(tracks, claimed=particle_numbers(tracks.claimed))
+        self.submitted += count_submitted(event, tracks)
+        self.in_tracks += count_submitted(event, tracks.in_tracks())
+
+    def score(self) -> ColliderMLScore:
+        """Makes the record of all events so far."""
+        return ColliderMLScore(
+            submitted=_metrics(self.submitted), in_tracks=_metrics(self.in_tracks)
+        )
+
+
+def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
+    return ColliderMLMetrics(
+        trackml_eff=counts.trackml_eff,
+        fake_rate=counts.fake_rate,
+        dup_rate=counts.dup_rate,
+        physics_eff_pt1=counts.physics_eff_pt1,
+    )
+
+
+def with_weights(event: Event) -> Event:
+    """Returns the event, whose hits weigh as much as each other where its truth does not say: then
+    there is a TrackML score of all its hits beside the public one of those submitted.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    if hit_weights(event) is not None:
+        return event
+    assert event.truth is not None
+    weight = np.ones(len(event.truth["hit_id"]))
+    return replace(event, truth=event.truth | {"weight": weight})
+
+
+CROWD = 100  # particles; a track that has hits of more stands for hits in no track
+
+
+def score_files(
+    tracks: Path,
+    events: Path,
+    criteria: Criteria,
+    task: Task | None = None,
+    no_track: int = NO_TRACK,
+) -> ScoreRecord:
+    """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
+    archive; events without tracks are left out. task: also by its metrics, and then all events
+    count: those that the submission leaves out have no tracks. no_track: id of hits in no track,
+    beside NO_TRACK. A track with hits of more than `CROWD` particles is said.
+
+    Raises:
+        InputError: files are damaged, tracks are of an event or of hits that `events` lacks, list
+            a hit twice, or an event has no truth; the message names file, row and remedy.
+    """
+    source = open_tracks(tracks)
+    names = events_by_number(source, events)
+    numbers = list(names if task else source.events)
+    judged: list[JudgedTracks] = []
+    scores: list[EventScore] = []
+    crowded: str | None = None
+    matchings, public = criteria.matchings(), ColliderMLTask(is_colliderml(events))
+    for number in follow(numbers, len(numbers), "score"):
+        event = _read_with_truth(events, names[number])
+        listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
+        listed = listed.without(no_track)
+        crowded = crowded or _crowded(event, listed)
+        if task:
+            event = with_weights(event)
+            public.add(event, listed)
+        judged.append(judge_tracks(event, listed, matchings))
+        record = judged_record(summarise_judged(judged[-1:], matchings))
+        hits = len(event.hits["hit_id"])
+        scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
+    if crowded:
+        complain(crowded)
+    return ScoreRecord(
+        **dict(judged_record(summarise_judged(judged, matchings))),
+        tracks=printable(str(tracks.resolve())),
+        data=printable(str(events.resolve())),
+        min_hits=criteria.min_hits,
+        pt_min=criteria.pt_min,
+        matching_fraction=criteria.matching_fraction,
+        events=tuple(scores),
+        events_without_tracks=len(names) - len(source.events),
+        colliderml=public.score() if task else None,
+    )
+
+
+def _crowded(event: Event, tracks: HitTracks) -> str | None:
+    """Says which track has hits of so many particles that it is none, and what helps."""
+    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+    found, particles = np.unique(
+        overlaps(track_id, hit_particles(event)).track_id, return_counts=True
+    )
+    if particles.max(initial=0) <= CROWD:
+        return None
+    most = int(particles.argmax())
+    return (
+        f"{tracks.file}: track {found[most]} of {event.name} has hits of {particles[most]:,} "
+        f"particles and counts as a track; if it means hits in no track, add "
+        f"--no-track {found[most]}"
+    )
+
+
+def _read_with_truth(events: Path, name: str) -> Event:
+    event = read_event(events, name)
+    if event.truth is None:
+        raise InputError(
+            f"{events}: {name} has no truth, by which its tracks could be judged; add "
+            f"{name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
+        )
+    return event

@@ -1,0 +1,201 @@
+"""What ends or saves a training: loss spikes, signals, memory that runs out.
+
+A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, MAD
+being their median absolute deviation; neither follows single outliers, as a mean and a standard
+deviation would.
+
+Clusters ask a run to stop with SIGTERM (preemption, scancel, the time limit) or with a signal that
+the job chose, mostly SIGUSR1; some ask one process only. A person asks with Ctrl-C, and with a
+second one to end at once. A rank that stopped alone would leave the others waiting, so ranks agree
+on it with the step's own reduction.
+"""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import FrameType
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+
+from bigtrk.config import Count
+from bigtrk.console import complain
+from bigtrk.disk.files import write_atomically
+from bigtrk.errors import InputError, RankError, StoppedError, reason
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.tracing import place_of
+
+WINDOW = 50  # losses that are remembered
+FEWEST = 10  # losses known before any is judged
+# Losses that hardly vary have next to no MAD: it counts as this fraction of the median at least.
+LEAST_SPREAD = 0.02
+MOST_IN_A_ROW = 10
+
+
+@dataclass(frozen=True)
+class LossHistory:
+    """The last losses that were no spikes, and the number of spikes since."""
+
+    losses: Annotated[tuple[float, ...], Field(max_length=WINDOW)] = ()
+    spikes_since: Count = 0
+
+    def limit(self, threshold: float) -> float:
+        """Returns the highest loss that is no spike; infinite while too few are known."""
+        if len(self.losses) < FEWEST:
+            return math.inf
+        middle = median(self.losses)
+        spread = median(abs(loss - middle) for loss in self.losses)
+        return middle + threshold * max(spread, LEAST_SPREAD * middle)
+
+    def after(self, loss: float, spike: bool) -> "LossHistory":
+        """Returns the history after a step, without spikes, which would raise the limit."""
+        if spike:
+            return LossHistory(self.losses, self.spikes_since + 1)
+        return LossHistory((*self.losses, loss)[-WINDOW:])
+
+
+def check_spikes(number: int, most: int = MOST_IN_A_ROW) -> None:
+    """Refuses too many spikes in a row: leaving steps out does not mend such a training.
+
+    Raises:
+        InputError: there were too many.
+    """
+    if number >= most:
+        raise InputError(
+            f"{number} loss spikes are too many: lower optimizer.lr, set "
+            f"optimizer.gradient_clipping or raise training.spike_threshold, and resume from the "
+            f"last checkpoint"
+        )
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+# A terminal sends Ctrl-C to all processes of a launch, and the launcher passes it on to them.
+_PASSED_ON = 1.0  # s
+
+
+class StopRequest:
+    """A request to end this process: a signal, or the end of its launcher, after which nobody ends
+    it.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks, self._signal = ranks, ""
+        self._interrupted: float | None = None  # s
+        # The shell that started plain python may end first (nohup).
+        self._launcher = None if ranks.launcher == "python" else os.getppid()
+
+    @property
+    def reason(self) -> str:
+        """Says why this process is to end; "" if it is not."""
+        if self._signal or self._launcher in (None, os.getppid()):
+            return self._signal
+        return "its launcher has ended"
+
+    def agreed_reason(self) -> str:
+        """Returns the reason of the first rank that has one. Collective."""
+        reasons = gather_items(self.reason)
+        rank = next(rank for rank, reason in enumerate(reasons) if reason)
+        return f"{reasons[rank]} (rank {rank})"
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Takes the signals as requests while the block runs.
+
+        After a stop they are ignored: the process is to exit, and once the first rank has,
+        launchers send SIGTERM to the others, which would exit with another status.
+        """
+        after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
+        try:
+            yield
+        except StoppedError:
+            after = dict.fromkeys(SIGNALS, signal.SIG_IGN)
+            raise
+        finally:
+            for number, handler in after.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self._interrupt()
+        self._signal = signal.Signals(number).name
+
+    def _interrupt(self) -> None:
+        """Says what Ctrl-C does, or ends the process if that was said before."""
+        now = time.monotonic()
+        if self._interrupted is None:
+            self._interrupted = now
+            if self._ranks.is_first:
+                complain("saving after this step; Ctrl-C again ends at once, without saving")
+        elif self._launcher is None or now > self._interrupted + _PASSED_ON:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+VIEWER = "https://docs.pytorch.org/memory_viz"
+# torch has no exception of its own for host memory that cannot be allocated.
+_HOST = ("can't allocate memory", "not enough memory")
+# An entry takes some kilobytes, for the stack; some steps of a model in chunks have as many.
+_MOST_ALLOCATIONS = 100_000
+
+
+@contextmanager
+def report_out_of_memory(
+    who: str, remedy: str, kind: type[InputError] = RankError, snapshot: Path | None = None
+) -> Iterator[None]:
+    """Replaces an allocator's error inside the block by one that says `who` ran out of memory: a
+    rank, or with another kind of error what can be told when the block has been left.
+
+    snapshot: where to write what an accelerator's memory held, if it was that which ran out.
+
+    Raises:
+        InputError: of this kind, instead of the allocator's error, with place and remedy.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        place = place_of(error)
+        # The error still holds the frames that failed, and with them most of what filled memory.
+        held = _write_snapshot(snapshot) if isinstance(error, torch.OutOfMemoryError) else ""
+        raise kind(
+            f"{who} ran out of memory{f' in {place}' if place else ''} ({reason(error)}); {remedy}"
+            f"{held}"
+        ) from None
+
+
+@contextmanager
+def allocations_noted(device: torch.device) -> Iterator[None]:
+    """Notes inside the block which lines allocate memory of an accelerator, for a snapshot."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_ALLOCATIONS)
+    try:
+        yield
+    finally:
+        torch.cuda.memory._record_memory_history(None)
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    known = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, known) or any(words in str(error) for words in _HOST)
+
+
+def _write_snapshot(path: Path | None) -> str:
+    """Writes what an accelerator's allocator holds, and says where, or why it could not."""
+    if path is None:
+        return ""
+    try:
+        write_atomically(path, lambda file: torch.cuda.memory._dump_snapshot(str(file)))
+    except (OSError, RuntimeError, InputError) as error:
+        return f". What held it could not be written ({reason(error)})"
+    return f". What held it is in {path}, for {VIEWER}"
