@@ -1,6 +1,9 @@
-"""A thread makes things ahead of their use, one at a time, and outlives an iteration."""
+"""A thread makes things ahead of their use, one at a time, and outlives an iteration; OpenMP's
+threads do not spin for long.
+"""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -144,3 +147,26 @@ def test_all_epochs_of_a_training_read_and_sample_in_the_same_threads(tmp_path: 
     )
     program = [sys.executable, "-c", TRAINED]
     assert subprocess.check_output(program, cwd=tmp_path, text=True) == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "chosen", "spins"),
+    [
+        ("bigtrk.train", {}, "10000"),
+        ("partition.cli", {}, "10000"),
+        ("bigtrk.api", {"OMP_WAIT_POLICY": "passive"}, "0"),
+    ],
+)
+def test_openmp_spins_briefly_unless_the_user_says_otherwise(
+    module: str, chosen: dict[str, str], spins: str
+) -> None:
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import {module}"],
+        env={**inherited, **chosen, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"GOMP_SPINCOUNT = '{spins}'" in loaded.stderr  # what libgomp read
