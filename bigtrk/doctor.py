@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bigtrk.machine import machine, memory_bytes, version
+from bigtrk.machine import machine, memory_bytes, open_cores, version
 from bigtrk.native_code import Build, build, compiler
 
 DEFAULT_ENGINE = "ddp"
@@ -190,8 +190,7 @@ def _host() -> tuple[dict[str, Any], str | None]:
     try:
         return machine(), None
     except (ImportError, OSError) as error:
-        cores = len(os.sched_getaffinity(0))
-        host = {"cores": cores, "memory_bytes": memory_bytes(), "accelerator": None}
+        host = {"cores": open_cores(), "memory_bytes": memory_bytes(), "accelerator": None}
         return host, f"torch cannot be imported ({error})"
 
 

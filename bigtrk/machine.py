@@ -5,6 +5,7 @@ Torch is imported inside the functions, so that `bigtrk doctor` works where it i
 
 import os
 import platform
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import bigtrk
 
 PACKAGES = ("torch", "numpy", "deepspeed", "torch-geometric", "pymetis", "safetensors")
-CGROUP = Path("/sys/fs/cgroup")
+CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def machine() -> dict[str, Any]:
@@ -20,7 +21,7 @@ def machine() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "cpu": cpu_model(Path("/proc/cpuinfo")),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": open_cores(),
         "memory_bytes": memory_bytes(),
         "accelerator": accelerator(),
     }
@@ -65,30 +66,53 @@ def _of_first_core(cpuinfo: Path, name: str) -> str | None:
     return None
 
 
+def open_cores() -> int:
+    """Returns how many cores this process may use: those of its affinity, or the whole cores that
+    the CPU quota of its job or container allows where those are fewer.
+    """
+    return min([len(os.sched_getaffinity(0)), *cpu_quotas(CGROUP, OWN_GROUPS)])
+
+
 def memory_bytes() -> int:
     """Returns the host's bytes of memory, or the job's or container's limit where that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *cgroup_limits(CGROUP, Path("/proc/self/cgroup"))])
+    return min([physical, *memory_limits(CGROUP, OWN_GROUPS)])
 
 
-def cgroup_limits(root: Path, own: Path) -> list[int]:
-    """Lists the memory limits of a process's control groups and of those above them, up to `root`.
+def memory_limits(root: Path, own: Path) -> list[int]:
+    """Lists the memory limits, in bytes, of a process's control groups and of those above them."""
+    files = _group_files(root, own, "memory", "memory.max", "memory.limit_in_bytes")
+    return [int(limit) for file in files if (limit := file.read_text().strip()).isdecimal()]
+
+
+def cpu_quotas(root: Path, own: Path) -> list[int]:
+    """Lists the whole cores, at least one, that the CPU quotas of a process's control groups and of
+    those above them allow.
+    """
+    cores = []
+    for file in _group_files(root, own, "cpu", "cpu.max", "cpu.cfs_quota_us"):
+        period = file.with_name("cpu.cfs_period_us")  # of version 1; cpu.max holds both
+        words = (file.read_text() + (period.read_text() if period.exists() else "")).split()
+        if words[0].isdecimal():
+            cores.append(max(1, int(words[0]) // int(words[1])))
+    return cores
+
+
+def _group_files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[Path]:
+    """Yields the files of a controller in a process's control groups and in those above them, up to
+    `root`: `second` in version 2, `first` in version 1.
 
     own: the file that names the groups, a line "0::/group" in version 2 and "4:memory:/group" in
     version 1, whose limits lie in a folder of their own; a host may have both.
     """
-    limits = []
     for line in own.read_text().splitlines() if own.exists() else []:
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            limits += _limits(root, group, "memory.max")
-        elif "memory" in controllers.split(","):
-            limits += _limits(root / "memory", group, "memory.limit_in_bytes")
-    return limits
-
-
-def _limits(root: Path, group: str, name: str) -> list[int]:
-    folder = root / group.lstrip("/")
-    places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
-    read = [(place / name).read_text().strip() for place in places if (place / name).is_file()]
-    return [int(limit) for limit in read if limit.isdecimal()]
+            top, name = root, second
+        elif controller in controllers.split(","):
+            top, name = root / controller, first
+        else:
+            continue
+        folder = top / group.lstrip("/")
+        places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
+        yield from (place / name for place in places if (place / name).is_file())

@@ -1,7 +1,6 @@
 """Many events, cut by worker processes and by the tasks of an srun."""
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +14,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
+from bigtrk.machine import open_cores
 from bigtrk.process.heap import keep_freed_memory
 from partition.metis import check_parts
 from partition.one_event import CutSettings, check_size, cut_event, is_done
@@ -160,4 +160,4 @@ def useful_workers(graphs: GraphFolder, events: list[str]) -> int:
     """
     edges = sum(graphs.record(event)["edges"] for event in events)
     seconds = len(events) * _SECONDS_OF_EVENT + edges / _EDGES_PER_SECOND
-    return min(len(os.sched_getaffinity(0)), 1 + int(seconds / _SECONDS_WORTH_A_WORKER))
+    return min(open_cores(), 1 + int(seconds / _SECONDS_WORTH_A_WORKER))

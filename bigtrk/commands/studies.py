@@ -1,6 +1,5 @@
 """The command of the `bigtrk` program that measures scaling."""
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bigtrk.errors import InputError
+from bigtrk.machine import open_cores
 
 
 class Kind(StrEnum):
@@ -55,9 +55,7 @@ def scale(
 
     if ranks_per_node and not slurm:
         raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
-    per_node, cores = (
-        ((ranks_per_node or 4), None) if slurm else (None, len(os.sched_getaffinity(0)))
-    )
+    per_node, cores = ((ranks_per_node or 4), None) if slurm else (None, open_cores())
     series = plan_series(
         kind.value,
         arguments or [],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from bigtrk.machine import cpu_vendor, memory_bytes
+from bigtrk.machine import cpu_vendor, memory_bytes, open_cores
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
@@ -25,7 +25,7 @@ def configure_process(ranks: Ranks) -> None:
     Call it before the first tensor is made. Settings in the user's environment win.
     """
     order_sums()
-    torch.set_num_threads(cores_of_rank(ranks, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(cores_of_rank(ranks, open_cores()))
     configure_allocator()
 
 

@@ -1,6 +1,5 @@
 """Trainings as programs of their own."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.machine import open_cores
 from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_quietly
 
 # Stands for a training, which saves when SIGTERM comes.
@@ -66,7 +66,7 @@ def test_ranks_share_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     script.write_text(THREADS)
     environment = torchrun_environment(ranks)
     assert train_quietly(torchrun_command(ranks, script, ()), log, environment) == 0
-    share = max(1, len(os.sched_getaffinity(0)) // ranks)
+    share = max(1, open_cores() // ranks)
     assert log.read_text().splitlines() == ranks * [f"threads {share}"]
 
 

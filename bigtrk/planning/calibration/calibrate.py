@@ -1,6 +1,5 @@
 """Fitting a machine's constants to measured warm-ups: `bigtrk plan --calibrate`."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from bigtrk.cost.links import Link, Network
 from bigtrk.cost.machine_constants import CPU, MachineConstants, default_machine
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.machine import accelerator, machine, memory_bytes, software
+from bigtrk.machine import accelerator, machine, memory_bytes, open_cores, software
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.planning.calibration.fitting import (
@@ -87,7 +86,7 @@ def calibrate(path: Path, links: Links = NO_LINKS) -> MachineConstants:
 
 def _on_cpu(links: Links) -> MachineConstants:
     """Measures one rank alone, ranks that share the cores, and more of them than cores."""
-    cores = len(os.sched_getaffinity(0))
+    cores = open_cores()
     several = max(2, min(cores, _MOST_TOGETHER))
     constants = measure_memory(CPU.model_copy(update=measure_products()))
     cases = {ranks: [*CASES, *those_that_fit(LONG, ranks, constants)] for ranks in (1, several)}

@@ -6,6 +6,7 @@ The lock of a run folder keeps a training that outlived its searcher from being 
 """
 
 import math
+import os
 import shlex
 import time
 import warnings
@@ -79,7 +80,7 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
     if launcher is None:
         places = share_host(at_once, ranks, visible_devices())
     else:  # which finds its own cores and GPUs
-        places = [HostPlace(0, len(visible_devices()) or 1, ()) for _ in range(at_once)]
+        places = [HostPlace(0, len(os.sched_getaffinity(0)), ()) for _ in range(at_once)]
     open_search(search)
     if search.space.population:
         population = PopulationSearcher(search, places, trials, chosen)

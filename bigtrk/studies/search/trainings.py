@@ -18,6 +18,7 @@ from bigtrk.disk.files import open_to_append, parse_json, unlinked
 from bigtrk.disk.folder_lock import LockWatch
 from bigtrk.disk.lock_owner import Owner
 from bigtrk.errors import InputError, reason
+from bigtrk.machine import open_cores
 from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.record import Record
 from bigtrk.records.run_folder import EPOCH_LINE, METRICS, RUN, read_run_record
@@ -73,7 +74,7 @@ def share_host(places: int, ranks: int, devices: Sequence[str]) -> list[HostPlac
     Raises:
         InputError: there are fewer of them than places.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = open_cores()
     each, cores_each = len(devices) // places, cores // places
     if not cores_each or (devices and each < 1):
         there = f"{len(devices)} accelerators" if devices else f"{cores} cores"

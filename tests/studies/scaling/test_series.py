@@ -17,6 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
+from bigtrk.machine import open_cores
 from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.records.series import read_series_record
@@ -368,7 +369,7 @@ def test_a_small_series_from_its_command_to_its_report(
     assert not series.notes
     one, two = (runs[0] for runs in series.runs.values())
     assert (two.record.data.train_events, two.record.data.validation_events) == (4, 2)
-    cores = len(os.sched_getaffinity(0))
+    cores = open_cores()
     assert one.record.machine.cores == max(1, cores // 2)
     assert two.record.machine.cores == min(cores, 2 * max(1, cores // 2))
     assert [step.events for step in two.steps] == [2] * 4
