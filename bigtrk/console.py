@@ -21,6 +21,7 @@ from rich.progress import track
 from rich.segment import Segment
 
 from bigtrk.errors import InputError, RankError, StoppedError, printable, printable_lines
+from bigtrk.launchers import LOCAL_RANKS
 
 if TYPE_CHECKING:
     import typer
@@ -80,8 +81,8 @@ def complain(text: str) -> None:
 
 def warn_once(topic: str, text: str) -> None:
     """Prints the first warning of a topic on stderr; the first rank of a host speaks for all."""
-    first = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
-    if first == "0" and topic not in _warned:
+    local_rank = next((os.environ[name] for name in LOCAL_RANKS if os.environ.get(name)), "0")
+    if local_rank == "0" and topic not in _warned:
         _warned.add(topic)
         complain(f"bigtrk: warning: {text}")
 

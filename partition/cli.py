@@ -1,7 +1,6 @@
 """The command line of the partitioning program."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
+from bigtrk.launchers import find_place
 from partition.one_event import MOST_SEED, CutSettings
 from partition.partitioners import Method
 from partition.program import (
@@ -21,7 +21,6 @@ from partition.program import (
     cut_events,
     of_wrong_size,
     pending,
-    share,
     useful_workers,
 )
 from partition.report import table, write_report
@@ -62,17 +61,18 @@ def partition(
     """Cut event graphs into sectors that train together with halo exchange.
 
     Events that OUT holds already, cut with the same options from the same graph, are kept. Those
-    that cannot be cut are left out and named at the end, with exit status 2. Under srun each task
-    cuts its share, and the last to finish writes the manifest and prints the report; the others
-    print how many events are left.
+    that cannot be cut are left out and named at the end, with exit status 2. Under srun and other
+    launchers each rank cuts its share. The last to finish writes the manifest and prints the
+    report; the others print how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
     settings = CutSettings(parts, max_edges, method, seed)
+    place = find_place()
     folder = GraphFolder(graphs)
     check(folder, out)
     unfit = of_wrong_size(folder, settings)
-    mine = share(list(folder.events), dict(os.environ))
+    mine = list(folder.events)[place.rank :: place.world_size]
     failed = {event: unfit[event] for event in mine if event in unfit}
     to_cut = [event for event in mine if event not in unfit]
     failed |= cut_share(folder, out, settings, to_cut, workers, quiet=as_json)

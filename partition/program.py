@@ -1,4 +1,4 @@
-"""Many events, cut by worker processes and by the tasks of an srun."""
+"""Many events, cut by worker processes and by the ranks of a launcher."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def check(graphs: GraphFolder, out: Path) -> None:
     try:
         kind = read_manifest(out)[0] if (out / MANIFEST).exists() else "sectors"
     except InputError:
-        # Another task of this srun may have removed it meanwhile.
+        # Another rank may have removed it meanwhile.
         if (out / MANIFEST).exists():
             raise
         kind = "sectors"
@@ -71,14 +71,6 @@ def pending(graphs: GraphFolder, out: Path, settings: CutSettings) -> list[str]:
         for event in graphs.events
         if not is_done(out, event, settings, graphs.record(event)["digests"])
     ]
-
-
-def share(events: list[str], environment: dict[str, str]) -> list[str]:
-    """Returns the events of this task under srun; all of them elsewhere."""
-    # A batch script itself has SLURM_PROCID and SLURM_NTASKS too; only srun's tasks have a step.
-    if "SLURM_STEP_ID" not in environment:
-        return events
-    return events[int(environment["SLURM_PROCID"]) :: int(environment["SLURM_NTASKS"])]
 
 
 def cut_events(

@@ -124,6 +124,8 @@ def test_the_first_rank_of_a_host_says_it_once(place: Place) -> None:
     assert_plain(place.ask(twice, CC="no-such-cc", LOCAL_RANK="0"), "no C compiler")
     assert place.ask(twice, CC="no-such-cc", LOCAL_RANK="1") == ("plain", [])
     assert place.ask(twice, CC="no-such-cc", SLURM_LOCALID="1") == ("plain", [])
+    under_mpi = place.ask(twice, CC="no-such-cc", OMPI_COMM_WORLD_LOCAL_RANK="1", SLURM_LOCALID="0")
+    assert under_mpi == ("plain", [])
 
 
 def test_ranks_that_start_at_once_share_a_library(place: Place) -> None:

@@ -161,7 +161,8 @@ class _Meeting:
             raise self._ended(
                 beats,
                 f"WORLD_SIZE is {world} for rank 0 ({first.who}) and {self._world} for rank "
-                f"{self._rank} ({own.who}); start all ranks with the same",
+                f"{self._rank} ({own.who}); start all ranks with the same, and "
+                f"each training with a MASTER_PORT of its own",
             )
         self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.encode()))
         beats.add(COUNT, 1)

@@ -36,6 +36,19 @@ TORCHRUN = {
     "LOCAL_WORLD_SIZE": "2",
     "TORCHELASTIC_RUN_ID": "none",
 }
+# As Open MPI, HPE's PALS and MPICH set them: rank 3 of 4 on two hosts.
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_RANK": "3",
+    "PMIX_NAMESPACE": "prterun-node1-17@1",
+}
+PMI = {"PMI_RANK": "3", "PMI_SIZE": "4"}
+PALS = {**PMI, "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2", "PALS_RANKID": "3"}
+MPICH = {**PMI, "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+MPI_RANKS = Ranks(3, 4, 1, 2, "mpirun")
 DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
 
 
@@ -52,8 +65,19 @@ DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2
         # Nodes of unequal numbers of tasks.
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "5,3"}, Ranks(5, 8, 1, 3, "srun")),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "3(x2),2"}, Ranks(5, 8, 1, 3, "srun")),
+        (OPEN_MPI, MPI_RANKS),
+        ({name.replace("OMPI", "MV2"): value for name, value in OPEN_MPI.items()}, MPI_RANKS),
+        (PALS, MPI_RANKS),
+        (MPICH, MPI_RANKS),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, Ranks(0, 1, 0, 1, "python")),
         # A launcher started inside a SLURM job wins over SLURM.
         ({**SLURM, **TORCHRUN}, Ranks(3, 4, 1, 2, "torchrun")),
+        ({**SLURM, **OPEN_MPI}, MPI_RANKS),
+        ({**SALLOC, **MPICH}, MPI_RANKS),
+        # srun sets PMI's variables, too, and those of PMIx for one task.
+        ({**SLURM, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
+        ({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
+        ({**SALLOC, "PMIX_RANK": "0"}, Ranks(0, 1, 0, 1, "python")),
     ],
 )
 def test_discover(environment: dict[str, str], expected: Ranks) -> None:
@@ -74,6 +98,9 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         ({**DEEPSPEED, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_SIZE=2"),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below WORLD"),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "5"}, "LOCAL_WORLD_SIZE=5: must not be above WORLD_SIZE"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "4"}, "OMPI_COMM_WORLD_RANK=4: must be below OMPI_"),
+        (PMI, "PMI_RANK is set, but not the number of ranks here and in all; start ranks with"),
+        ({"PMIX_RANK": "0"}, "PMIX_RANK is set, but not the number of ranks"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS=x: must be a whole number"),
     ],
@@ -138,6 +165,22 @@ def test_srun_tasks_meet_on_the_first_node_of_the_step(nodes: str, first: str) -
     assert variables["MASTER_ADDR"] == first
     assert variables["MASTER_PORT"] == str(20000 + 41234 % 20000)
     assert (variables["RANK"], variables["WORLD_SIZE"]) == ("5", "8")
+
+
+def test_two_steps_or_launches_of_one_job_do_not_meet() -> None:
+    two = [{**SLURM, "SLURM_STEP_ID": step} for step in ("0", "1")]
+    own_host = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    two += [{**own_host, "PMIX_NAMESPACE": f"prterun-node1-{process}@1"} for process in (17, 18)]
+    found = [publish(discover(environment), environment) for environment in two]
+    assert len({variables["MASTER_PORT"] for variables in found}) == 4
+    assert [variables["MASTER_ADDR"] for variables in found] == 2 * ["node1"] + 2 * ["127.0.0.1"]
+
+
+def test_ranks_of_an_mpirun_on_several_hosts_are_told_where_to_meet() -> None:
+    with pytest.raises(RankError, match="MASTER_ADDR is not set; set that of rank 0"):
+        publish(discover(OPEN_MPI), OPEN_MPI)
+    there = {**OPEN_MPI, "MASTER_ADDR": "node1"}
+    assert publish(discover(there), there)["MASTER_ADDR"] == "node1"
 
 
 def test_one_process_in_a_salloc_shell_meets_nobody() -> None:

@@ -18,6 +18,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.launchers import PLACES
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
 from partition.one_event import CutSettings, cut_event
@@ -28,9 +29,8 @@ N_NODES = 200
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
-    monkeypatch.delenv("SLURM_PROCID", raising=False)
-    monkeypatch.delenv("SLURM_NTASKS", raising=False)
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def a_graph(number: int, n_nodes: int = N_NODES, n_edges: int = 1000) -> EventGraph:
@@ -152,8 +152,10 @@ def test_keeps_what_is_done_and_nothing_else(
 
 
 def as_srun(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", str(tasks))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", str(tasks))
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", str(tasks))
+    monkeypatch.setenv("SLURM_LOCALID", "0")
+    monkeypatch.setenv("SLURM_NODEID", "0")
 
 
 def test_tasks_of_an_srun_share_the_events(
@@ -173,6 +175,17 @@ def test_tasks_of_an_srun_share_the_events(
     assert "1 event(s) are left to the other tasks" in printed
     assert "s: seconds to read, partition and cut, without writing" in printed
     assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
+
+
+def test_one_task_of_a_larger_job_cuts_all_events(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    as_srun(monkeypatch, tasks=1)  # as in the shell of salloc
+    monkeypatch.setenv("SLURM_STEP_ID", "4294967290")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
+    assert len(SectorFolder(tmp_path / "out").events) == 4
 
 
 def test_every_task_prints_one_json_object(

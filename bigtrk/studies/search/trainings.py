@@ -18,6 +18,7 @@ from bigtrk.disk.files import open_to_append, parse_json, unlinked
 from bigtrk.disk.folder_lock import LockWatch
 from bigtrk.disk.lock_owner import Owner
 from bigtrk.errors import InputError, reason
+from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores
 from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.record import Record
@@ -28,8 +29,6 @@ from bigtrk.training.run_folder import remove_run
 from bigtrk.user_code import code_options
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
-# By these a process finds its place among ranks: those of a searcher are not its training's.
-_PLACES = ("RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 LOG = "train.log"
 # In a row that came no further; and where the last one's launcher was killed, which says less of
 # the settings. That of a single rank may have been killed for want of memory.
@@ -116,7 +115,8 @@ class Launcher:
         """Returns the environment of a launch."""
         if self.kind == "torchrun":
             return torchrun_environment(self.ranks)
-        dropped = _PLACES if self.kind == "python" else ()
+        # A searcher's place among ranks is not its training's.
+        dropped = PLACES if self.kind == "python" else ()
         return {name: value for name, value in os.environ.items() if name not in dropped}
 
 

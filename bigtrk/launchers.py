@@ -1,0 +1,141 @@
+"""The place of this process among the ranks, from what its launcher left in the environment."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bigtrk.errors import RankError
+
+# The variables of the rank, the number of ranks, the rank on its host and the number on its host.
+_NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+_MPI = (
+    tuple(f"OMPI_COMM_WORLD_{name}" for name in _NAMES),  # Open MPI
+    tuple(f"MV2_COMM_WORLD_{name}" for name in _NAMES),  # MVAPICH2's mpirun_rsh
+    tuple(f"PMI_{name}" for name in _NAMES),  # HPE's mpiexec (PALS)
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH's and Intel MPI's
+)
+_LONE = ("PMIX_RANK", "PALS_RANKID")  # ranks of MPI launchers that set no size
+_STEP_TASKS = "SLURM_STEP_NUM_TASKS"
+# The first that is set is the rank on the host.
+LOCAL_RANKS = ("LOCAL_RANK", *(local_rank for _, _, local_rank, _ in _MPI), "SLURM_LOCALID")
+# Without these a process that a rank starts is a plain one.
+PLACES = ("RANK", "WORLD_SIZE", _STEP_TASKS, *_LONE, *(name for row in _MPI for name in row))
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process's place: `rank` of `world_size`, `local_rank` of `local_size` on its host."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    launcher: str
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place:
+    """Reads the place from what deepspeed, torchrun, mpirun or srun left in the environment.
+
+    Without any of them this is rank 0 of 1 (plain python).
+
+    Raises:
+        RankError: a variable is missing, is no number, or does not fit another.
+    """
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return _from_launcher(environment)
+    # The step's number of tasks counts: SLURM_NTASKS, the job's, is also set in the batch script
+    # and in the shell that salloc opens, which are one plain process each.
+    tasks = whole({_STEP_TASKS: "1", **environment}, _STEP_TASKS)
+    row = next((row for row in _MPI if environment.keys() >= set(row)), None)
+    mpi = _from_variables(environment, row, "mpirun") if row else None
+    # An mpirun may start its daemons by srun, whose variables its ranks inherit; and srun may set
+    # PMI's to the same numbers, where only its own say on which host rank 0 is.
+    by_srun = mpi and (str(mpi.rank), mpi.world_size) == (environment.get("SLURM_PROCID"), tasks)
+    if mpi and mpi.world_size > 1 and not by_srun:
+        return mpi
+    if tasks > 1:
+        return _from_slurm(environment)
+    # Some batch scripts set WORLD_SIZE alone, for whatever they start.
+    if "RANK" in environment:
+        raise RankError("RANK is set, but WORLD_SIZE is not; set both, or neither")
+    if not mpi and _STEP_TASKS not in environment:
+        _refuse_unknown(environment)
+    return Place(0, 1, 0, 1, "python")
+
+
+def _from_launcher(environment: Mapping[str, str]) -> Place:
+    sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
+    local = next((name for name in sizes if environment.get(name)), "WORLD_SIZE")
+    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed"
+    row = ("RANK", "WORLD_SIZE", "LOCAL_RANK", local)
+    return _from_variables({"LOCAL_RANK": "0", **environment}, row, launcher)
+
+
+def _from_variables(environment: Mapping[str, str], row: Sequence[str], launcher: str) -> Place:
+    rank, world, local_rank, local = row
+    numbers = (_index(environment, rank, world), _index(environment, local_rank, local))
+    world_size, local_size = whole(environment, world), whole(environment, local)
+    if local_size > world_size:
+        raise RankError(f"{local}={local_size}: must not be above {world}={world_size}")
+    return Place(numbers[0], world_size, numbers[1], local_size, launcher)
+
+
+def _from_slurm(environment: Mapping[str, str]) -> Place:
+    per_node = _tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
+    return Place(
+        rank=_index(environment, "SLURM_PROCID", _STEP_TASKS),
+        world_size=whole(environment, _STEP_TASKS),
+        local_rank=whole(environment, "SLURM_LOCALID"),
+        local_size=per_node[whole(environment, "SLURM_NODEID")],
+        launcher="srun",
+    )
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    """Refuses a rank of an unknown launcher: each would train alone.
+
+    Raises:
+        RankError: it is one.
+    """
+    ranks = (*_LONE, *(rank for rank, *_ in _MPI))
+    found = [name for name in ranks if name in environment]
+    if found and environment.get("PMI_SIZE") != "1":
+        raise RankError(
+            f"{found[0]} is set, but not the number of ranks here and in all; start ranks with "
+            "torchrun, deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, "
+            "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+        )
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """Parses the step's tasks by node: "4(x2),3" is [4, 4, 3]."""
+    tasks = []
+    for item in text.split(","):
+        count, _, repeats = item.rstrip(")").partition("(x")
+        tasks += [int(count)] * int(repeats or 1)
+    return tasks
+
+
+def whole(environment: Mapping[str, str], name: str) -> int:
+    """Reads the whole number in the variable `name`.
+
+    Raises:
+        RankError: it is not set, or is no whole number of 0 or more.
+    """
+    text = environment.get(name)
+    if text is None:
+        raise RankError(f"{name} is not set; set it, or start the ranks with a launcher")
+    if not re.fullmatch("[0-9]+", text):
+        raise RankError(f"{name}={text}: must be a whole number, 0 or more")
+    return int(text)
+
+
+def _index(environment: Mapping[str, str], name: str, size: str) -> int:
+    """Reads one of the numbers 0, 1, ... below that of the variable `size`."""
+    index, end = whole(environment, name), whole(environment, size)
+    if end == 0:
+        raise RankError(f"{size}=0: must be 1 or more")
+    if index >= end:
+        raise RankError(f"{name}={index}: must be below {size}={end}, since the first is 0")
+    return index
