@@ -32,9 +32,9 @@ Run = Annotated[
     ),
 ]
 Data = Annotated[
-    Path,
+    list[Path],
     typer.Argument(
-        help="folder of graphs or sectors; of a pipeline, folder or zip of events with truth"
+        help="folders of graphs or sectors; of a pipeline, folder or zip of events with truth"
     ),
 ]
 Tracks = Annotated[
@@ -94,7 +94,9 @@ def evaluate(
                 f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
                 f"--builder, --score-cut, --scan-cuts and --spill out"
             )
-        evaluate_stages(run, data, min_hits, pt_min, html, as_json)
+        if len(data) > 1:
+            raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
+        evaluate_stages(run, data[0], min_hits, pt_min, html, as_json)
         return
     scanned = SCAN_CUTS if scan_cuts else ()
     chosen = builder or BuilderName.COMPONENTS
@@ -104,7 +106,7 @@ def evaluate(
 
 def _evaluate_model(
     run: Path,
-    data: Path,
+    data: list[Path],
     options: "TrackOptions | None",
     spill: "SpillFolder | None",
     html: Path | None,

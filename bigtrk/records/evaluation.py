@@ -182,15 +182,16 @@ class TrackRecord(Judged):
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder.
 
-    data: the folder of events, however it was typed. made: the time. step: that of the checkpoint
-    whose weights were evaluated; None for the model that the run ended with. weights: the file of
-    others that were evaluated instead.
+    data: the folder of events, however it was typed; `folders` are several. made: the time. step:
+    that of the checkpoint whose weights were evaluated; None for the model that the run ended with.
+    weights: the file of others that were evaluated instead.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
 
     format: Literal[2] = 2
-    data: PathText
+    data: Annotated[str, Field(max_length=MOST * 4096)]
+    folders: Annotated[tuple[PathText, ...], Field(max_length=MOST)] = ()
     made: AwareDatetime
     step: Place | None = None
     weights: Text | None = None

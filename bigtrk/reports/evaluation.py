@@ -200,7 +200,7 @@ def _best_cut(record: EvaluationRecord, run: Run | None) -> Command:
     best = best_scan(tracks.scan) if tracks else None
     if tracks is None or best is None:
         told = "To see tracks by other cuts, and the best one:"
-        data = shlex.quote(record.data)
+        data = shlex.join(record.folders or [record.data])
         return Command(told, f"bigtrk evaluate {model} {data} --tracks --scan-cuts")
     return Command(
         f"The best cut for tracks is {best.score_cut:g}. To use it:",

@@ -172,7 +172,8 @@ def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
     train = section(run.record, "data").get("train")
     named = train if isinstance(train, list) else []
     folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
-    if run.record.data.validation_events and record.data in folders:
+    evaluated = record.folders or (record.data,)
+    if run.record.data.validation_events and set(evaluated) & set(folders):
         yield "Its validation events are among these: settings may have been chosen by them."
     tracks = record.tracks
     if tracks is None:

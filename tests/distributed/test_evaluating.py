@@ -16,6 +16,7 @@ from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run_folder import AVERAGED, CHECKPOINTS, DESCRIPTION, WEIGHTS
 from tests.distributed.ranks import ALONE, run_ranks
 from tests.distributed.runs import settings, train, write_events
+from tests.programs import run_here
 
 NEWEST = "step-00000002"
 
@@ -51,7 +52,7 @@ def interrupted(run: Path) -> Path:
 
 
 def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
-    return evaluate_run(run, data, None, ranks)
+    return evaluate_run(run, [data], None, ranks)
 
 
 def evaluated_here(run: Path, data: Path) -> EvaluationRecord:
@@ -83,6 +84,18 @@ def test_a_checkpoint_scores_as_the_model_it_became(
     assert two[0] == two[1]
     assert (two[0].step, figures(two[0])) == (2, figures(ended))
     assert len(list((run / EVALUATIONS).iterdir())) == 3
+
+
+def test_several_folders_are_evaluated_together(
+    run: Path, events: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(events / "graphs"), str(events / "sectors")]
+    command = ["bigtrk", "evaluate", str(run), *folders, "--json"]
+    status, printed, _ = run_here(command, monkeypatch, capsys)
+    assert status == 0
+    found = json.loads(printed)
+    assert (found["folders"], found["events"], found["events_left_out"]) == (folders, 1, 4)
+    assert read_run(run).evaluations[0].data == ", ".join(folders)
 
 
 def test_averaged_weights_score_as_they_were_validated(run: Path, events: Path) -> None:

@@ -103,7 +103,7 @@ def evaluated(
     ranks: Ranks, folder: Path, data: str, builder: BuilderName = BuilderName.COMPONENTS
 ) -> EvaluationRecord:
     options = TrackOptions(pt_min=0.5, builder=builder, scan_cuts=(0.45, 0.55))
-    return evaluate_run(folder / "run", folder / data, options, ranks)
+    return evaluate_run(folder / "run", [folder / data], options, ranks)
 
 
 def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:

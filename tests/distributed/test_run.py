@@ -38,7 +38,7 @@ def halted_in_mid_epoch(ranks: Ranks, configuration: Configuration, run: Path) -
 
 
 def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
-    return evaluate_run(run, data, None, ranks)
+    return evaluate_run(run, [data], None, ranks)
 
 
 ENGINES = [
@@ -217,4 +217,4 @@ def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:
         process_group(ALONE),
         pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints"),
     ):
-        evaluate_run(tmp_path, graphs / "graphs", None, ALONE)
+        evaluate_run(tmp_path, [graphs / "graphs"], None, ALONE)

@@ -74,7 +74,7 @@ ATTENTION: dict[str, Any] = {"model": {"name": "attention", "hidden": 8, "layers
 
 def evaluated(ranks: Ranks, run: Path, graphs: Path) -> float | None:
     """The loss of a run's model on the whole graph of the event that was held back."""
-    return evaluate_run(run, graphs, None, ranks).edge_metrics.loss
+    return evaluate_run(run, [graphs], None, ranks).edge_metrics.loss
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cut]]:

@@ -249,7 +249,7 @@ def whole_and_resumed(ranks: Ranks, events: Path, folder: Path) -> None:
     with mock.patch.object(start, "measure_scales", side_effect=AssertionError):
         fit(longer, ranks, found(longer), folder / "resumed")
     for run in ("resumed", "unfinished"):
-        evaluate_run(folder / run, events / "graphs", None, ranks)
+        evaluate_run(folder / run, [events / "graphs"], None, ranks)
 
 
 def test_a_resumed_run_is_bit_for_bit_one_that_was_not_interrupted(

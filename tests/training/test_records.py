@@ -41,7 +41,7 @@ def test_what_was_built_is_what_is_read(tmp_path: Path, built: list[MetricsRecor
     events = Events(*split_validation(chosen.data.train, 1))
     with process_group(ranks):
         composition.fit(chosen, ranks, events, None)
-        evaluation = evaluate_run(tmp_path / "run", tmp_path / "graphs", None, ranks)
+        evaluation = evaluate_run(tmp_path / "run", [tmp_path / "graphs"], None, ranks)
     run = read_run(tmp_path / "run")
     assert run.steps == tuple(line for line in built if isinstance(line, StepRecord))
     assert run.epochs == tuple(line for line in built if isinstance(line, EpochRecord))

@@ -1,6 +1,6 @@
 """Evaluation of trained models: reading them, scoring events, and the record."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -164,14 +164,14 @@ class _Evaluated:
 
 def evaluate_run(
     run: Path,
-    data: Path,
+    data: Sequence[Path],
     options: TrackOptions | None,
     ranks: Ranks,
     spill: SpillFolder | None = None,
 ) -> EvaluationRecord:
     """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
-    events of `data`; also writes a file in RUN/evaluations. `run` may also name a file of weights
-    in a run's folder.
+    events in the folders of `data`; also writes a file in RUN/evaluations. `run` may also name a
+    file of weights in a run's folder.
 
     Edges between layers that the memory has no room for are in files of `spill`, if it is given.
     Events that the run trained on are left out, unless no others are there. Events in sectors are
@@ -188,7 +188,7 @@ def evaluate_run(
             f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
             f"OUT --embedding {run}' makes graphs of it, and says how good they are"
         )
-    found = open_events([data])
+    found = open_events(data)
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
     several = isinstance(evaluated.model, LayeredModel)
@@ -204,8 +204,10 @@ def evaluate_run(
     mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
+    folders = tuple(printable(str(folder.resolve())) for folder in data)
     evaluation = EvaluationRecord(
-        data=printable(str(data.resolve())),
+        data=", ".join(folders),
+        folders=folders if len(folders) > 1 else (),
         made=datetime.now(UTC),
         step=evaluated.step,
         weights=None if run_of(run) == run else run.name,
