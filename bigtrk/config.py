@@ -91,7 +91,7 @@ def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
     """Reads a YAML mapping, safely, as a value that is to have one of the types."""
-    text = read_bytes(path, MAX_BYTES)
+    text = read_bytes(path, MAX_BYTES, piped=True)
     try:
         content = parse_yaml(text.decode(), types)
     except InputError as error:

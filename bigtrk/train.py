@@ -20,6 +20,7 @@ import bigtrk
 from bigtrk.cards import problems
 from bigtrk.config import by_key
 from bigtrk.console import exit_on_bad_input, given_path, warn_once
+from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
@@ -56,7 +57,7 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
         "arguments",
         nargs="*",
         metavar="CONFIG.yaml | key.sub=value",
-        help="without a file: bigtrk.yaml in this folder, else the shipped default",
+        help="without a file: bigtrk.yaml in this folder, else the shipped default; -: stdin",
     )
     parser.add_argument(
         "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
@@ -72,7 +73,7 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 def configure(arguments: argparse.Namespace) -> Configuration:
     """Returns the configuration to resume, or that of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
-    files = [given_path(argument) for argument in arguments.arguments if "=" not in argument]
+    files = _files(arguments)
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
@@ -88,6 +89,12 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
     return users_configuration(path, overrides)
+
+
+def _files(arguments: argparse.Namespace) -> list[Path]:
+    """Lists the files of a command line; `-` is standard input."""
+    named = [argument for argument in arguments.arguments if "=" not in argument]
+    return [STDIN if argument == "-" else given_path(argument) for argument in named]
 
 
 def validate(configuration: Configuration) -> tuple[Configuration, Events]:
@@ -118,6 +125,9 @@ def validate(configuration: Configuration) -> tuple[Configuration, Events]:
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
+    for path in _files(arguments):
+        if ranks.world_size > 1 and is_own_pipe(path):
+            raise InputError(f"{path}: a pipe is read by one rank alone; write it to a file")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     run_configured(
         ranks,

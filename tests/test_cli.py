@@ -63,6 +63,21 @@ def test_paths_are_expanded(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train <(cat a)", "piped: no such folder"),
+        ("train - < a", "piped: no such folder"),
+        ("cat a | RANK=0 WORLD_SIZE=2 train -", "/dev/stdin: a pipe is read by one rank alone"),
+    ],
+)
+def test_a_configuration_from_a_pipe(line: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("data: {train: piped}")
+    train = f"{sys.executable} -m bigtrk train"
+    said = run_shell(f"({line.replace('train', train)}) 2>&1 || true", tmp_path)
+    assert said.startswith(f"bigtrk train: error: {told}")
+
+
 @pytest.mark.parametrize("command", ALONE)
 def test_the_help_of_a_program_is_that_of_its_command(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,8 @@ from bigtrk.errors import InputError, reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 
+STDIN = Path("/dev/stdin")
+_DESCRIPTORS = (Path("/dev/fd"), Path("/proc/self/fd"))
 # What file systems that lack an operation answer to it (object stores, CIFS, FAT, WSL).
 _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
 
@@ -219,26 +221,33 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
     return [int(part) if odd % 2 else part for odd, part in enumerate(parts)], name
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path, piped: bool = False) -> None:
     """Refuses a path that cannot be read to its end, such as a pipe or a device.
+
+    piped: one of the pipes that this process was started with is let through.
 
     Raises:
         InputError: `path` is missing or is not a file.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the name or its folder's")
-    if not path.is_file():
+    if not path.is_file() and not (piped and is_own_pipe(path)):
         raise InputError(f"{path}: is not a file; name one, or remove it")
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """Returns the content of a file of at most `most` bytes.
+def is_own_pipe(path: Path) -> bool:
+    """Whether a path names a pipe that this process was started with, such as standard input."""
+    return path.is_fifo() and (path == STDIN or path.parent in _DESCRIPTORS)
+
+
+def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> bytes:
+    """Returns the content of a file of at most `most` bytes. piped: as for `check_file`.
 
     Raises:
         InputError: the file is missing, larger, or cannot be read.
     """
     try:
-        check_file(path)
+        check_file(path, piped)
         with path.open("rb") as handle:
             content = handle.read(-1 if most is None else most + 1)
     except OSError as error:
