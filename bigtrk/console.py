@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,7 @@ from bigtrk.launchers import LOCAL_RANKS
 if TYPE_CHECKING:
     import typer
 
+MOST_LINES = 10  # of progress in a log: one command's
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 128 + signal.SIGINT
 _warned: set[str] = set()
@@ -87,15 +89,15 @@ def warn_once(topic: str, text: str) -> None:
         complain(f"bigtrk: warning: {text}")
 
 
-def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Yields `items` under a progress bar; elsewhere than on a terminal about ten plain lines."""
+def follow(items: Iterable[Item], total: int, what: str, lines: int = MOST_LINES) -> Iterator[Item]:
+    """Yields `items` under a progress bar; elsewhere than on a terminal at most `lines` lines."""
     if _progress.is_terminal:
         yield from track(items, description=what, total=total, console=_progress)
         return
-    stride = max(1, total // 10)
+    stride = -(-total // lines) if lines else total + 1
     for done, item in enumerate(items, start=1):
         yield item
-        if done % stride == 0 or done == total:
+        if done % stride == 0 or (lines and done == total):
             complain(f"{what}: {done}/{total}")
 
 
@@ -106,6 +108,8 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
     Rank 0 speaks for all that they agree on, any rank for what it met alone.
     """
     sys.excepthook = _show_defect
+    if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
+        sys.stdout.reconfigure(errors="replace")
     try:
         return run()
     except StoppedError as stopped:

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from rich.table import Table
 from rich.text import Text
 
-from bigtrk.console import Screen, exit_on_bad_input, say
+from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.errors import InputError, printable
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
@@ -83,6 +83,34 @@ def test_a_defects_traceback_is_harmless() -> None:
     assert harmless(done.stderr)
     assert done.stderr.startswith("RuntimeError: \\x1b[31mred\n")
     assert done.stderr.endswith("KeyError: 'x'\n")
+
+
+def test_a_terminal_that_lacks_letters_ends_no_command() -> None:
+    program = (
+        "from bigtrk.console import exit_on_bad_input, say\n"
+        "exit_on_bad_input('bigtrk', lambda: say('0.8 \u00b1 0.1'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "0.8 ? 0.1\n"), done.stderr
+
+
+@pytest.mark.parametrize(("total", "lines"), [(1, 1), (10, 10), (19, 10), (29, 10), (1000, 10)])
+def test_progress_takes_ten_lines_of_a_log(
+    total: int, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(follow(range(total), total, "build")) == list(range(total))
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    assert told[-1] == f"build: {total}/{total}"
+    list(follow(range(total), total, "build", lines=0))
+    assert capsys.readouterr().err == ""
 
 
 ESCAPE = "\x1b[31mred\x1b[0m\x07"

@@ -13,6 +13,7 @@ from rich.table import Table
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
+from bigtrk.graphs.builders.build_folder import LONGEST_TABLE
 from bigtrk.pipeline.passage import Passage
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.storage.files import (
@@ -128,14 +129,16 @@ def _written(out: Path, made: TracksMade) -> Iterator[tuple[str, Ids, Ids]]:
 
 
 def show_tracks(made: TracksMade, console: Console) -> None:
-    """Prints a line for each event, and the mean seconds of each stage."""
+    """Prints a line for each of the first events, and the mean seconds of each stage."""
     passages = made.passages
     edges = next((list(passage.edges) for passage in passages.values()), [])
-    table = Table(box=SIMPLE, padding=0)
+    hidden = len(passages) - LONGEST_TABLE
+    caption = f"and {hidden} more; --json has them all" if hidden > 0 else None
+    table = Table(box=SIMPLE, padding=0, caption=caption)
     columns = ("event", "hits", *(f"edges, {stage}" for stage in edges), "tracks", "s")
     for heading in columns:
         table.add_column(heading, justify="left" if heading == "event" else "right")
-    for name, passage in passages.items():
+    for name, passage in list(passages.items())[:LONGEST_TABLE]:
         numbers = (made.hits[name], *passage.edges.values(), made.tracks[name])
         seconds = sum(passage.seconds.values())
         table.add_row(name, *(f"{number:,}" for number in numbers), f"{seconds:.2f}")

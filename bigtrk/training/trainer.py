@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bigtrk.console import follow
+from bigtrk.console import MOST_LINES, follow
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
@@ -350,7 +350,8 @@ class Trainer:
         if not self.world.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs
-        return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}"))
+        lines = MOST_LINES // (2 * epochs)  # epochs have lines of their own
+        return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}", lines))
 
 
 def _finite(loss: float | None) -> float | None:

@@ -159,7 +159,7 @@ class Audit:
     def exact(self) -> list[Gradient]:
         """Returns the exact gradient of every event."""
         maker = BatchMaker(self.configuration, self.world, self.measured)
-        events = follow(range(len(self.sources)), len(self.sources), "exact")
+        events = follow(range(len(self.sources)), len(self.sources), "exact", lines=1)
         return [self.gradient(event, [maker.whole(event, self.sources)]) for event in events]
 
     def draws(self, way: str, number: int) -> tuple[NDArray[np.int64], list[Gradient]]:
@@ -171,7 +171,7 @@ class Audit:
         events: list[int] = []
         gradients: list[Gradient] = []
         # One step of each epoch: two steps of one epoch are not independent.
-        for epoch in follow(range(number), number, way):
+        for epoch in follow(range(number), number, way, lines=1):
             routes = steps.of(epoch)
             seed = (configured.training.seed, epoch)
             step = routes[np.random.default_rng(seed).integers(len(routes))]

@@ -187,7 +187,8 @@ class Searcher:
                     trial.report(value, epoch.number)
                 pruned = pruned or trial.should_prune()
                 shown = f"epoch {epoch.number}, {metric} {value:.5g}"
-                say(f"{run.folder.name} {shown}{', to be pruned' if pruned else ''}")
+                if pruned or console.is_terminal:
+                    say(f"{run.folder.name} {shown}{', to be pruned' if pruned else ''}")
             if state == "ended":  # its value is known, even if it was to be pruned
                 return self._best(trial, run)
             if pruned or self._asked.by:

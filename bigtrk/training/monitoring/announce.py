@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigtrk.console import duration, say
+from bigtrk.console import MOST_LINES, console, duration, say
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
 from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
@@ -75,7 +75,8 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
 
 
 class EpochLines:
-    """Prints a line for each epoch that this process trains, from rank 0.
+    """Prints a line for each epoch that this process trains, from rank 0; elsewhere than on a
+    terminal for the first one, and whenever another tenth of the training is done.
 
     The time left is that of the epochs to come, at the mean pace of those since the start with
     their validation and checkpoints, or what is left of `training.minutes`.
@@ -84,12 +85,13 @@ class EpochLines:
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
         self._ranks, self._settings = ranks, settings
         self._start, self._epochs, self._trained = time.monotonic(), 0, 0.0
+        self._tenths = 0
 
     def show(self, record: EpochRecord) -> None:
         """Prints the line of an epoch."""
         self._epochs += 1
         self._trained += record.seconds
-        if not self._ranks.is_first:
+        if not self._ranks.is_first or not (self._is_due(record.epoch + 1) or console.is_terminal):
             return
         loss, spikes = record.train_loss, record.spikes
         learnt = "-" if loss is None else f"{loss:.5f}"
@@ -102,6 +104,12 @@ class EpochLines:
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {duration(left)} left' if left > 0 else ''}"
         )
+
+    def _is_due(self, done: int) -> bool:
+        minutes = self._settings.minutes
+        part = max(done / self._settings.epochs, self._trained / (60 * minutes) if minutes else 0)
+        told, self._tenths = self._tenths, int(MOST_LINES * part)
+        return self._epochs == 1 or self._tenths > told
 
     def _seconds_left(self, done: int) -> float:
         pace = (time.monotonic() - self._start) / self._epochs

@@ -53,7 +53,8 @@ def test_a_search_trains_prunes_and_names_the_best(
     assert "pruned" in {trial["state"] for trial in trials}
     out = capsys.readouterr().out
     assert f"the best: bigtrk report search/trial{trials[0]['number']:04d}" in out
-    assert "trial0000 epoch 1, train_loss" in out
+    assert "trial0000 ended: train_loss" in out
+    assert "trial0000 epoch 1, train_loss" not in out, "a log has no line for each epoch"
     before = {path: path.stat().st_mtime_ns for path in Path("search").glob("trial*/*")}
     run_search(plan(SPACE, 5), 5, at_once, 1, None)
     assert {path: path.stat().st_mtime_ns for path in before} == before

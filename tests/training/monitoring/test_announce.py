@@ -17,6 +17,23 @@ from bigtrk.training.steps.routed_step import RoutedStep
 from tests.reports.run_folders import run_record
 
 
+def epoch_record(
+    epoch: int, seconds: float = 4, average: AverageRecord | None = None
+) -> EpochRecord:
+    return EpochRecord(
+        epoch=epoch,
+        steps=4,
+        events=4,
+        edges=100,
+        train_loss=0.5,
+        lr=0.00123456,
+        seconds=seconds,
+        edges_per_second=2.5,
+        peak_memory_bytes=2**30,
+        average=average,
+    )
+
+
 def lines(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -31,19 +48,7 @@ def lines(
     shown = EpochLines(Ranks(rank, 2, rank, 2, "test"), settings)
     for epoch in (2, 3):
         now[0] += 50
-        record = EpochRecord(
-            epoch=epoch,
-            steps=4,
-            events=4,
-            edges=100,
-            train_loss=0.5,
-            lr=0.00123456,
-            seconds=40,
-            edges_per_second=2.5,
-            peak_memory_bytes=2**30,
-            average=average,
-        )
-        shown.show(record)
+        shown.show(epoch_record(epoch, 40, average))
     return capsys.readouterr().out.splitlines()
 
 
@@ -55,6 +60,21 @@ def test_a_line_has_learning_rate_and_time_left(
     assert "  lr 0.00123  " in first
     assert first.endswith("  14 min left"), "17 epochs of 50 s"
     assert second.endswith("  13 min left")
+
+
+@pytest.mark.parametrize("minutes", [None, 8.0])
+def test_a_log_has_a_line_of_each_tenth(
+    minutes: float | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 200 epochs of 4 s, which take 800 s, or of their first 8 minutes, 120 epochs."""
+    shown = EpochLines(Ranks(0, 1, 0, 1, "test"), TrainingSettings(epochs=200, minutes=minutes))
+    last = 120 if minutes else 200
+    for epoch in range(last):
+        shown.show(epoch_record(epoch))
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition("  ")[0] for line in told] == [
+        f"epoch {number}/200" for number in (1, *range(last // 10, last + 1, last // 10))
+    ]
 
 
 def test_the_time_limit_is_what_is_left_where_it_comes_first(
