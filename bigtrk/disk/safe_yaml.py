@@ -133,13 +133,17 @@ def _below(types: Types, key: yaml.Node) -> Types:
     return types if key.tag == _MERGED else types_of_key(types, key.value)
 
 
+def _origin(kind: Any) -> Any:
+    return get_origin(kind)  # whose declared types leave out what it returns of a list
+
+
 def _take_text(types: Types) -> bool:
-    return any(kind in (str, Path) or get_origin(kind) is Literal for kind in types)
+    return any(kind in (str, Path) or _origin(kind) is Literal for kind in types)
 
 
 def _items(types: Types) -> Types:
     """Lists the types of the items of a list of any length; none where no list is due."""
-    lists = [get_args(kind) for kind in types if get_origin(kind) in (list, tuple)]
+    lists = [get_args(kind) for kind in types if _origin(kind) in (list, tuple)]
     return [kind for inner in lists if inner[1:] in ((), (...,)) for kind in types_of(inner[0])]
 
 
