@@ -1,6 +1,8 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+# What to use instead of options that are gone, by "COMMAND OPTION".
+_GONE = {
+    "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
+    "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
+    "plan --allow-bf16": "set model.precision=bf16",
+}
 # Two commands are programs of their own, which read what follows their names, `--help` too.
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -241,8 +249,16 @@ def demo(
     run_demo(out, particles, seed)
 
 
+def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
+    """Raises InputError where the command line has an option that is gone."""
+    for option in (argument.partition("=")[0] for argument in arguments[1:]):
+        if instead := _GONE.get(f"{arguments[0]} {option}"):
+            raise InputError(f"{option}: is gone; {instead}")
+
+
 def main() -> None:
     """Runs the program; the entry point of the console script."""
+    exit_on_bad_input("bigtrk", lambda: _refuse_what_is_gone(sys.argv[1:]))
     run_commands("bigtrk", app)
 
 

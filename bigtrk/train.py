@@ -24,8 +24,7 @@ from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
 from bigtrk.parallel.engines.ds_config import check_drops_steps
-from bigtrk.parallel.host import configure_process, share_heap
-from bigtrk.parallel.page_pool import reused_pages
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.tracing import traced
@@ -117,10 +116,8 @@ def run_configured(
         warn_once(topic, text)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)
-    if not configured.exception() and configured.result().sampling.method == "none":
-        share_heap()
     settings = RunSettings() if configured.exception() else configured.result().run
-    with reused_pages(ranks.device), process_group(ranks, settings.patience):
+    with process_group(ranks, settings.patience):
         configuration = together(configured.result)
         versions = {name: str(version) for name, version in software().items()}
         check_agreement({**versions, **by_key(configuration)})

@@ -26,7 +26,6 @@ _ONE_AT_A_TIME = (
     "training.events_per_step=1",
     "training.batching=random",
     "training.auto=false",
-    "training.auto_bf16=false",
     "training.spill=null",
     "training.spike_guard='off'",  # plain off is YAML's false
 )

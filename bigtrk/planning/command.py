@@ -1,57 +1,21 @@
 """`bigtrk plan` from its arguments to its tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
 from bigtrk.models.check import check_model
-from bigtrk.planning.check import check
 from bigtrk.planning.choice import Given, TryOut, make_choice
-from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
-from bigtrk.planning.mini_batches import MiniBatches, mini_batches
-from bigtrk.planning.plan import Question, check_summary
-from bigtrk.training.costs import find_machine
+from bigtrk.planning.plan import Question
+from bigtrk.planning.scaling import as_measured
+from bigtrk.planning.sizes import MiniBatches, Sizes, mini_batches
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
 from bigtrk.training.named_code import code_named, users_configuration
 from bigtrk.training.settings import Configuration
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The source of event sizes: numbers, a paper, or folders."""
-
-    nodes: int | None
-    edges: int | None
-    paper: str | None
-
-    @property
-    def given(self) -> bool:
-        """Says whether sizes are given without folders."""
-        return (self.nodes, self.edges, self.paper) != (None, None, None)
-
-    def of(self, folders: Sequence[Path]) -> list[EventSize]:
-        """Returns the sizes asked for.
-
-        Raises:
-            InputError: not exactly one of the three is given.
-        """
-        numbers = self.nodes is not None or self.edges is not None
-        if (bool(folders) + numbers + (self.paper is not None)) != 1:
-            raise InputError(
-                "bigtrk plan: say which events: folders of graphs or sectors, --nodes with "
-                "--edges, or --events ex3, ctd or event1000"
-            )
-        if self.paper is not None:
-            return paper_sizes(self.paper)
-        if folders:
-            return folder_sizes(folders)
-        if self.nodes is None or self.edges is None:
-            raise InputError("bigtrk plan: --nodes and --edges belong together")
-        return [EventSize(self.nodes, self.edges)]
 
 
 def ask(
@@ -62,6 +26,7 @@ def ask(
     ranks_per_node: int,
     memory_gib: float | None,
     machine: str | None,
+    measured: Path | None,
     seed: int,
 ) -> Question:
     """Makes a command line's question: CONFIG.yaml, key.sub=value and data folders in any order.
@@ -71,15 +36,18 @@ def ask(
     """
     path, overrides, folders = split_arguments(arguments, default)
     configuration = _checked(users_configuration(path, overrides))
-    sampled = _sampled(configuration, folders)
+    sampled, constants = _sampled(configuration, folders), find_machine(machine)
+    if measured:
+        constants = as_measured(constants, read_run(measured))
     return Question(
         configuration=configuration,
         sizes=sampled.sizes if sampled else sizes.of(folders),
         ranks=read_ranks(ranks),
         ranks_per_node=ranks_per_node,
         budget=None if memory_gib is None else memory_gib * 2**30,
-        machine=find_machine(machine),
+        machine=constants,
         seed=seed,
+        measured=None if measured is None else str(measured),
         sampled=sampled,
     )
 
@@ -92,15 +60,14 @@ def ask_choice(
     ranks_per_node: int,
     memory_gib: float | None,
     machine: str | None,
-    allow_bf16: bool,
     try_out: TryOut | None = None,
 ) -> dict[str, Any]:
     """Answers a command line's question for a choice; without events they are those that the
-    configuration trains on. try_out: trains some candidates for a few steps.
+    configuration trains on. try_out: trains some options for a few steps.
 
     Raises:
         InputError: the number of ranks or their memory is not said, an argument is bad, or no
-            candidate fits.
+            option fits.
     """
     if len(read_ranks(ranks)) > 1 or memory_gib is None:
         raise InputError(
@@ -131,10 +98,11 @@ def ask_choice(
         ranks_per_node,
         memory_gib,
         machine,
+        measured=None,
         seed=0,
     )
     files = [path] if str(path) in arguments else []
-    return make_choice(question, Given(files, overrides, folders, allow_bf16), try_out)
+    return make_choice(question, Given(files, overrides, folders), try_out)
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:
@@ -151,7 +119,7 @@ def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatch
             f"sampling.method={method}: how large mini-batches are depends on the events; name "
             f"folders of them"
         )
-    return mini_batches(configuration, open_events(folders), 1)
+    return mini_batches(configuration, open_events(folders))
 
 
 def _checked(configuration: Configuration) -> Configuration:
@@ -181,20 +149,6 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else default
     return path, overrides, [path for path in others if path not in files]
-
-
-def compare_runs(
-    runs: Sequence[str], machine: str | None, ranks_per_node: int | None
-) -> list[dict[str, Any]]:
-    """Returns the `check_summary` of run folders.
-
-    Raises:
-        InputError: none is given, or one cannot be compared.
-    """
-    if not runs:
-        raise InputError("bigtrk plan --check: name run folders, such as runs/0001")
-    constants = find_machine(machine)
-    return check_summary([check(Path(run), constants, ranks_per_node) for run in runs])
 
 
 def read_ranks(text: str) -> list[int]:

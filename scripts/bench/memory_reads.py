@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.cost.data_sheets import A100
+from bigtrk.cost.machines import A100_SHEET
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Ends, Reads, Shape
 
 Integers = NDArray[np.int64]
-SUMS_AT_WORK = 32 * A100.processors  # programs of one warp that an A100 runs at once
+SUMS_AT_WORK = 32 * A100_SHEET.processors  # programs of one warp that an A100 runs at once
 
 
 def reads(rows: Integers, time: Integers, window: float) -> Reads:

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigtrk.cost.activations import activations
 from bigtrk.cost.event_size import SectorSize
-from bigtrk.cost.footprint import Footprint, _Calls, footprint
+from bigtrk.cost.footprint import Footprint, _Calls, activations, footprint
 from bigtrk.models.build import make_model
 from bigtrk.models.edge_mlp import EdgeMLP
 from bigtrk.models.interaction_gnn import InteractionGNN

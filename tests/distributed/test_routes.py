@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
@@ -16,7 +17,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.reports import read_run
 from bigtrk.reports.routed_events import routes
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.cost.data_sheets import WHOLE_SHEETS
+from bigtrk.cost.machines import WHOLE_SHEETS
 from bigtrk.disk.files import read_json
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads

@@ -14,7 +14,7 @@ from bigtrk.reports.elements.layout import at_width, show_header, show_table
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.summary import finite
 from bigtrk.studies.scaling.page import write_series_html
-from bigtrk.studies.scaling.points import Point, machine_of, points
+from bigtrk.studies.scaling.points import Point, points
 from bigtrk.studies.scaling.series import Series, read_series
 from bigtrk.studies.scaling.tables import series_facts, series_tables
 
@@ -32,7 +32,7 @@ class SeriesReport:
         names = [series.name for series in self._every]
         if len(set(names)) < len(names):
             raise InputError(f"{', '.join(names)}: rename a folder, series are told by their names")
-        self._points = [point for x in self._every for point in points(x, machine_of(x))]
+        self._points = [point for x in self._every for point in points(x)]
         self._headers = [(f"Series {x.name}", series_facts(x)) for x in self._every]
         self._tables = series_tables(self._every, self._points)
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.parallel.routing import Router
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
@@ -49,7 +48,6 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
             f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
             f"from the last checkpoint"
         )
-    give_back_pages()  # metrics sort arrays that are no tensors
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
