@@ -62,8 +62,8 @@ def plan(
     events and train; without events, those of the configuration. With --try it trains some that fit
     for a few steps on this host, and takes the fastest.
     """
-    from bigtrk.planning import command as planning
     from bigtrk.planning import tables
+    from bigtrk.planning.command import Command
     from bigtrk.planning.plan import make_plan
     from bigtrk.planning.sizes import Sizes
     from bigtrk.studies.trials import try_out
@@ -74,11 +74,11 @@ def plan(
     if measured and choose:
         raise InputError("bigtrk plan: --choose compares no seconds; leave --measured out")
     allow_code(code or ())
-    sizes = Sizes(nodes, edges, events)
-    asked = (arguments or [], DEFAULT, sizes, ranks, ranks_per_node, memory, machine)
+    sizes, options = Sizes(nodes, edges, events), (ranks, ranks_per_node, memory, machine)
+    asked = Command(arguments or [], DEFAULT, sizes, *options, measured, seed)
     if choose:
-        chosen = planning.ask_choice(*asked, try_out if try_ else None)
+        chosen = asked.choice(try_out if try_ else None)
         print_result(chosen, as_json, lambda: tables.show_choice(chosen, console))
     else:
-        answer = make_plan(planning.ask(*asked, measured, seed))
+        answer = make_plan(asked.question())
         print_result(answer, as_json, lambda: tables.show_plan(answer, console))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -52,8 +52,7 @@ class Footprint:
     those of matrix products; bf16_flops [4]: of those with results in bfloat16. traffic [4]: bytes
     that operations read and write. operations [4]: their number. busy_rows: those of a GPU's pass
     from which on its counts are linear; None on a CPU, where they are so of any.
-    exchanged: bytes of a row in each halo exchange of the forward pass. called: the weights of each
-    layer, as the forward pass calls them.
+    exchanged: bytes of a row in each halo exchange of the forward pass.
     width: that of nodes and edges between layers. measured: the passes were of real tensors, since
     the model reads data that meta tensors do not have. layered: the model takes several sectors at
     once.
@@ -69,7 +68,6 @@ class Footprint:
     operations: Columns
     busy_rows: int | None
     exchanged: tuple[int, ...]
-    called: tuple[int, ...]
     width: int
     weights: Weights
     measured: bool
@@ -181,7 +179,6 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         operations=solve @ np.array([count.work.operations for count in passes]),
         busy_rows=asked.busy_rows() if asked.on_gpu else None,
         exchanged=passes[0].exchanged,
-        called=passes[0].called,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
@@ -201,7 +198,6 @@ class _Pass:
     moved: float
     work: Counted
     exchanged: tuple[int, ...]
-    called: tuple[int, ...]
 
 
 def _run(
@@ -224,8 +220,7 @@ def _run(
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
     with counter, counting(counter.launched) if asked.on_gpu else nullcontext():
-        with _Calls(model) as calls:
-            made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
+        made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
         saved = counter.alive
@@ -237,30 +232,7 @@ def _run(
         moved=store.moved,
         work=counter.work,
         exchanged=tuple(exchange.row_bytes),
-        called=tuple(calls.weights),
     )
-
-
-class _Calls:
-    """Lists the weights of a model's layers as they are called while a block runs. A layer is what
-    engines gather at once; what remains is the first, since it is gathered with the model.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._units = list(units(model))
-        own = _numel(model) - sum(map(_numel, self._units))
-        self.weights = [own] if own else []
-
-    def __enter__(self) -> "_Calls":
-        self._hooks = [unit.register_forward_pre_hook(self._called) for unit in self._units]
-        return self
-
-    def _called(self, unit: nn.Module, _: Any) -> None:
-        self.weights.append(_numel(unit))
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
 
 
 def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:

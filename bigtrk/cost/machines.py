@@ -3,8 +3,7 @@
 Sources: NVIDIA's data sheets of the A100 (40 and 80 GB), the H100 (PCIe in the first, SXM and NVL
 in later ones), the H200 and the GH200 Grace Hopper Superchip. Products are dense, of which the
 sheets of Hopper state twice as many per second, with sparsity; those of float32 are without tensor
-cores. The L2 and the multiprocessors are by the white papers of the Ampere and the Hopper
-architecture.
+cores.
 """
 
 import math
@@ -32,31 +31,10 @@ class DataSheet:
     def flops(self, bf16: bool) -> float:
         return self.bf16 if bf16 else self.fp32
 
-    def attainable(self, intensity: float, bf16: bool) -> float:
-        """Returns the most operations per second of a kernel with this many operations per byte."""
-        return min(self.flops(bf16), intensity * self.bandwidth)
 
-
-@dataclass(frozen=True)
-class WholeSheet(DataSheet):
-    """A data sheet with what counting a kernel's traffic takes: bytes of the GPU's L2, and its
-    multiprocessors.
-    """
-
-    l2_bytes: float
-    processors: int
-
-    def programs_at_work(self, warps: int, registers: int) -> int:
-        """Returns how many programs of a kernel run at once, by the registers of their threads."""
-        # A multiprocessor has 65,536 registers, given in eights to each of a warp's 32 threads.
-        of_program = 32 * warps * -(-registers // 8) * 8
-        return self.processors * (65_536 // of_program)
-
-
-A100_SHEET = WholeSheet("A100", 312e12, 19.5e12, 1.555e12, 40e6, 108)  # 40 GB, NERSC's
-H100_SHEET = WholeSheet("H100", 989e12, 67e12, 3.35e12, 50e6, 132)  # SXM
-H200_SHEET = WholeSheet("H200", 989e12, 67e12, 4.8e12, 50e6, 132)  # SXM
-WHOLE_SHEETS = (A100_SHEET, H100_SHEET, H200_SHEET)
+A100_SHEET = DataSheet("A100", 312e12, 19.5e12, 1.555e12)  # 40 GB, NERSC's
+H100_SHEET = DataSheet("H100", 989e12, 67e12, 3.35e12)  # SXM
+H200_SHEET = DataSheet("H200", 989e12, 67e12, 4.8e12)  # SXM
 # By the whole names that torch has for devices. Parts of names do not tell a form from another, nor
 # from a slice of a GPU (MIG) or a card that one customer alone has.
 DATA_SHEETS: Mapping[str, DataSheet] = {
@@ -189,7 +167,7 @@ def of_sheet(sheet: DataSheet) -> Machine:
     )
 
 
-A100, H100, H200 = map(of_sheet, WHOLE_SHEETS)
+A100, H100, H200 = map(of_sheet, (A100_SHEET, H100_SHEET, H200_SHEET))
 # Two cores of an AMD EPYC; the link between hosts is assumed.
 CPU = Machine(
     name="two cores of an AMD EPYC",

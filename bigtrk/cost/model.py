@@ -222,11 +222,10 @@ class CostModel:
         """Returns the seconds of a step's reductions and of gathering sharded state: in so many
         passes through the layers, at least one in each micro-step.
         """
-        count = self.footprint(cut=False)
+        weights = self.footprint(cut=False).weights.total
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        weights = count.weights.total
         passes = max(micro_steps, passes)
-        return self.sharding.seconds(link, self.world, weights, count.called, micro_steps, passes)
+        return self.sharding.seconds(link, self.world, weights, micro_steps, passes)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at

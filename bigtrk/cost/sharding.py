@@ -5,7 +5,6 @@ deepspeed/runtime/engine.py of DeepSpeed 0.19.8. All weights, gradients and mome
 they are counted in numbers of four bytes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -165,30 +164,19 @@ class Sharding:
         after = 2 * weights.parameter / self.ranks
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
-    def seconds(
-        self,
-        link: Link,
-        world: int,
-        weights: int,
-        called: Sequence[int],
-        micro_steps: int,
-        passes: int,
-    ) -> float:
+    def seconds(self, link: Link, world: int, weights: int, micro_steps: int, passes: int) -> float:
         """Returns the seconds over `link` of a step's reductions and of gathering sharded state.
 
-        weights: all of them. called: those of each layer, as a pass calls it. passes: those of all
-        micro-steps.
+        passes: those of all micro-steps.
         """
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
         # Gradients are scattered: by ZeRO from stage 2 on after every micro-step, else once.
         scattered = micro_steps if self.zero and self.level != "optimizer" else 1
-        # The updated weights are gathered; where parameters are sharded each layer is gathered in
-        # every forward and backward pass instead.
-        if self.level != "parameters":
-            return (scattered + 1) * all_gather(link, world, BYTES * weights)
-        gathered = sum(all_gather(link, world, BYTES * layer) for layer in called)
-        return (scattered + 2 * passes) * gathered
+        # The updated weights are gathered; where parameters are sharded they are gathered in every
+        # forward and backward pass instead.
+        gathered = 2 * passes if self.level == "parameters" else 1
+        return (scattered + gathered) * all_gather(link, world, BYTES * weights)
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

@@ -1,6 +1,7 @@
 """`bigtrk plan` from its arguments to its tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,91 +19,75 @@ from bigtrk.training.named_code import code_named, users_configuration
 from bigtrk.training.settings import Configuration
 
 
-def ask(
-    arguments: Sequence[str],
-    default: Path,
-    sizes: Sizes,
-    ranks: str,
-    ranks_per_node: int,
-    memory_gib: float | None,
-    machine: str | None,
-    measured: Path | None,
-    seed: int,
-) -> Question:
-    """Makes a command line's question: CONFIG.yaml, key.sub=value and data folders in any order.
+@dataclass(frozen=True)
+class Command:
+    """A command line: CONFIG.yaml, key.sub=value and data folders in any order, and its options."""
 
-    Raises:
-        InputError: an argument is none of these, or its content is bad.
-    """
-    path, overrides, folders = split_arguments(arguments, default)
-    configuration = _checked(users_configuration(path, overrides))
-    sampled, constants = _sampled(configuration, folders), find_machine(machine)
-    if measured:
-        constants = as_measured(constants, read_run(measured))
-    return Question(
-        configuration=configuration,
-        sizes=sampled.sizes if sampled else sizes.of(folders),
-        ranks=read_ranks(ranks),
-        ranks_per_node=ranks_per_node,
-        budget=None if memory_gib is None else memory_gib * 2**30,
-        machine=constants,
-        seed=seed,
-        measured=None if measured is None else str(measured),
-        sampled=sampled,
-    )
+    arguments: Sequence[str]
+    default: Path
+    sizes: Sizes
+    ranks: str
+    ranks_per_node: int
+    memory_gib: float | None
+    machine: str | None
+    measured: Path | None = None
+    seed: int = 0
 
+    def question(self, folders: Sequence[Path] = ()) -> Question:
+        """Makes the question of a plan, of events in `folders` where none are named.
 
-def ask_choice(
-    arguments: Sequence[str],
-    default: Path,
-    sizes: Sizes,
-    ranks: str,
-    ranks_per_node: int,
-    memory_gib: float | None,
-    machine: str | None,
-    try_out: TryOut | None = None,
-) -> dict[str, Any]:
-    """Answers a command line's question for a choice; without events they are those that the
-    configuration trains on. try_out: trains some options for a few steps.
-
-    Raises:
-        InputError: the number of ranks or their memory is not said, an argument is bad, or no
-            option fits.
-    """
-    if len(read_ranks(ranks)) > 1 or memory_gib is None:
-        raise InputError(
-            "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, such as "
-            "--ranks 4 --memory 16"
+        Raises:
+            InputError: an argument is bad.
+        """
+        path, overrides, named = split_arguments(self.arguments, self.default)
+        configuration = _checked(users_configuration(path, overrides))
+        folders, machine = named or folders, find_machine(self.machine)
+        sampled = _sampled(configuration, folders)
+        if self.measured:
+            machine = as_measured(machine, read_run(self.measured))
+        return Question(
+            configuration=configuration,
+            sizes=sampled.sizes if sampled else self.sizes.of(folders),
+            ranks=read_ranks(self.ranks),
+            ranks_per_node=self.ranks_per_node,
+            budget=None if self.memory_gib is None else self.memory_gib * 2**30,
+            machine=machine,
+            seed=self.seed,
+            measured=None if self.measured is None else str(self.measured),
+            sampled=sampled,
         )
-    world = read_ranks(ranks)[0]
-    if world > ranks_per_node and world % ranks_per_node:
-        raise InputError(
-            f"bigtrk plan --choose: {world} ranks do not fill hosts of {ranks_per_node}; give a "
-            f"multiple of that, or another --ranks-per-node"
-        )
-    path, overrides, folders = split_arguments(arguments, default)
-    configuration = users_configuration(path, overrides)
-    method = configuration.sampling.method
-    if method != "none":
-        raise InputError(
-            f"bigtrk plan --choose: is for steps of whole events, not for "
-            f"sampling.method={method}; set it to none"
-        )
-    if not folders and not sizes.given:
-        folders = configuration.data.train
-    question = ask(
-        [*arguments, *(str(folder) for folder in folders if str(folder) not in arguments)],
-        default,
-        sizes,
-        ranks,
-        ranks_per_node,
-        memory_gib,
-        machine,
-        measured=None,
-        seed=0,
-    )
-    files = [path] if str(path) in arguments else []
-    return make_choice(question, Given(files, overrides, folders), try_out)
+
+    def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
+        """Chooses settings; without events they are those that the configuration trains on.
+
+        try_out: trains some options for a few steps.
+
+        Raises:
+            InputError: the number of ranks or their memory is not said, an argument is bad, or no
+                option fits.
+        """
+        world, *more = read_ranks(self.ranks)
+        if more or self.memory_gib is None:
+            raise InputError(
+                "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, "
+                "such as --ranks 4 --memory 16"
+            )
+        if world > self.ranks_per_node and world % self.ranks_per_node:
+            raise InputError(
+                f"bigtrk plan --choose: {world} ranks do not fill hosts of {self.ranks_per_node}; "
+                f"give a multiple of that, or another --ranks-per-node"
+            )
+        path, overrides, folders = split_arguments(self.arguments, self.default)
+        configuration = users_configuration(path, overrides)
+        if (method := configuration.sampling.method) != "none":
+            raise InputError(
+                f"bigtrk plan --choose: is for steps of whole events, not for "
+                f"sampling.method={method}; set it to none"
+            )
+        if not folders and not self.sizes.given:
+            folders = configuration.data.train
+        files = [path] if str(path) in self.arguments else []
+        return make_choice(self.question(folders), Given(files, overrides, folders), try_out)
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:

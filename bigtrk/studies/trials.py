@@ -13,6 +13,7 @@ from bigtrk.console import complain, follow
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.parallel.routing import Cut
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import TRAIN
@@ -78,7 +79,8 @@ def shortlist(task: Task) -> Iterator[Option]:
     """Yields the options to try: the first that fit, under the engine of the first, of each
     candidate in few numbers of sectors. Those that routing lays out alike are tried once.
     """
-    seen, alike, engine = set(), Counter[Candidate](), None
+    seen: set[tuple[Candidate, Cut]] = set()
+    alike, engine = Counter[Candidate](), ""
     for one in options(task):
         laid = one.candidate, one.cut
         if not one.fits or laid in seen or alike[one.candidate] == _ALIKE:

@@ -32,12 +32,11 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input, follow, say
-from bigtrk.cost.machines import A100_SHEET, WHOLE_SHEETS
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.work import Shape, Work
-from scripts.bench.memory_reads import Graph, shape_of
+from scripts.bench.memory_reads import A100, WHOLE_SHEETS, Graph, shape_of
 from scripts.results import CHECKOUT, Results, add_options
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of
 from tests.models.compiled import CAPABILITIES, ROWS, compiled, every_case
@@ -101,7 +100,7 @@ def rows_of(
                 at_work[sheet.name] * shape.block_bytes() <= share * sheet.l2_bytes
                 for sheet in WHOLE_SHEETS
             )
-            found = launches(graph, shape, at_work[A100_SHEET.name], share * A100_SHEET.l2_bytes)
+            found = launches(graph, shape, at_work[A100.name], share * A100.l2_bytes)
             by_share[share] = [
                 row_of(*one, in_l2, dtype == torch.bfloat16) for one in found.items()
             ]
@@ -241,7 +240,7 @@ def main() -> None:
     results.write(
         summary(rows, steps, found),
         worst_ratio_half_the_l2=max(row["ratio_half_the_l2"] for row in rows),
-        l2_megabytes=A100_SHEET.l2_bytes / 1e6,
+        l2_megabytes=A100.l2_bytes / 1e6,
         data_sheets=[asdict(sheet) for sheet in WHOLE_SHEETS],
         rows=rows,
         other_widths=worst_ratios(others),

@@ -87,7 +87,8 @@ def test_too_little_memory_names_the_least_that_would_do() -> None:
     ],
 )
 def test_what_is_configured_stays(section: str, key: str, value: str) -> None:
-    asked = task(8, **{section: {key: value}})
+    sections: dict[str, Any] = {section: {key: value}}
+    asked = task(8, **sections)
     for found in options(asked):
         assert f"{section}.{key}" not in values(found)
         configured = found.candidate.configured(asked.configuration)

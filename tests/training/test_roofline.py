@@ -53,16 +53,6 @@ def test_a_gpu_without_a_data_sheet_is_named_once(
     assert "no MFU of AMD Instinct MI300X, since data sheets of NVIDIA A100-SXM4-40GB, " in said
 
 
-def test_a_data_sheet_bounds_a_kernel() -> None:
-    ridge = 989e12 / 4.8e12
-    assert H200_SHEET.attainable(ridge / 2, bf16=True) == pytest.approx(989e12 / 2)
-    assert H200_SHEET.attainable(2 * ridge, bf16=True) == 989e12
-    assert A100_SHEET.attainable(1e6, bf16=False) == 19.5e12
-    # 65,536 registers: two programs of four warps with 255 of them a thread.
-    assert A100_SHEET.programs_at_work(warps=4, registers=255) == 2 * 108
-    assert A100_SHEET.programs_at_work(warps=8, registers=255) == 108
-
-
 @pytest.mark.parametrize(
     ("device", "bandwidth", "bf16", "fp32"),
     [
