@@ -27,6 +27,7 @@ from bigtrk.parallel.engines.ds_config import check_drops_steps
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.process.heap import share_heap
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
@@ -116,6 +117,8 @@ def run_configured(
         warn_once(topic, text)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)
+    if not configured.exception() and configured.result().sampling.method == "none":
+        share_heap()
     settings = RunSettings() if configured.exception() else configured.result().run
     with process_group(ranks, settings.patience):
         configuration = together(configured.result)

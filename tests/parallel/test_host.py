@@ -61,6 +61,36 @@ for block in blocks[:-1]:
 print(held() - before)
 """
 
+COUNTED = """
+import ctypes, tempfile
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+with tempfile.NamedTemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(file.read().decode().count("<heap nr="))
+"""
+# Of four threads that hold a small block each.
+HEAPS = """
+import ctypes, threading
+from bigtrk.process.heap import share_heap
+share_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+all_hold = threading.Barrier(4)
+
+def hold():
+    libc.malloc(ctypes.c_size_t(1000))
+    all_hold.wait()
+
+threads = [threading.Thread(target=hold) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
 # Of ":4096:8", which is bigtrk's, and of ":16:8".
 ORDER = """
 import os
@@ -107,6 +137,11 @@ def test_small_blocks_are_not_faulted_in_again() -> None:
 def test_large_blocks_go_back_to_the_system() -> None:
     assert told(FREED, "train") < 10  # MiB, of 160
     assert told(FREED, "train", MALLOC_MMAP_THRESHOLD_="33554432") > 100
+
+
+def test_threads_share_one_heap() -> None:
+    assert told(HEAPS + COUNTED, "train") == 1
+    assert told(HEAPS + COUNTED, "train", MALLOC_ARENA_MAX="8") > 1
 
 
 TRAINED = """
