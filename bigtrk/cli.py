@@ -45,6 +45,9 @@ _GONE = {
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
     "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
     "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
+    "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
+    "plan --allow-bf16": "set model.precision=bf16",
 }
 # Two commands are programs of their own, which read what follows their names, `--help` too.
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -17,6 +17,8 @@ from bigtrk.errors import InputError, one_line, reason
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhere
 MOST_COMPLAINTS = 5
+# What to use instead of settings that are gone, by key.
+GONE = {"training.auto_bf16": "set model.precision=bf16"}
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
@@ -145,6 +147,8 @@ def _complaint(
     where = f"override {given[-1]!r}" if given else source
     if not key:
         where = _those_named(error["msg"], overrides) or source
+    if error["type"] == "extra_forbidden" and key in GONE:
+        return f"{where}: key {key!r} is gone; {GONE[key]}"
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, keys(kind))}"
     if error["type"] == "missing":

@@ -216,7 +216,6 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
         return {}
     try:
         from bigtrk.models.kernels import native as passes
-        from bigtrk.parallel import page_pool as pages
         from bigtrk.sampling import native as sampling
         from bigtrk.tracks.builders.paths import native as tracks
         from bigtrk.tracks.builders.trees import native as trees
@@ -224,7 +223,6 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
         return {}
     return {
         "passes over edges": _built(build(*passes.CODE)),
-        "memory of tensors": _built(build(*pages.CODE)),
         "sampling": _built(build(*sampling.CODE)),
         "tracks": _built(build(*tracks.CODE)),
         "trees of hits": _built(build(*trees.CODE)),

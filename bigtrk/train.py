@@ -25,10 +25,10 @@ from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
 from bigtrk.parallel.engines.ds_config import check_drops_steps
-from bigtrk.parallel.host import configure_process, share_heap
-from bigtrk.parallel.page_pool import reused_pages
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.process.heap import share_heap
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import Events, split_validation
@@ -155,7 +155,7 @@ def run_configured(
     if not configured.exception() and configured.result().sampling.method == "none":
         share_heap()
     settings = RunSettings() if configured.exception() else configured.result().run
-    with reused_pages(ranks.device), process_group(ranks, settings.patience):
+    with process_group(ranks, settings.patience):
         configuration = together(configured.result)
         if is_restart:
             configuration, resume = after_restart(configuration)

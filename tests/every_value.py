@@ -71,7 +71,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
     "training.focal_gamma": {"training.loss": "focal"},
-    "training.auto_bf16=True": {"training.auto": True},
     "training.best.metric": {"data.validation": ["held back"]},
     "training.best.metric=log_pt_error": {
         "data.validation": ["held back"],

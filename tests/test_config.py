@@ -69,8 +69,8 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
             "override 'training.spill=/tmp' and 'sampling.method=shadow': ",
         ),
         (
-            ["training.auto_bf16=true", "model.precision=fp32"],
-            "override 'training.auto_bf16=true': ",
+            ["training.auto_bf16=true"],
+            "override 'training.auto_bf16=true': key 'training.auto_bf16' is gone; set model.p",
         ),
         (
             ["sampling.method=shadow", "training.events_per_step=4", "sampling.batch_size=8"],

@@ -17,8 +17,8 @@ import bigtrk
 from bigtrk import doctor
 from bigtrk.parallel.settings import EngineSettings
 
-IN_C = ("passes over edges", "memory of tensors", "sampling", "tracks", "trees of hits")
-CODE = ("kernels", "page_pool", "sampling", "tracks", "trees")  # in the order of IN_C
+IN_C = ("passes over edges", "sampling", "tracks", "trees of hits")
+CODE = ("kernels", "sampling", "tracks", "trees")  # in the order of IN_C
 
 
 @pytest.fixture

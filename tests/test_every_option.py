@@ -11,8 +11,8 @@ import typer
 from torch_geometric.data import Data
 
 from bigtrk import cli
-from bigtrk.cost.machine_constants import DEFAULTS
-from bigtrk.planning.event_sizes import PAPERS
+from bigtrk.cost.machines import MACHINES
+from bigtrk.planning.sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
 from partition import cli as partition_cli
 from tests.formats.acorn.events import columns
@@ -79,11 +79,11 @@ COMMANDS = [
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
         for paper in PAPERS
-        for machine in DEFAULTS
+        for machine in MACHINES
     ),
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
-    "bigtrk plan --check runs/0001 --code own_code",
-    "bigtrk plan --choose graphs --ranks 2 --memory 4 --allow-bf16 model.layers=1",
+    "bigtrk plan graphs --measured runs/0001 --code own_code model.layers=1",
+    "bigtrk plan --choose graphs --ranks 2 --memory 4 model.layers=1",
     "bigtrk plan --choose --try graphs --ranks 1 --memory 4 model.layers=1 model.recompute=chunk",
     "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk doctor --json",
@@ -91,7 +91,6 @@ COMMANDS = [
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
     "export acts": "tests/formats/acts/test_export.py",
-    "plan --calibrate": "tests/planning/test_calibration.py",
     "pipeline train": "tests/pipeline/test_pipeline.py",
     "export tracks": "tests/formats/test_track_exports.py",
     "export acts-graphs": "tests/formats/test_acts_graphs.py",

@@ -1,9 +1,100 @@
-"""The size of an event, whole and in sectors."""
+"""The size of an event, whole and in sectors, and the law by which METIS's cuts grow.
+
+Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1.
+`scripts/scaling/fit_cut_law.py` fits the law to what partition_volumes.py counts. Shapes: N nodes,
+E edges, K parts.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
-from bigtrk.cost.cut_law import CUT, HALO, Exchange, exchange_of_sector, imbalance
+FEWEST_NODES = 1e5
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """The value factor (E/N)^degree (N/100,000)^nodes (K^parts - 1). Smaller events, of which none
+    was cut, are taken to be cut as those of 100,000 nodes.
+    """
+
+    factor: float
+    degree: float
+    nodes: float
+    parts: float
+
+    def __call__(self, nodes: float, edges: float, parts: int) -> float:
+        if not nodes:
+            return 0.0
+        size = max(1.0, nodes / FEWEST_NODES)
+        event = (edges / nodes) ** self.degree * size**self.nodes
+        return float(self.factor * event * (parts**self.parts - 1))
+
+
+# Cut edges / edges, and halo rows / nodes, fitted to events of 0.34 M to 44 M edges in 2 to 256
+# parts (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
+CUT = PowerLaw(factor=1.16e-3, degree=1.094, nodes=-0.82, parts=0.515)
+HALO = PowerLaw(factor=4.15e-3, degree=1.13, nodes=-0.72, parts=0.53)
+# Of nine in ten cuts the largest part has at most so many times what imbalance() adds to the mean
+# (40 graphs of HEPTrkX in 8 to 32 parts, 3.0 M edges in 8 to 64).
+MOST_EXCESS = 4.0
+# Parts that a part exchanges rows with in the mean, at most, however many there are: 22 of 64 and
+# 28 of 256 with 3.0 M edges, 10 and 17 with 43.6 M.
+MOST_NEIGHBOURS = 32
+# Two ranks of a host may both need a row of another: more rows cross than if a host were one part
+# (1.2 to 1.5 times as many with 3.0 M edges, 1.0 to 1.3 with 0.34 M).
+CROSSING_TWICE = 1.3
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Rows that a sector receives in an exchange, and the ranks that it exchanges with, of its own
+    host (within) and of others (between).
+    """
+
+    rows_within: float
+    rows_between: float
+    messages_within: float
+    messages_between: float
+
+
+def imbalance(edges: float, parts: int) -> float:
+    """Estimates the largest / the mean number of edges that a part computes.
+
+    Each halving adds to it, and parts of a few hundred edges differ by single ones. Fitted by hand
+    to the events of the laws above and to medians of 40 graphs of HEPTrkX and of simulated events
+    of 5, 14 and 60 thousand edges, in up to 64 parts: off by 0.8 % in the median, by up to 7 %.
+    """
+    if parts == 1 or not edges:
+        return 1.0
+    return float(1 + 2.7e-3 * (parts - 1) ** 0.7 + 4.5 * parts / edges)
+
+
+def neighbours(parts: int) -> float:
+    """Estimates the parts that a part exchanges rows with: nearly all of few, and ever fewer."""
+    return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
+
+
+def crossing_share(parts: int, ranks_per_node: int, in_a_row: bool) -> float:
+    """Estimates the share of halo rows that crosses hosts.
+
+    Parts near each other in METIS's tree have ranks near each other (parallel/routing.py). Where
+    these share a host, that is one part of a coarser cut; else each other rank may be anywhere.
+    """
+    if parts <= ranks_per_node:
+        return 0.0
+    if not in_a_row:
+        return (parts - ranks_per_node) / (parts - 1)
+    hosts = parts / ranks_per_node
+    share = CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1)
+    return float(min(1.0, share))
+
+
+def exchange_of_sector(halo: float, parts: int, ranks_per_node: int, in_a_row: bool) -> Exchange:
+    """Estimates what a sector with so many halo rows exchanges within its host and with others."""
+    share, known = crossing_share(parts, ranks_per_node, in_a_row), neighbours(parts)
+    here = min(parts, ranks_per_node) - 1
+    within = min(known, here) if in_a_row else known * here / max(parts - 1, 1)
+    return Exchange((1 - share) * halo, share * halo, within, known - within)
 
 
 @dataclass(frozen=True)

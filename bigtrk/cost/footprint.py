@@ -9,10 +9,11 @@ of fused passes over edges, of which models/kernels/work.py says what they compu
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.operations import Counted, Counter, CountingStore, tensors
-from bigtrk.cost.zero_memory import Weights
+from bigtrk.cost.sharding import Weights
 from bigtrk.models.build import make_model
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.kernels.counted import counting
@@ -36,6 +38,10 @@ Columns = NDArray[np.float64]
 _CUT_SIZES = ((3, 2, 1), (4, 2, 1), (3, 3, 1), (4, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
+# Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
+_COUNTED_SECTORS = 3
+# Of a count for a GPU's small graphs, at least.
+_FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,10 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
-    those of matrix products; bf16_flops [4]: of those with results in bfloat16; fused [4]: of those
-    in float32 that a GPU's passes over edges have. products [4]: bytes that the others read and
-    write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all tensors that are
-    made. operations [4]: their number, counted in whole chunks; chunk: rows of one, None where a
-    layer is computed at once. busy_rows: those of a GPU's pass from which on its counts are linear;
-    None on a CPU, where they are so of any.
-    shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
-    exchange of the forward pass. called: the weights of each layer, as the forward pass calls them;
-    tensors: how many tensors these are in all.
+    those of matrix products; bf16_flops [4]: of those with results in bfloat16. traffic [4]: bytes
+    that operations read and write. operations [4]: their number. busy_rows: those of a GPU's pass
+    from which on its counts are linear; None on a CPU, where they are so of any.
+    exchanged: bytes of a row in each halo exchange of the forward pass.
     width: that of nodes and edges between layers. measured: the passes were of real tensors, since
     the model reads data that meta tensors do not have. layered: the model takes several sectors at
     once.
@@ -63,17 +64,10 @@ class Footprint:
     moved: Columns
     flops: Columns
     bf16_flops: Columns
-    fused: Columns
-    products: Columns
     traffic: Columns
-    fresh: Columns
     operations: Columns
-    chunk: int | None
     busy_rows: int | None
-    shapes: int
     exchanged: tuple[int, ...]
-    called: tuple[int, ...]
-    tensors: int
     width: int
     weights: Weights
     measured: bool
@@ -181,17 +175,10 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         moved=solve @ np.array([count.moved for count in passes]),
         flops=solve @ np.array([count.work.flops for count in passes]),
         bf16_flops=solve @ np.array([count.work.bf16_flops for count in passes]),
-        fused=solve @ np.array([count.work.fused for count in passes]),
-        products=solve @ np.array([count.work.products for count in passes]),
         traffic=solve @ np.array([count.work.traffic for count in passes]),
-        fresh=solve @ np.array([count.work.fresh for count in passes]),
         operations=solve @ np.array([count.work.operations for count in passes]),
-        chunk=chunk,
         busy_rows=asked.busy_rows() if asked.on_gpu else None,
-        shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
-        called=passes[0].called,
-        tensors=passes[0].tensors,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
@@ -211,8 +198,6 @@ class _Pass:
     moved: float
     work: Counted
     exchanged: tuple[int, ...]
-    called: tuple[int, ...]
-    tensors: int
 
 
 def _run(
@@ -235,8 +220,7 @@ def _run(
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
     with counter, counting(counter.launched) if asked.on_gpu else nullcontext():
-        with _Calls(model) as calls:
-            made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
+        made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
         saved = counter.alive
@@ -248,34 +232,7 @@ def _run(
         moved=store.moved,
         work=counter.work,
         exchanged=tuple(exchange.row_bytes),
-        called=tuple(calls.weights),
-        tensors=calls.tensors,
     )
-
-
-class _Calls:
-    """Lists the weights of a model's layers as they are called while a block runs, and counts their
-    tensors. A layer is what engines gather at once; what remains is the first, since it is gathered
-    with the model.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._units = list(units(model))
-        own = _numel(model) - sum(map(_numel, self._units))
-        self.weights = [own] if own else []
-        self.tensors = _n_tensors(model) - sum(map(_n_tensors, self._units))
-
-    def __enter__(self) -> "_Calls":
-        self._hooks = [unit.register_forward_pre_hook(self._called) for unit in self._units]
-        return self
-
-    def _called(self, unit: nn.Module, _: Any) -> None:
-        self.weights.append(_numel(unit))
-        self.tensors += _n_tensors(unit)
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
 
 
 def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:
@@ -328,9 +285,39 @@ def _most_outputs(model: nn.Module) -> int:
     return max(parameter.shape[0] for parameter in model.parameters())
 
 
-def _n_tensors(module: nn.Module) -> int:
-    return sum(1 for _ in module.parameters())
-
-
 def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+# Counts a pass over so many sectors at once, of at most so many rows, or of many.
+Count = Callable[[int, int | None], Footprint]
+
+
+def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, float]:
+    """Returns the bytes of so many sectors of a rank saved between forward and backward, and at the
+    peak. Both grow by as much with each sector beyond a few, which are counted.
+    """
+    sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)
+    rows = _most_rows(size, count(1, None))
+    counted = count(few, rows)
+    saved, peak = float(counted.saved @ sizes), float((counted.live @ sizes).max())
+    if sectors > few:
+        # Constants are of chunks, which sectors use in turn.
+        growing, fewer = sizes * (1, 1, 1, 0), count(few - 1, rows)
+        saved += (sectors - few) * float((counted.saved - fewer.saved) @ growing)
+        more = (counted.live @ growing).max() - (fewer.live @ growing).max()
+        peak += (sectors - few) * float(more)
+    return saved, peak
+
+
+def _most_rows(size: SectorSize, of_many: Footprint) -> int | None:
+    """Returns the power of two that a sector's rows are at most, where they are too few to be
+    counted as many are: on a GPU 1,000 edges were predicted to take 900 MiB of chunks, and took 5.
+    """
+    most = max(_FEWEST_ROWS, 1 << int(max(size.edges, size.nodes)).bit_length())
+    return most if of_many.busy_rows and most <= of_many.busy_rows else None
+
+
+def columns(size: SectorSize) -> Columns:
+    """Returns what a footprint's columns are multiplied by."""
+    return np.array([size.edges, size.nodes, size.owned, 1.0])

@@ -1,29 +1,21 @@
-"""Memory and time of an event on K ranks, predicted from counts and a few machine constants.
+"""The memory and the roofline of an event on K ranks.
 
-Memory is counted exactly (footprint.py); only the process's own part is fitted. Time is that of
-matrix products, bytes moved, memory asked for and operations started, each at a fitted rate, of
-which a GPU's host does its part beside it (rates.py); exchange and reduction follow from latency
-and bandwidth (links.py).
+Memory is counted (footprint.py); only the process's own part is a constant. Time is a roofline and
+no prediction: the longest of matrix products, bytes moved and operations started, each at a rate of
+the machine (machines.py). Exchange and reduction follow from latency and bandwidth.
 """
 
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-import numpy as np
-
-from bigtrk.cost.activations import activations, columns
 from bigtrk.cost.event_size import EventSize, SectorSize
-from bigtrk.cost.footprint import Columns, Footprint, footprint
-from bigtrk.cost.heap_gaps import kept_in_gaps
-from bigtrk.cost.links import exchange
-from bigtrk.cost.machine_constants import MachineConstants
-from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
+from bigtrk.cost.footprint import Footprint, activations, columns, footprint
+from bigtrk.cost.machines import Machine
 from bigtrk.cost.sharding import BYTES, Sharding
 from bigtrk.models.layers.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.files import BLOCK_BYTES
-from bigtrk.parallel.host import LARGE
 
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
 # one of the state and two of what is written, and most are freed before the next pass has its
@@ -34,9 +26,6 @@ _EDGE_BYTES, _EDGE_BYTES_ON_DEVICE, _NODE_BYTES = 8 + 16 + 12 + 2, 16 + 8, 8 + 8
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
-# oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch 2.13 keep so many
-# (oneDNN's log has a tenth more of them than are counted).
-KEPT_PRODUCTS = 1024
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts memory and time for one model, engine, world and machine.
+    """Counts memory and time for one model, engine, world and machine.
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares:
     those that the cores of a CPU host are split into, one for a rank, if more than ranks.
@@ -80,7 +69,7 @@ class CostModel:
     sharding: Sharding
     world: int
     ranks_per_node: int
-    machine: MachineConstants
+    machine: Machine
     shares: int = 1
     events_per_step: int = 1
     reads_ahead: bool = True
@@ -118,7 +107,7 @@ class CostModel:
         return replace(memory, saved=memory.saved + kept)
 
     def fits_without_files(self, event: EventSize, parts: int, ranks: int) -> bool:
-        """Says whether nothing of an event goes to files, where edges may."""
+        """Whether nothing of an event goes to files, where edges may."""
         assert self.spills_beyond is not None
         return self._in_memory(event, parts, ranks).total <= self.spills_beyond
 
@@ -160,8 +149,6 @@ class CostModel:
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
-        many = parts > 1 or self.model.name == "attention"
-        gaps = kept_in_gaps(size, self._row_bytes(count), peak, many) * self.machine.shared
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
@@ -170,7 +157,7 @@ class CostModel:
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
             inputs=self._input_bytes(event, parts, ranks, inputs_away),
             saved=saved,
-            working=peak - saved + gaps,
+            working=peak - saved,
             halo=halo,
         )
 
@@ -183,29 +170,12 @@ class CostModel:
         sectors = math.ceil(parts / ranks)
         return sectors * float(self.footprint(cut=parts > 1).away @ columns(event.sector(parts)))
 
-    def compiled_bytes(self, sizes: int, parts: int) -> float:
-        """Returns the bytes of the products that are compiled where a rank trains `sizes` sectors
-        of different sizes.
-        """
-        products = self.compiled_products(parts)
-        # Whole chunks have one shape in all sectors, the last ones have others.
-        in_chunks = self.footprint(cut=parts > 1).chunk is not None
-        number = min(products * (sizes + in_chunks), KEPT_PRODUCTS)
-        return self.machine.product_bytes * number
-
-    def compiled_products(self, parts: int) -> int:
-        """Counts the products that are compiled for the shapes of one sector."""
-        if not self.machine.shared or self.model.precision != "bf16":
-            return 0
-        return self.footprint(cut=parts > 1).shapes
-
     def seconds(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the seconds to train an event in `parts` sectors on `ranks` ranks, without a
-        step's reduction.
+        """Returns the roofline of training an event in `parts` sectors on `ranks` ranks, with its
+        exchanges and without a step's reduction.
         """
-        computing = self.compute_seconds(event.sector(parts), parts, math.ceil(parts / ranks))
-        if ranks > 1 and self.footprint(cut=True).exchanged:
-            computing *= self.machine.exchanging(self._sharers)
+        sectors = math.ceil(parts / ranks)
+        computing = self.compute_seconds(event.sector(parts), parts, sectors)
         # Edges that are kept off the device travel beside the computation.
         slowest = max(computing, self._travel_seconds(event, parts, ranks))
         return slowest + self.exchange_seconds(event, ranks)
@@ -221,50 +191,16 @@ class CostModel:
             return moved / self.machine.transfer
         return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
 
-    def compute_seconds(
-        self, size: SectorSize, parts: int, sectors: int = 1, reads: bool = True
-    ) -> float:
-        """Returns the seconds of a rank's forward and backward pass over so many sectors of a size,
-        and of reading its inputs, if it `reads` them.
-        """
-        count, model = self.footprint(cut=parts > 1), self.model
-        amounts = {kind: sectors * n for kind, n in self.pass_amounts(size, parts).items()}
-        if not reads:
-            amounts["batch"] = 0.0
-        named = model.name, model.recompute, model.precision, count.width
-        degree = max(size.edges, 1.0) / max(size.nodes, 1.0)
-
-        def time_of(rates: Rates) -> float:
-            factor = partial(rates.factor, *named, degree)
-            return rates.of_pass(amounts, factor, beside=not self.machine.shared)
-
-        return self.machine.seconds(self._sharers, time_of)
-
-    def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
-        """Counts the work of a pass over a sector."""
-        count, sizes = self.footprint(cut=parts > 1), columns(size)
-        return {
-            "fp32": float((count.flops - count.bf16_flops - count.fused) @ sizes),
-            "fused": float(count.fused @ sizes),
-            "bf16": float(count.bf16_flops @ sizes),
-            "products": float(count.products @ sizes),
-            # Counted of many blocks, of which the first reads no sums: of one it is less than none.
-            "traffic": max(0.0, float(count.traffic @ sizes)),
-            "fresh": self._fresh_bytes(count, sizes),
-            "operations": self._operations(count, sizes),
-            "batch": size.edges + (0 if self.machine.shared else size.nodes / 2),
-        }
-
-    def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
-        """Counts the bytes of tensors that are too large for the heap."""
-        return float((count.fresh * sizes)[:3] @ (sizes[:3] * self._row_bytes(count) >= LARGE))
-
-    def _operations(self, count: Footprint, sizes: Columns) -> float:
-        """Counts operations; the last chunk of rows starts as many as a full one."""
-        if count.chunk is None:
-            return float(count.operations @ sizes)
-        whole = np.ceil(sizes[:3] / count.chunk) * count.chunk
-        return float(count.operations[:3] @ whole + count.operations[3])
+    def compute_seconds(self, size: SectorSize, parts: int, sectors: int = 1) -> float:
+        """Returns the roofline of a rank's forward and backward passes over sectors of a size."""
+        count, sizes, machine = self.footprint(cut=parts > 1), columns(size), self.machine
+        in_bf16 = float(count.bf16_flops @ sizes)
+        products = (float(count.flops @ sizes) - in_bf16) / machine.fp32 + in_bf16 / machine.bf16
+        # Traffic is counted of many blocks, of which the first reads no sums: of few rows it may be
+        # less than none.
+        moved = max(0.0, float(count.traffic @ sizes)) / machine.bandwidth
+        started = float(count.operations @ sizes) * machine.launch
+        return sectors * max(self._sharers * products, self._sharers * moved, started)
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:
         """Returns the seconds of the halo exchanges of forward and backward between ranks, which
@@ -274,41 +210,7 @@ class CostModel:
             return 0.0
         volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
         network, rows = self.machine.network, self.footprint(cut=True).exchanged
-        return 2 * sum(exchange(network, volume, n_bytes) for n_bytes in rows)
-
-    def hidden_seconds(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns by how much less an event takes if rows travel forward while layers compute the
-        edges that read none of them: those that travel in no more than this time. What a CPU sends
-        within its host its own cores move. It is negative where it takes longer.
-        """
-        model, machine = self.model, self.machine
-        if ranks == 1 or model.name != "interaction" or model.recompute == "layer":
-            return 0.0
-        volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
-        if machine.shared:
-            volume = replace(volume, rows_within=0.0, messages_within=0.0)
-        sizes = self.footprint(cut=True).exchanged
-        # Of an edge's four products, one forward and three backward with that computed anew.
-        sectors, reads = math.ceil(parts / ranks), machine.shared
-        passed = self.compute_seconds(event.sector(parts), parts, sectors, reads)
-        computing = event.interior(parts) * passed / 4 / (len(sizes) + 1)
-        # A GPU starts the other edges apart.
-        apart = 0.0 if machine.shared else machine.alone.seconds.get("operations", 0.0)
-        travels = [exchange(machine.network, volume, n_bytes) for n_bytes in sizes]
-        return sum(min(travel, computing) - apart for travel in travels)
-
-    def step_seconds(self, micro_steps: int = 1, sectors: int = 1) -> float:
-        """Returns the seconds that a step adds to its events: reduction, optimizer and engine. A
-        rank trains so many `sectors` in turn in all micro-steps.
-        """
-        passes = self.passes(micro_steps, sectors)
-        amounts, own = self.step_amounts(), self.engine_amounts(passes)
-
-        def time_of(rates: Rates) -> float:
-            return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
-
-        own_seconds = self.machine.seconds(self._sharers, time_of)
-        return self.reduction_seconds(micro_steps, passes) + own_seconds
+        return 2 * sum(network.exchange(volume, n_bytes) for n_bytes in rows)
 
     def passes(self, micro_steps: int, sectors: int) -> int:
         """Counts the passes through the layers of a rank that trains so many `sectors` in turn in
@@ -316,25 +218,14 @@ class CostModel:
         """
         return max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
 
-    def step_amounts(self) -> Amounts:
-        """Counts the work that a step adds to its events."""
-        return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
-
-    def engine_amounts(self, passes: int = 1) -> EngineAmounts:
-        """Counts what an engine handles in a step beyond DDP; in each pass if it gathers layers."""
-        count, times = self.footprint(cut=False), passes if self.sharding.lockstep else 1
-        numbers, n_bytes = times * count.tensors, times * BYTES * count.weights.total
-        return {"tensors": numbers, "weights": n_bytes, "passes": times}
-
     def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
         """Returns the seconds of a step's reductions and of gathering sharded state: in so many
         passes through the layers, at least one in each micro-step.
         """
-        count = self.footprint(cut=False)
+        weights = self.footprint(cut=False).weights.total
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        weights = count.weights.total
         passes = max(micro_steps, passes)
-        return self.sharding.seconds(link, self.world, weights, count.called, micro_steps, passes)
+        return self.sharding.seconds(link, self.world, weights, micro_steps, passes)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
@@ -346,9 +237,9 @@ class CostModel:
         """Returns the bytes of the interpreter and of what it imports."""
         machine, zero = self.machine, self.sharding.zero
         if zero is None:
-            return machine.private_bytes + (machine.fsdp2_bytes if self.sharding.kind else 0)
+            return machine.process_bytes + (machine.fsdp2_bytes if self.sharding.lockstep else 0)
         modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
-        return machine.private_bytes + modules
+        return machine.process_bytes + modules
 
     def _checkpoint_bytes(self, count: Footprint) -> float:
         """Returns the bytes to write this rank's part of a checkpoint, where host memory counts."""
@@ -395,5 +286,9 @@ class CostModel:
 
     @property
     def _sharers(self) -> int:
-        """Returns the number of ranks, or shares, that the cores of a host are split into."""
+        """Returns the number of ranks, or shares, that the cores of a host are split into; 1 of
+        accelerators.
+        """
+        if not self.machine.shared:
+            return 1
         return max(self.shares, min(self.world, self.ranks_per_node))

@@ -138,7 +138,7 @@ def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
         halos,
         world.groups.of_size(ranks) if ranks > 1 else None,
         world.stopwatch,
-        world.overlaps,
+        world.overlaps(ranks),
     )
 
 

@@ -8,14 +8,10 @@ import torch
 
 from bigtrk.machine import cpu_vendor, memory_bytes, open_cores
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
+from bigtrk.process.heap import give_back_large_blocks
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9
-LARGE = 256 * 2**10  # bytes; tensors of so many have a pool of pages in a training (page_pool.py)
-FROM_SYSTEM = 4 * 2**20  # bytes; other blocks of so many, two huge pages, come from the system
-HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for smaller tensors
-HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 
 
 def configure_process(ranks: Ranks) -> None:
@@ -26,7 +22,8 @@ def configure_process(ranks: Ranks) -> None:
     """
     order_sums()
     torch.set_num_threads(cores_of_rank(ranks, open_cores()))
-    configure_allocator()
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it at its first allocation
+    give_back_large_blocks()
 
 
 def order_sums() -> None:
@@ -80,40 +77,6 @@ def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
     threads = int(outermost) if outermost.isdecimal() else 0
     by_torchrun = said == "1" and ranks.launcher == "torchrun" and ranks.local_size > 1
     return None if by_torchrun else threads or None
-
-
-def configure_allocator() -> None:
-    """Makes tensors of two huge pages or more come from the system and go back to it when freed,
-    where they have no pool of pages (page_pool.py).
-
-    By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
-    larger ones cost a page fault per 4 KiB. With 200,000 edges, hidden 64, 4 layers on two cores a
-    step took 3.8 s and a peak of 1.18 GB by default, and 2.2 s and 1.05 GB (to 0.1 % in every run)
-    with this from one huge page on; keeping everything that is freed took 1.6 s and 1.85 GB.
-    Tensors of one to two pages were faulted in so often that attention networks on sectors of 15 k
-    edges took 2.0 to 2.6 times as long as with those kept, which takes a tenth more memory.
-
-    Smaller tensors stay: with a limit of its own glibc no longer raises the other, and would give
-    back 128 KiB that are freed at the heap's end, for the next tensor to fault in again. Steps of
-    14 to 61 k edges took 0.78 to 1.02 times as long, of 336 k edges in sectors 1.01, with 0 to 4 %
-    more memory.
-
-    Settings in the user's environment win.
-    """
-    os.environ.setdefault(HUGE_PAGES, "1")  # torch reads it at its first allocation
-    tune_heap(MMAP, FROM_SYSTEM)
-    tune_heap(TRIM, HEAP_KEPT)
-
-
-def share_heap() -> None:
-    """Has all threads take small tensors from one heap: of its own each would keep what it freed.
-
-    After 30 steps in sectors the peak was 3 to 4 % lower, of whole events as high, and steps took
-    0.97 to 1.07 times as long (scripts/memory/heap_growth.py). ShaDow's took some 1.1 times as long
-    (by hand), whose samplers wait for each other then: do not call it there. Call it before there
-    are threads: those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
-    """
-    tune_heap(ARENAS, 1)
 
 
 def memory_of_rank(ranks: Ranks) -> float:

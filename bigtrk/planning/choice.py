@@ -3,22 +3,21 @@
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
 from bigtrk.shipped import shipped
-from bigtrk.training.automatic.choice import Choice, choose
-from bigtrk.training.automatic.margin import GIB, MEASURED, Limit, safe_share
-from bigtrk.training.automatic.prediction import Prediction, Task
+from bigtrk.training.automatic import MEASURED, Limit, Option, Task, choose
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.steps.routers import GIB
 
 
 @dataclass(frozen=True)
 class Given:
-    """Holds what a command line gave beside the question, which the commands to start repeat.
+    """The command line beside the question, which the commands to start repeat.
 
     files: the configuration file, if one is named. folders: those of the events, none where sizes
     alone are known.
@@ -27,50 +26,40 @@ class Given:
     files: Sequence[Path]
     overrides: Sequence[str]
     folders: Sequence[Path]
-    allow_bf16: bool
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Holds what a short training of a candidate took: the seconds of a step and the peak bytes of
-    a rank, None of one that failed, and the failure.
-
-    peak_bytes: those expected with all events, of which a trial has some.
+    """A short training of an option: the seconds of a step and the peak bytes of a rank, None of
+    one that failed, and the failure.
     """
 
-    prediction: Prediction
+    option: Option
     seconds: float | None
     peak_bytes: float | None
     failure: str = ""
 
     def fits(self, limit: Limit) -> bool:
-        """Says whether it ended, within the limit."""
+        """Whether it ended, within the limit."""
         return self.peak_bytes is not None and limit.holds(self.peak_bytes)
 
 
-TryOut = Callable[[Choice, Task, Given], list[Trial]]
+TryOut = Callable[[Task, Given], list[Trial]]
 
 
 def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
     """Chooses and makes all of the answer, JSON-able, in bytes and seconds.
 
-    try_out: trains some candidates for a few steps, of which the fastest is chosen.
+    try_out: trains some options for a few steps, of which the fastest is chosen.
 
     Raises:
-        InputError: no candidate fits; names the memory that would do.
+        InputError: no option fits; names the memory that would do.
     """
-    task, largest = _task(question, given), question.largest
-    trials: list[Trial] = []
-    if try_out:
-        task, choice, trials = _tried(task, given, try_out)
-        chosen = _fastest(trials, task)
-    else:
-        choice = choose(task)
-        chosen = choice.chosen
+    task, largest = _task(question), question.largest
+    considered, trials = choose(task), try_out(task, given) if try_out else []
+    chosen = _fastest(trials, task.limit) if try_out else considered[-1]
     return {
         "machine": question.machine.name,
-        "calibrated": question.machine.calibrated,
-        "repeated": question.machine.repeated,
         "model": question.configuration.model.model_dump(mode="json"),
         "events": {
             "number": len(question.sizes),
@@ -80,53 +69,38 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
         "ranks": task.world,
         "memory_bytes": task.limit.memory,
         "budget_bytes": task.limit.budget,
-        "candidates": [_row(one) for one in choice.considered],
+        "options": [_row(one) for one in considered],
         "trials": [
-            {**_row(one.prediction), "took": one.seconds, "peak": one.peak_bytes} for one in trials
+            {**_row(one.option), "seconds": one.seconds, "peak": one.peak_bytes} for one in trials
         ],
         "choice": _row(chosen),
         "commands": _commands(chosen, task, given),
     }
 
 
-def _tried(task: Task, given: Given, try_out: TryOut) -> tuple[Task, Choice, list[Trial]]:
-    """Tries candidates that are predicted to fill what trials may fill, which is more than a
-    prediction is trusted with; where none of them fits, those that leave its margin.
-    """
-    trials: list[Trial] = []
-    for share in (MEASURED, task.limit.share):
-        task = replace(task, limit=replace(task.limit, share=share))
-        choice = choose(task)
-        trials += try_out(choice, task, given)
-        too_large = [one for one in trials if one.peak_bytes and not one.fits(task.limit)]
-        if len(too_large) < len(trials):
-            break
-    return task, choice, trials
-
-
-def _fastest(trials: Sequence[Trial], task: Task) -> Prediction:
-    """Returns the candidate whose trial had the shortest steps within a rank's memory.
+def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
+    """Returns the option whose trial had the shortest steps within a rank's memory.
 
     Raises:
         InputError: none ended within it.
     """
-    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(task.limit)]
-    if not ended:
-        peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
-        if not peaks:
-            raise InputError(
-                f"none of {len(trials)} candidates could be trained; the first ended with: "
-                f"{trials[0].failure}; correct that"
-            )
+    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(limit)]
+    if ended:
+        return trials[min(ended)[1]].option
+    peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
+    if not peaks:
         raise InputError(
-            f"none of {len(trials)} candidates trained within {MEASURED:.0%} of the "
-            f"{task.limit.memory / GIB:.2f} GiB of a rank: the least that one took is "
-            f"{min(peaks) / GIB:.3f} GiB; give more memory, add ranks or lower model.hidden"
+            f"none of {len(trials)} options could be trained; the first ended with: "
+            f"{trials[0].failure}; correct that"
         )
-    return trials[min(ended)[1]].prediction
+    raise InputError(
+        f"none of {len(trials)} options trained within {MEASURED:.0%} of the "
+        f"{limit.memory / GIB:.2f} GiB of a rank: the least that one took is "
+        f"{min(peaks) / GIB:.3f} GiB; give more memory, add ranks or lower model.hidden"
+    )
 
 
-def _task(question: Question, given: Given) -> Task:
+def _task(question: Question) -> Task:
     assert question.budget is not None
     return Task(
         configuration=question.configuration,
@@ -134,25 +108,23 @@ def _task(question: Question, given: Given) -> Task:
         world=question.ranks[0],
         ranks_per_node=question.ranks_per_node,
         machine=question.machine,
-        limit=Limit(question.budget, safe_share(question.machine)),
+        limit=Limit(question.budget),
         cuttable=True,
-        allow_bf16=given.allow_bf16,
     )
 
 
-def _row(one: Prediction) -> dict[str, Any]:
+def _row(one: Option) -> dict[str, Any]:
     return {
         "settings": dict(one.candidate.values),
         "sectors": one.sectors,
         "parts": one.cut.parts,
-        "sectors_per_rank": one.sectors_per_rank,
+        "sectors_per_rank": one.cut.most_on_a_rank,
         "memory": one.memory,
-        "seconds": one.seconds,
         "fits": one.fits,
     }
 
 
-def _commands(chosen: Prediction, task: Task, given: Given) -> list[str]:
+def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
     """Lists the command that cuts whole events, if they are to be cut, and that which trains."""
     sectors = chosen.sectors
     cuts = {folder: _cut_folder(folder, sectors) for folder in _whole(given) if sectors > 1}
@@ -167,9 +139,9 @@ def _commands(chosen: Prediction, task: Task, given: Given) -> list[str]:
 
 
 def training_arguments(
-    chosen: Prediction, task: Task, given: Given, train: Sequence[Path]
+    chosen: Option, task: Task, given: Given, train: Sequence[Path]
 ) -> list[str]:
-    """Lists the arguments of a training with a candidate's settings: of events in `train`, or of
+    """Lists the arguments of a training with an option's settings: of events in `train`, or of
     those configured.
     """
     settled = {"training.memory_gib", *(key for key, _ in chosen.candidate.values)}

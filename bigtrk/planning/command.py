@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import given_path
-from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
 from bigtrk.models.check import check_model
-from bigtrk.planning.check import check
 from bigtrk.planning.choice import Given, TryOut, make_choice
-from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
-from bigtrk.planning.mini_batches import MiniBatches, mini_batches
-from bigtrk.planning.plan import Question, check_summary
-from bigtrk.training.costs import find_machine
+from bigtrk.planning.plan import Question
+from bigtrk.planning.scaling import as_measured
+from bigtrk.planning.sizes import MiniBatches, Sizes, mini_batches
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
 from bigtrk.training.named_code import code_named, users_configuration
@@ -22,123 +21,75 @@ from bigtrk.training.settings import Configuration
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The source of event sizes: numbers, a paper, or folders."""
+class Command:
+    """A command line: CONFIG.yaml, key.sub=value and data folders in any order, and its options."""
 
-    nodes: int | None
-    edges: int | None
-    paper: str | None
+    arguments: Sequence[str]
+    default: Path
+    sizes: Sizes
+    ranks: str
+    ranks_per_node: int
+    memory_gib: float | None
+    machine: str | None
+    measured: Path | None = None
+    seed: int = 0
 
-    @property
-    def given(self) -> bool:
-        """Says whether sizes are given without folders."""
-        return (self.nodes, self.edges, self.paper) != (None, None, None)
-
-    def of(self, folders: Sequence[Path]) -> list[EventSize]:
-        """Returns the sizes asked for.
+    def question(self, folders: Sequence[Path] = ()) -> Question:
+        """Makes the question of a plan, of events in `folders` where none are named.
 
         Raises:
-            InputError: not exactly one of the three is given.
+            InputError: an argument is bad.
         """
-        numbers = self.nodes is not None or self.edges is not None
-        if (bool(folders) + numbers + (self.paper is not None)) != 1:
+        path, overrides, named = split_arguments(self.arguments, self.default)
+        configuration = _checked(users_configuration(path, overrides))
+        folders, machine = named or folders, find_machine(self.machine)
+        sampled = _sampled(configuration, folders)
+        if self.measured:
+            machine = as_measured(machine, read_run(given_path(self.measured)))
+        return Question(
+            configuration=configuration,
+            sizes=sampled.sizes if sampled else self.sizes.of(folders),
+            ranks=read_ranks(self.ranks),
+            ranks_per_node=self.ranks_per_node,
+            budget=None if self.memory_gib is None else self.memory_gib * 2**30,
+            machine=machine,
+            seed=self.seed,
+            measured=None if self.measured is None else str(self.measured),
+            sampled=sampled,
+        )
+
+    def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
+        """Chooses settings; without events they are those that the configuration trains on.
+
+        try_out: trains some options for a few steps.
+
+        Raises:
+            InputError: the number of ranks or their memory is not said, an argument is bad, or no
+                option fits.
+        """
+        world, *more = read_ranks(self.ranks)
+        if more or self.memory_gib is None:
             raise InputError(
-                "bigtrk plan: say which events: folders of graphs or sectors, --nodes with "
-                "--edges, or --events ex3, ctd or event1000"
+                "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, "
+                "such as --ranks 4 --memory 16"
             )
-        if self.paper is not None:
-            return paper_sizes(self.paper)
-        if folders:
-            return folder_sizes(folders)
-        if self.nodes is None or self.edges is None:
-            raise InputError("bigtrk plan: --nodes and --edges belong together")
-        return [EventSize(self.nodes, self.edges)]
-
-
-def ask(
-    arguments: Sequence[str],
-    default: Path,
-    sizes: Sizes,
-    ranks: str,
-    ranks_per_node: int,
-    memory_gib: float | None,
-    machine: str | None,
-    seed: int,
-) -> Question:
-    """Makes a command line's question: CONFIG.yaml, key.sub=value and data folders in any order.
-
-    Raises:
-        InputError: an argument is none of these, or its content is bad.
-    """
-    path, overrides, folders = split_arguments(arguments, default)
-    configuration = _checked(users_configuration(path, overrides))
-    sampled = _sampled(configuration, folders)
-    return Question(
-        configuration=configuration,
-        sizes=sampled.sizes if sampled else sizes.of(folders),
-        ranks=read_ranks(ranks),
-        ranks_per_node=ranks_per_node,
-        budget=None if memory_gib is None else memory_gib * 2**30,
-        machine=find_machine(machine),
-        seed=seed,
-        sampled=sampled,
-    )
-
-
-def ask_choice(
-    arguments: Sequence[str],
-    default: Path,
-    sizes: Sizes,
-    ranks: str,
-    ranks_per_node: int,
-    memory_gib: float | None,
-    machine: str | None,
-    allow_bf16: bool,
-    try_out: TryOut | None = None,
-) -> dict[str, Any]:
-    """Answers a command line's question for a choice; without events they are those that the
-    configuration trains on. try_out: trains some candidates for a few steps.
-
-    Raises:
-        InputError: the number of ranks or their memory is not said, an argument is bad, or no
-            candidate fits.
-    """
-    if len(read_ranks(ranks)) > 1 or memory_gib is None:
-        raise InputError(
-            "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, such as "
-            "--ranks 4 --memory 16"
-        )
-    world = read_ranks(ranks)[0]
-    if world > ranks_per_node and world % ranks_per_node:
-        raise InputError(
-            f"bigtrk plan --choose: {world} ranks do not fill hosts of {ranks_per_node}; give a "
-            f"multiple of that, or another --ranks-per-node"
-        )
-    path, overrides, folders = split_arguments(arguments, default)
-    configuration = users_configuration(path, overrides)
-    method = configuration.sampling.method
-    if method != "none":
-        raise InputError(
-            f"bigtrk plan --choose: is for steps of whole events, not for "
-            f"sampling.method={method}; set it to none"
-        )
-    asked = list(arguments)
-    if not folders and not sizes.given:
-        folders = configuration.data.train
-        asked += map(str, folders)
-    question = ask(
-        asked,
-        default,
-        sizes,
-        ranks,
-        ranks_per_node,
-        memory_gib,
-        machine,
-        seed=0,
-    )
-    named = any("=" not in one and given_path(one) == path for one in arguments)
-    files = [path] if named else []
-    return make_choice(question, Given(files, overrides, folders, allow_bf16), try_out)
+        if world > self.ranks_per_node and world % self.ranks_per_node:
+            raise InputError(
+                f"bigtrk plan --choose: {world} ranks do not fill hosts of {self.ranks_per_node}; "
+                f"give a multiple of that, or another --ranks-per-node"
+            )
+        path, overrides, folders = split_arguments(self.arguments, self.default)
+        configuration = users_configuration(path, overrides)
+        if (method := configuration.sampling.method) != "none":
+            raise InputError(
+                f"bigtrk plan --choose: is for steps of whole events, not for "
+                f"sampling.method={method}; set it to none"
+            )
+        if not folders and not self.sizes.given:
+            folders = configuration.data.train
+        named = any("=" not in one and given_path(one) == path for one in self.arguments)
+        files = [path] if named else []
+        return make_choice(self.question(folders), Given(files, overrides, folders), try_out)
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:
@@ -155,7 +106,7 @@ def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatch
             f"sampling.method={method}: how large mini-batches are depends on the events; name "
             f"folders of them"
         )
-    return mini_batches(configuration, open_events(folders), 1)
+    return mini_batches(configuration, open_events(folders))
 
 
 def _checked(configuration: Configuration) -> Configuration:
@@ -185,20 +136,6 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else default
     return path, overrides, [path for path in others if path not in files]
-
-
-def compare_runs(
-    runs: Sequence[str], machine: str | None, ranks_per_node: int | None
-) -> list[dict[str, Any]]:
-    """Returns the `check_summary` of run folders.
-
-    Raises:
-        InputError: none is given, or one cannot be compared.
-    """
-    if not runs:
-        raise InputError("bigtrk plan --check: name run folders, such as runs/0001")
-    constants = find_machine(machine)
-    return check_summary([check(given_path(run), constants, ranks_per_node) for run in runs])
 
 
 def read_ranks(text: str) -> list[int]:

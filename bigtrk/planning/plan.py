@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import MachineConstants
+from bigtrk.cost.machines import Machine
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut, even_cut
-from bigtrk.planning.check import Checked
-from bigtrk.planning.dry_run import MakeCost, strong_scaling, weak_scaling
-from bigtrk.planning.mini_batches import MiniBatches
+from bigtrk.planning.scaling import MakeCost, strong_scaling, weak_scaling
+from bigtrk.planning.sizes import MiniBatches
 from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import MOST_PARTS
@@ -33,6 +32,7 @@ _ON_A_RANK, _IN_A_TABLE = 4, 64
 class Question:
     """The question of a plan: events, world sizes (ascending), bytes per rank (None: not asked).
 
+    measured: the run of which a step slows the machine's roofline down, if one was named.
     sampled: the mini-batches whose sizes these are, which a rank trains whole; None for events.
     """
 
@@ -41,8 +41,9 @@ class Question:
     ranks: Sequence[int]
     ranks_per_node: int
     budget: float | None
-    machine: MachineConstants
+    machine: Machine
     seed: int = 0
+    measured: str | None = None
     sampled: MiniBatches | None = None
 
     def cost(self, world: int, **levers: str) -> CostModel:
@@ -71,7 +72,7 @@ class Question:
 
 
 def make_plan(question: Question) -> dict[str, Any]:
-    """Makes all predictions, JSON-able, in bytes and seconds."""
+    """Makes the whole plan, JSON-able, in bytes and seconds."""
     largest, world = question.largest, max(question.ranks)
     make, fits = _answer(question, world)
     cost, parts = make(world), fits.ranks if fits else 1
@@ -85,8 +86,8 @@ def make_plan(question: Question) -> dict[str, Any]:
         question.seed,
     )
     return {
-        "machine": question.machine.model_dump(mode="json", exclude={"fit"}),
-        "calibrated": question.machine.calibrated,
+        "machine": asdict(question.machine),
+        "measured_run": question.measured,
         "model": question.configuration.model.model_dump(mode="json"),
         "measured": cost.footprint(cut=False).measured,
         "engine": cost.sharding.name,
@@ -95,7 +96,6 @@ def make_plan(question: Question) -> dict[str, Any]:
             "largest": {"nodes": largest.nodes, "edges": largest.edges},
         },
         "sampling": _sampling(question),
-        "ranks_on_host": min(world, question.ranks_per_node),
         "budget_bytes": question.budget,
         "smallest_parts": fits.parts if fits else None,
         "sectors_per_rank": fits.most_on_a_rank if fits else None,
@@ -123,13 +123,6 @@ def _answer(question: Question, world: int) -> tuple[MakeCost, Cut | None]:
     return question.cost, None
 
 
-def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
-    """Returns predictions beside records, with relative errors, JSON-able."""
-    return [
-        {**asdict(c), "memory_error": c.memory_error, "time_error": c.time_error} for c in checked
-    ]
-
-
 def _levers(question: Question) -> list[dict[str, str]]:
     """Returns the model's levers, led by the configuration's own setting where it is none of them.
 
@@ -148,7 +141,7 @@ def _levers(question: Question) -> list[dict[str, str]]:
 
 
 def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
-    """Predicts each lever, and for a CPU those that may have edges in files with all of them there.
+    """Counts each lever, and for a CPU those that may have edges in files with all of them there.
 
     An accelerator's edges go to its host instead, as `offload` has them.
     """

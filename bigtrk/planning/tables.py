@@ -1,11 +1,11 @@
 """The tables of `bigtrk plan`."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from rich.console import Console
 
+from bigtrk.console import say
 from bigtrk.reports import figures
 from bigtrk.reports.document import Table
 from bigtrk.reports.terminal import at_width, show_header, show_table
@@ -20,15 +20,21 @@ MEMORY_RULE = (
     "pass; saved: activations kept for the backward pass; working: the rest that is alive at the "
     "peak."
 )
-# Nine in ten runs are to be predicted this well, which no prediction does where steps differ more.
-STEADY = 0.2
 MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
 SECTORS_RULE = (
-    "s: computing and exchanging the largest event{on_host}. The tables of scaling differ: a step "
-    "there is the mean of 32 of drawn events, with the reduction{on_fewer}."
+    "s: computing and exchanging the largest event. The tables of scaling differ: a step there is "
+    "the mean of 32 of drawn events, with the reduction."
 )
-ON_HOST = ", with {} rank(s) to share the cores of a host"
-ON_FEWER = ", on hosts with no more ranks than the row has"
+ROOFLINE = (
+    "a roofline of {}: no prediction, steps may take several times as long; measure with "
+    "--choose --try, or name a run with --measured"
+)
+AS_MEASURED = "a roofline of {}, slowed down until a step takes what that of {} took"
+FIRST_THAT_FITS = "the first that fits, by counted memory; add --try to measure which is fastest"
+OPTIONS_RULE = (
+    "In the order in which they are taken, each in the sectors in which it fits or takes least. "
+    "Memory: peak of one rank."
+)
 SCALING_RULE = (
     "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
     "Communication: exchange and reduction. Efficiency: events per second and rank, of the "
@@ -46,65 +52,23 @@ def show_plan(plan: Row, console: Console) -> None:
     show_table(_scaling("Strong scaling: the same events per step", plan["strong_scaling"]), out)
 
 
-def show_checks(checks: Sequence[Row], console: Console) -> None:
-    """Prints predictions beside records, in the form of `check_summary`."""
-    columns = ("run", "peak memory", "recorded", "error %", "step s", "recorded", "error %")
-    rows = [
-        (
-            str(check["run"]),
-            figures.memory(check["peak_bytes"]),
-            figures.memory(check["recorded_peak_bytes"]),
-            _error(check["memory_error"]),
-            figures.seconds(check["batch_seconds"]),
-            figures.seconds(check["recorded_batch_seconds"]),
-            _error(check["time_error"]),
-        )
-        for check in checks
-    ]
-    show_table(Table("Predicted and recorded", columns, tuple(rows)), at_width(console))
-
-
-def show_constants(constants: Row, path: str, console: Console) -> None:
-    """Prints the constants of a calibration, and how far they are from its own measurements."""
-    errors = constants["fit"]["relative_errors"]
-    facts = {
-        "machine": constants["name"],
-        "one rank alone": _rates(constants["alone"]),
-        f"each of {constants['ranks_together']} ranks": _rates(constants["together"]),
-        "more ranks than cores": f"{constants['crowding']:.2f} times their share of the time",
-        "those that exchange rows": f"{constants['crowded_exchange']:.2f} times as long as others",
-        "ranks that others wait for": f"{constants['waited_for']:.2f} times their time",
-        "links": ", ".join(
-            f"{name} hosts {link['latency'] * 1e6:.0f} us, {figures.count(link['bandwidth'])}byte/s"
-            for name, link in constants["network"].items()
-        ),
-        "process": figures.memory(constants["private_bytes"]),
-        "steps measured again": f"nine in ten within {constants['repeated']:.0%}",
-        "errors of the fit": ", ".join(
-            f"{kind} {median(map(abs, found)):.0%}, at most {max(map(abs, found)):.0%}"
-            for kind, found in errors.items()
-        ),
-        "written to": path,
-        **unsteady(constants),
-    }
-    show_header("Calibration", facts, at_width(console))
-
-
-def _rates(rates: Row) -> str:
-    """Lists what a rank computes in a second, and what takes none as free."""
-    units = {"fp32": "flop/s in fp32", "bf16": "flop/s in bf16", "traffic": "byte/s"}
-    known = {name: rates["seconds"].get(name, 0.0) for name in units}
-    fast = [f"{figures.count(1 / s)}{units[name]}" for name, s in known.items() if s]
-    return ", ".join([*fast, f"{rates['seconds'].get('operations', 0.0) * 1e6:.1f} us to start"])
+def show_choice(answer: Row, console: Console) -> None:
+    """Prints an answer, in the form of `make_choice`."""
+    out = at_width(console)
+    show_header("Choice", _choice_facts(answer), out)
+    show_table(_options(answer), out)
+    if answer["trials"]:
+        show_table(_trials(answer), out)
+    for command in answer["commands"]:
+        say(command)
 
 
 def _facts(plan: Row) -> dict[str, str]:
     largest = plan["events"]["largest"]
     kind = "mini-batches" if plan["sampling"] else "events"
     return {
-        "machine": plan["machine"]["name"],
-        **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
-        **unsteady(plan["machine"]),
+        "memory": "counted",
+        "seconds": _seconds_rule(plan),
         "model": figures.settings(plan["model"]),
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
@@ -145,29 +109,10 @@ def _sampling(sampling: Row | None) -> dict[str, str]:
     return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
 
 
-def unsteady(measured: Row) -> dict[str, str]:
-    """Says that the same steps took other times when they were measured again, if they did: by what
-    fraction is `repeated`, of a machine or of an answer.
-    """
-    if measured["repeated"] <= STEADY:
-        return {}
-    advice = "end what else runs there, and calibrate again; a host shared with others may stay so"
-    return {
-        "not steady": f"one in ten steps took {measured['repeated']:.0%} more or less time when "
-        f"measured again, and seconds cannot be predicted better: {advice}"
-    }
-
-
-def _doubt(machine: Row) -> str:
-    """Says by how much predictions of uncalibrated constants may be off, and what helps."""
-    exceeded = machine["exceeded"]
-    known = "these constants were compared with no run"
-    if exceeded:
-        known = (
-            f"steps took up to {exceeded['seconds']:.1f} times as long as predicted and "
-            f"{exceeded['memory']:.1f} times the memory"
-        )
-    return f"{known}; measure this machine with bigtrk plan --calibrate"
+def _seconds_rule(plan: Row) -> str:
+    """Says what the seconds of a plan are."""
+    machine, run = plan["machine"]["name"], plan["measured_run"]
+    return AS_MEASURED.format(machine, run) if run else ROOFLINE.format(machine)
 
 
 def _memory(row: Row) -> tuple[str, ...]:
@@ -222,12 +167,9 @@ def _sectors(plan: Row) -> Table:
         )
         for row in plan["sectors"]
     ]
-    shared = plan["machine"]["accelerator"] == "cpu"
-    rule = SECTORS_RULE.format(
-        on_host=ON_HOST.format(plan["ranks_on_host"]) if shared else "",
-        on_fewer=ON_FEWER if shared else "",
+    return Table(
+        "The largest event in sectors", columns, tuple(rows), (SECTORS_RULE,), text_columns=0
     )
-    return Table("The largest event in sectors", columns, tuple(rows), (rule,), text_columns=0)
 
 
 def _scaling(title: str, points: Sequence[Row]) -> Table:
@@ -252,5 +194,64 @@ def _scaling(title: str, points: Sequence[Row]) -> Table:
     return Table(title, columns, tuple(rows), (SCALING_RULE,), text_columns=0)
 
 
-def _error(value: float) -> str:
-    return f"{100 * value:+z.0f}"
+def _choice_facts(answer: Row) -> dict[str, str]:
+    largest, chosen = answer["events"]["largest"], answer["choice"]
+    why = "the fastest trial that fits" if answer["trials"] else FIRST_THAT_FITS
+    return {
+        "machine": answer["machine"],
+        "model": figures.settings(answer["model"]),
+        "events": f"{answer['events']['number']}, the largest with "
+        f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
+        "memory": f"{figures.memory(answer['memory_bytes'])} of each of {answer['ranks']} rank(s), "
+        f"of which {figures.memory(answer['budget_bytes'])} may be filled",
+        "choice": f"{_settings(chosen)}, {_cut(chosen)}: {why}",
+        "counted": figures.memory(chosen["memory"]),
+    }
+
+
+def _options(answer: Row) -> Table:
+    columns = ("settings", "fits", "sectors", "on a rank", "memory")
+    rows = [
+        (
+            _settings(row),
+            "chosen" if row == answer["choice"] else "yes" if row["fits"] else "no",
+            str(row["parts"]),
+            str(row["sectors_per_rank"]),
+            figures.memory(row["memory"]),
+        )
+        for row in _best(answer["options"])
+    ]
+    return Table("Options", columns, tuple(rows), (OPTIONS_RULE,), text_columns=2)
+
+
+def _best(options: Sequence[Row]) -> list[Row]:
+    """Returns one row for each settings: of the last, which fits, or of the least memory."""
+    best: dict[str, Row] = {}
+    for row in options:
+        known = best.get(_settings(row))
+        if known is None or row["fits"] or row["memory"] < known["memory"]:
+            best[_settings(row)] = row
+    return list(best.values())
+
+
+def _trials(answer: Row) -> Table:
+    columns = ("tried", "sectors", "memory", "counted", "s")
+    rows = [
+        (
+            _settings(row),
+            str(row["parts"]),
+            "failed" if row["peak"] is None else figures.memory(row["peak"]),
+            figures.memory(row["memory"]),
+            "" if row["seconds"] is None else figures.seconds(row["seconds"]),
+        )
+        for row in answer["trials"]
+    ]
+    return Table("Trials", columns, tuple(rows), (), text_columns=1)
+
+
+def _settings(row: Row) -> str:
+    return " ".join(f"{key}={value}" for key, value in row["settings"].items()) or "as configured"
+
+
+def _cut(row: Row) -> str:
+    return "whole events" if row["parts"] == 1 else f"events in up to {row['parts']} sectors"

@@ -1,16 +1,11 @@
-"""`bigtrk plan --choose --try`: short trainings of the candidates that are predicted fastest.
+"""`bigtrk plan --choose --try`: short trainings of options that fit, in the order of options."""
 
-Predictions of time are some tenths off; candidates that are closer to each other than that are told
-apart by training them.
-"""
-
-import math
 import os
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +13,7 @@ from bigtrk.console import complain, follow
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.parallel.routing import Cut
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import TRAIN
@@ -28,17 +24,13 @@ from bigtrk.studies.launch import (
     torchrun_environment,
     train_quietly,
 )
-from bigtrk.training.automatic.candidates import Candidate
-from bigtrk.training.automatic.choice import Choice, said
-from bigtrk.training.automatic.margin import Limit
-from bigtrk.training.automatic.prediction import Prediction, Task, predict
+from bigtrk.training.automatic import Candidate, Limit, Option, Task, options
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
 
-# Steps of a trial at least, the first of which is not counted; short ones are so many more that
-# they take so many seconds, at most so many.
-_STEPS, _SECONDS, _MOST_STEPS = 4, 2.0, 12
+# Steps of a trial, the first of which is not counted.
+_STEPS = 6
 # A trial trains on all its events, and to its last epoch.
 _ALL_STEPS = (
     "data.events=null",
@@ -46,12 +38,10 @@ _ALL_STEPS = (
     "training.best={}",
     "training.minutes=null",
 )
-# Tried are no more candidates than so many; of those that fit, the ones predicted to take up to so
-# many times as long as the fastest, and so many that differ in sectors alone. Tried again are those
-# that took up to so many times as long.
-_PREDICTED, _MOST, _ALIKE, _CLOSE = 1.6, 8, 3, 1.25
-# Where none of them fits, tried are so many that are predicted to need least memory.
-_SMALLEST = 3
+# The most options that are tried, and of them the most that differ in sectors alone.
+_MOST, _ALIKE = 8, 3
+# Trials that took up to this many times as long as the fastest are repeated: noise may decide.
+_CLOSE = 1.25
 
 # Trains on so many ranks of this host with these arguments, its output in a log; returns a status.
 Launch = Callable[[int, Sequence[str], Path], int]
@@ -63,9 +53,9 @@ def by_torchrun(ranks: int, arguments: Sequence[str], log: Path) -> int:
     return train_quietly(command, log, torchrun_environment(ranks))
 
 
-def try_out(choice: Choice, task: Task, given: Given, launch: Launch = by_torchrun) -> list[Trial]:
-    """Trains the candidates that are predicted fastest on the same few events, one after another,
-    with all ranks on this host.
+def try_out(task: Task, given: Given, launch: Launch = by_torchrun) -> list[Trial]:
+    """Trains the first options that fit on the same few events, one after another, with all ranks
+    on this host.
 
     Raises:
         InputError: there are no events to train on, or the ranks are more than a host has.
@@ -79,73 +69,28 @@ def try_out(choice: Choice, task: Task, given: Given, launch: Launch = by_torchr
         )
     with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
         bench = _Bench(Path(folder), task, given, _some_events(given.folders, task), launch)
-        tried: list[Trial] = []
-        for one in follow(shortlist(choice, tried, task.limit), _MOST, "trials"):
-            trial = bench.train(one)
-            tried.append(trial)
-        if all(_too_large(one, task.limit) for one in tried):
-            tried += bench.run(_smallest(choice, tried))
-        again = bench.run([one.prediction for one in _close(tried, task.limit)])
-    known = {one.prediction: one for one in again}
-    return [_faster(one, known.get(one.prediction, one)) for one in tried]
+        tried = bench.run(list(shortlist(task)))
+        again = bench.run([one.option for one in _close(tried, task.limit)])
+    known = {one.option: one for one in again}
+    return [_faster(one, known.get(one.option, one)) for one in tried]
 
 
-def shortlist(choice: Choice, tried: Sequence[Trial], limit: Limit) -> Iterator[Prediction]:
-    """Yields the candidates predicted fastest, fastest first: of those whose events are laid out
-    alike, the one with fewest sectors. Of those that differ in sectors alone the second is the one
-    in fewest parts, whatever is predicted of it: small sectors were up to a fifth faster and up to
-    four fifths slower, of which predictions know little.
-
-    tried: what became of those before, which grows meanwhile. Where one took more than the limit,
-    those that would do so as well, if they exceed their predictions as much, are left out.
+def shortlist(task: Task) -> Iterator[Option]:
+    """Yields the options to try: the first that fit, under the engine of the first, of each
+    candidate in few numbers of sectors. Those that routing lays out alike are tried once.
     """
-    fitting = {one: one.seconds for one in choice.considered if one.seconds is not None}
-    distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
-    families: defaultdict[Candidate, list[Prediction]] = defaultdict(list)
-    for one in distinct.values():
-        families[one.candidate.routed].append(one)
-    turn = {one: fitting[one] for one in distinct.values()}
-    for family in families.values():
-        turn[min(family, key=lambda one: one.cut)] = min(turn[one] for one in family)
-    for one in sorted(turn, key=lambda one: (turn[one], fitting[one], one.sectors)):
-        held = [trial.prediction for trial in tried if not _too_large(trial, limit)]
-        fastest = turn[held[0]] if held else math.inf
-        if len(tried) == _MOST or turn[one] > _PREDICTED * fastest:
+    seen: set[tuple[Candidate, Cut]] = set()
+    alike, engine = Counter[Candidate](), ""
+    for one in options(task):
+        laid = one.candidate, one.cut
+        if not one.fits or laid in seen or alike[one.candidate] == _ALIKE:
+            continue
+        engine = engine or one.engine
+        if len(seen) == _MOST or one.engine != engine:
             return
-        alike = sum(other in families[one.candidate.routed] for other in held)
-        if alike < _ALIKE and limit.holds(one.memory * _excess(tried, limit)):
-            yield one
-
-
-def _excess(tried: Sequence[Trial], limit: Limit) -> float:
-    """Returns the largest ratio of measured to predicted memory of those that took too much."""
-    return max(
-        (
-            one.peak_bytes / one.prediction.memory
-            for one in tried
-            if one.peak_bytes and _too_large(one, limit)
-        ),
-        default=1.0,
-    )
-
-
-def steps(seconds: float) -> int:
-    """Returns the steps of a trial, one of which is predicted to take so many seconds."""
-    return min(max(_STEPS, math.ceil(_SECONDS / seconds)), _MOST_STEPS)
-
-
-def _too_large(one: Trial, limit: Limit) -> bool:
-    return one.peak_bytes is not None and not limit.holds(one.peak_bytes)
-
-
-def _smallest(choice: Choice, tried: Sequence[Trial]) -> list[Prediction]:
-    """Lists the candidates that are predicted to need least memory, the least first, but for those
-    that were tried.
-    """
-    known = {one.prediction for one in tried}
-    others = [one for one in choice.considered if one.seconds is not None and one not in known]
-    distinct = {(one.candidate, one.cut): one for one in reversed(others)}
-    return sorted(distinct.values(), key=lambda one: one.memory)[:_SMALLEST]
+        seen.add(laid)
+        alike[one.candidate] += 1
+        yield one
 
 
 def _some_events(folders: Sequence[Path], task: Task) -> list[EventSource]:
@@ -158,21 +103,20 @@ def _some_events(folders: Sequence[Path], task: Task) -> list[EventSource]:
 
 def _close(trials: Sequence[Trial], limit: Limit) -> list[Trial]:
     """Lists those that fit and are so close to the fastest that noise may have decided."""
-    seconds = {one.prediction: one.seconds for one in trials if one.fits(limit)}
-    known = [value for value in seconds.values() if value is not None]
-    most = _CLOSE * min(known, default=0.0)
-    close = [one for one in trials if (seconds.get(one.prediction) or math.inf) <= most]
+    fitting = [(one.seconds, one) for one in trials if one.seconds and one.fits(limit)]
+    most = _CLOSE * min((seconds for seconds, _ in fitting), default=0.0)
+    close = [one for seconds, one in fitting if seconds <= most]
     return close if len(close) > 1 else []
 
 
 def _faster(one: Trial, other: Trial) -> Trial:
-    """Returns the faster of two trials of a candidate."""
-    return min(one, other, key=lambda trial: trial.seconds or math.inf)
+    """Returns the faster of two trials of an option."""
+    return min(one, other, key=lambda trial: trial.seconds or float("inf"))
 
 
 @dataclass(frozen=True)
 class _Bench:
-    """Trains candidates on some events, in a folder of its own."""
+    """Trains options on some events, in a folder of its own."""
 
     folder: Path
     task: Task
@@ -180,33 +124,27 @@ class _Bench:
     events: list[EventSource]
     launch: Launch
 
-    def run(self, candidates: Sequence[Prediction]) -> list[Trial]:
-        return [self.train(one) for one in follow(candidates, len(candidates), "trials")]
+    def run(self, chosen: Sequence[Option]) -> list[Trial]:
+        return [self.train(one) for one in follow(chosen, len(chosen), "trials")]
 
-    def train(self, one: Prediction) -> Trial:
+    def train(self, one: Option) -> Trial:
         run, log = self.folder / "run", self.folder / "run.log"
         shutil.rmtree(run, ignore_errors=True)
         arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
-        own = [*_ALL_STEPS, f"training.epochs={self._epochs(one)}", f"run.folder={run}"]
+        own = [*_ALL_STEPS, f"training.epochs={self._epochs()}", f"run.folder={run}"]
         if self.launch(self.task.world, [*arguments, *own], log):
             failure = " / ".join(tail(log)[-1:])
-            complain(f"trial of {said(one)}: failed: {failure}")
+            complain(f"trial of {one}: failed: {failure}")
             return Trial(one, None, None, failure)
         record = read_run(run)
         peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
         seconds = median(step.seconds for step in record.steps[1:])
-        return Trial(one, seconds, max(peaks) * self._excess_of_all(one))
+        return Trial(one, seconds, max(peaks))
 
-    def _excess_of_all(self, one: Prediction) -> float:
-        """Returns by how much more memory a candidate is predicted to need for all events."""
-        some = replace(self.task, sizes=[source.size for source in self.events])
-        return max(1.0, one.memory / predict(some, one.candidate, one.sectors).memory)
-
-    def _epochs(self, one: Prediction) -> int:
+    def _epochs(self) -> int:
         """Returns the epochs that have as many steps as a trial needs."""
-        assert one.seconds is not None
         per_step = self.task.configuration.training.events_per_step
-        return -(-steps(one.seconds) // -(-len(self.events) // per_step))
+        return -(-_STEPS // -(-len(self.events) // per_step))
 
     def _data(self, sectors: int) -> list[Path]:
         """Returns folders of the events, whole ones cut in `sectors`; makes them once."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from bigtrk.errors import RankError
 from bigtrk.models.layers.gathered import gathered
 from bigtrk.parallel.collectives import gather_items, together
-from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, run_model
 from bigtrk.training.data.event_source import EventSource
@@ -143,7 +142,6 @@ def embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedded
     """Embeds the hits of a whole event with truth, and measures its true edges."""
     [embedding], [batch] = run_model(model, share), share.batches
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
-    give_back_pages()  # trees and sorted lengths are no tensors
     hits = embedding.double().cpu()
     if not hits.isfinite().all():
         raise RankError(

@@ -19,16 +19,15 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.engines.pieces import AVERAGE
 from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
-from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import World, make_world
+from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import BEST_WEIGHTS, MeasuredScales, RunRecord, clear_stall
 from bigtrk.records.run_folder import RUN, append_metrics
 from bigtrk.tracing import traced
-from bigtrk.training.automatic.settle import settle
+from bigtrk.training.automatic import settle
 from bigtrk.training.best import Best, check_recorded, search_of
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription, stored_weights
 from bigtrk.training.checkpoint.folder import Found
@@ -39,7 +38,7 @@ from bigtrk.training.checkpoint.resume import (
     find_checkpoint,
 )
 from bigtrk.training.clock import Clock
-from bigtrk.training.costs import hides_exchange, roofline
+from bigtrk.training.costs import roofline
 from bigtrk.training.data.batch import BatchMaker, InputFiles
 from bigtrk.training.data.event_source import Events, data_record
 from bigtrk.training.data.features import with_degrees
@@ -118,7 +117,8 @@ def _fit(
     steps, files = _steps(configuration, ranks, events, model, scoring)
     if found:
         check_place(found, steps.per_epoch)
-    world = _world(configuration, ranks, steps, events, scoring)
+    # Groups of all numbers of ranks that share an event in training or validation.
+    world = make_world(ranks, [*steps.num_ranks, *scoring.num_ranks])
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, resume)
     described = together(lambda: described_model(configuration, events, measured))
@@ -261,23 +261,6 @@ def _steps(
     return steps, spill_edges(model, configuration, ranks, trained, scored)
 
 
-def _world(
-    configuration: Configuration,
-    ranks: Ranks,
-    steps: EpochSteps,
-    events: Events,
-    scoring: Router,
-) -> World:
-    # Groups of all numbers of ranks that share an event in training or validation.
-    num_ranks = [*steps.num_ranks, *scoring.num_ranks]
-    sizes = [source.size for source in events.train]
-    # Hosts may have been calibrated apart, and ranks must do alike.
-    hides = on_first_rank(lambda: hides_exchange(configuration, ranks, sizes, steps.num_ranks))
-    if hides and ranks.is_first:
-        say("halo rows travel while layers compute edges that read none of them")
-    return make_world(ranks, num_ranks, overlaps=hides)
-
-
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
     training = configuration.training
     total = steps.per_epoch * training.epochs
@@ -326,7 +309,6 @@ def _open_folder(
 def _save_model(
     trainer: Trainer, folder: Path, lock: FolderLock, described: dict[str, Any]
 ) -> None:
-    give_back_pages()  # files are made of bytes beside the tensors
     weights = trainer.engine.weights()
     averaged = trainer.averages.weights() if trainer.averages else None
 

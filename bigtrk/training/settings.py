@@ -190,12 +190,10 @@ class TrainingSettings(Settings):
     memory_gib: float | None = Field(None, gt=0)
     """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
     auto: bool = False
-    """Choose at the start what is not configured, by the predicted time and memory: what the
-    backward pass computes anew, the engine (`ddp`, unless the model's state does not fit), whether
-    stored sectors are merged, and `memory_gib`. None of these changes what is learnt. The run's
-    record has what was chosen."""
-    auto_bf16: bool = False
-    """`auto` may choose `model.precision=bf16`, which is faster and rounds more."""
+    """Choose at the start what is not configured, the first that fits by counted memory: what the
+    backward pass computes anew (`none`, `layer`, `chunk`), the engine (`ddp`, else `fsdp2`),
+    whether edges go to files of `spill`, and `memory_gib`. None of these changes what is learnt.
+    The run's record has what was chosen."""
     spill: Path | None = None
     """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
     then for their inputs, in files that are gone with the process, however it ends; an event may
@@ -325,11 +323,6 @@ class Configuration(Settings):
             raise ValueError(
                 f"training.auto: is for steps of whole events, not for sampling.method="
                 f"{self.sampling.method}; set it to false"
-            )
-        if self.training.auto_bf16 and not self.training.auto:
-            raise ValueError(
-                "training.auto_bf16: allows a choice of training.auto, which is not set; set "
-                "training.auto=true, or model.precision=bf16 instead"
             )
         return self
 

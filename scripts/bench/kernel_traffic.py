@@ -32,12 +32,11 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input, follow, say
-from bigtrk.cost.data_sheets import A100, WHOLE_SHEETS
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.work import Shape, Work
-from scripts.bench.memory_reads import Graph, shape_of
+from scripts.bench.memory_reads import A100, WHOLE_SHEETS, Graph, shape_of
 from scripts.results import CHECKOUT, Results, add_options
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of
 from tests.models.compiled import CAPABILITIES, ROWS, compiled, every_case

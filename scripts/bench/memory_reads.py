@@ -14,12 +14,50 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.cost.data_sheets import A100
+from bigtrk.cost.machines import A100_SHEET, H100_SHEET, H200_SHEET, DataSheet
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Ends, Reads, Shape
 
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WholeSheet:
+    """A data sheet with what counting a kernel's traffic takes: bytes of the GPU's L2, and its
+    multiprocessors, by the white papers of the Ampere and the Hopper architecture.
+    """
+
+    name: str
+    bf16: float
+    fp32: float
+    bandwidth: float
+    l2_bytes: float
+    processors: int
+
+    def flops(self, bf16: bool) -> float:
+        return self.bf16 if bf16 else self.fp32
+
+    def attainable(self, intensity: float, bf16: bool) -> float:
+        """Returns the most operations per second of a kernel with this many operations per byte."""
+        return min(self.flops(bf16), intensity * self.bandwidth)
+
+    def programs_at_work(self, warps: int, registers: int) -> int:
+        """Returns how many programs of a kernel run at once, by the registers of their threads."""
+        # A multiprocessor has 65,536 registers, given in eights to each of a warp's 32 threads.
+        of_program = 32 * warps * -(-registers // 8) * 8
+        return self.processors * (65_536 // of_program)
+
+
+def _whole(sheet: DataSheet, l2_bytes: float, processors: int) -> WholeSheet:
+    return WholeSheet(sheet.name, sheet.bf16, sheet.fp32, sheet.bandwidth, l2_bytes, processors)
+
+
+A100, H100, H200 = WHOLE_SHEETS = (
+    _whole(A100_SHEET, 40e6, 108),
+    _whole(H100_SHEET, 50e6, 132),
+    _whole(H200_SHEET, 50e6, 132),
+)
 SUMS_AT_WORK = 32 * A100.processors  # programs of one warp that an A100 runs at once
 
 

@@ -29,7 +29,7 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import Screen, complain, exit_on_bad_input, say
-from bigtrk.cost.data_sheets import data_sheet
+from bigtrk.cost.machines import data_sheet
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator, version

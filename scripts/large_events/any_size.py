@@ -27,11 +27,12 @@ from threading import Event, Thread
 from typing import Any
 
 from bigtrk.console import exit_on_bad_input, say
+from bigtrk.cost.machines import find_machine
 from bigtrk.disk.file_systems import free_bytes
 from bigtrk.disk.files import read_json
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from scripts.large_events.large_events import PT_MIN, SAMPLE, SIZES

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bigtrk.cost.cut_law import Exchange
-from bigtrk.cost.event_size import EventSize, event_size
+from bigtrk.cost.event_size import EventSize, Exchange, event_size
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bigtrk.console import exit_on_bad_input
-from bigtrk.cost.cut_law import CUT, FEWEST_NODES, HALO, PowerLaw
+from bigtrk.cost.event_size import CUT, FEWEST_NODES, HALO, PowerLaw
 from bigtrk.disk.files import read_json
 from scripts.results import CHECKOUT, RESULTS
 

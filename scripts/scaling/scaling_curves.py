@@ -1,9 +1,9 @@
-"""Predicts scaling curves to 4,096 ranks, by size of event and number of sectors. Measures nothing.
+"""Counts scaling curves to 4,096 ranks, by size of event and number of sectors. Measures nothing.
 
     python scripts/scaling/scaling_curves.py [--output FILE] [--quick | --publish]
 
-Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Predictions
-are those of `bigtrk plan` with its constants of the A100 and four ranks on a host, once with
+Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Seconds
+are those of `bigtrk plan` by the roofline of an A100 and four ranks on a host, once with
 neighbours in METIS's tree on one host, as ranks are laid out, and once with sectors anywhere.
 Events are those of partition_volumes.json, whose sectors and exchanges are as counted there, and
 CTD's, which was not cut: its sectors follow the law of cuts. The last line is one JSON object: by
@@ -13,16 +13,16 @@ event, and the share of the exchanges' time that the placement saves.
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import A100
+from bigtrk.cost.machines import A100
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.files import read_json
-from bigtrk.planning.dry_run import weak_scaling
-from bigtrk.planning.event_sizes import PAPERS
+from bigtrk.planning.scaling import weak_scaling
+from bigtrk.planning.sizes import PAPERS
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from scripts.results import CHECKOUT, RESULTS, Results, add_options
@@ -74,7 +74,7 @@ def placed(
 ) -> dict[str, float | list[dict[str, float]]]:
     """Predicts the seconds of an event's exchanges, and the points of its curve."""
     one = cost(1)
-    alone = one.seconds(event, 1, 1) + one.step_seconds()
+    alone = one.seconds(event, 1, 1) + one.reduction_seconds()
     points = weak_scaling(lambda world: cost(world, in_a_row), [event], ranks, parts, seed=0)
     return {
         "exchange_seconds": cost(max(ranks), in_a_row).exchange_seconds(event, parts),
@@ -117,11 +117,10 @@ def main() -> None:
     ranks, sectors = (QUICK_RANKS, QUICK_SECTORS) if arguments.quick else (RANKS, SECTORS)
     chosen = cases(read_json(CHECKOUT / RESULTS / "partition_volumes.json"), sectors)
     rows = [curve(*case, ranks) for case in follow(chosen, len(chosen), "curves")]
-    machine = A100.model_dump(mode="json", exclude={"fit"})
     results.write(
         summary(rows),
         curves=rows,
-        constants=machine,
+        constants=asdict(A100),
         ranks_per_node=RANKS_PER_NODE,
         memory_bytes=MEMORY,
         settings=SETTINGS,

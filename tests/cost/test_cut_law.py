@@ -7,22 +7,22 @@ from statistics import median
 
 import pytest
 
-from bigtrk.cost.cut_law import (
+from bigtrk.cost.event_size import (
     CUT,
     HALO,
     MOST_EXCESS,
+    EventSize,
     Exchange,
     crossing_share,
+    event_size,
     exchange_of_sector,
     imbalance,
     neighbours,
 )
-from bigtrk.cost.event_size import EventSize, event_size
-from bigtrk.cost.links import Link, Network, exchange
-from bigtrk.cost.machine_constants import A100
+from bigtrk.cost.machines import A100, Link, Network
 from bigtrk.disk.files import read_json
 from bigtrk.parallel.routing import Cut
-from bigtrk.planning.dry_run import predict_step
+from bigtrk.planning.scaling import step_of
 from scripts.scaling.fit_cut_law import LAWS, figures, fitted, measured
 from tests.cost.test_model import cost
 
@@ -115,14 +115,14 @@ def test_each_link_takes_its_own_rows() -> None:
         within=Link(latency=1.0, bandwidth=1000.0), between=Link(latency=2.0, bandwidth=100.0)
     )
     volume = Exchange(rows_within=400, rows_between=100, messages_within=3, messages_between=5)
-    assert exchange(network, volume, 10) == pytest.approx(max(3 + 4, 10 + 10))
+    assert network.exchange(volume, 10) == pytest.approx(max(3 + 4, 10 + 10))
     here = Exchange(rows_within=400, rows_between=0, messages_within=3, messages_between=0)
-    assert exchange(network, here, 10) == pytest.approx(7)
+    assert network.exchange(here, 10) == pytest.approx(7)
 
 
 def test_sectors_on_one_host_are_priced_at_its_link() -> None:
-    slow = A100.network.model_copy(update={"between": Link(latency=1.0, bandwidth=1.0)})
-    machine = A100.model_copy(update={"network": slow})
+    slow = replace(A100.network, between=Link(latency=1.0, bandwidth=1.0))
+    machine = replace(A100, network=slow)
     assert cost(8, machine=machine).exchange_seconds(EVENT, 4) == cost(8).exchange_seconds(EVENT, 4)
     assert cost(8, machine=machine).exchange_seconds(EVENT, 8) > 1
 
@@ -132,5 +132,5 @@ def test_neighbours_on_one_host_save_time() -> None:
     anywhere = replace(row, in_a_row=False)
     for parts in (8, 16, 64):
         assert row.exchange_seconds(EVENT, parts) < anywhere.exchange_seconds(EVENT, parts)
-    step, other = (predict_step(model, [(EVENT, Cut(64, 64))]) for model in (row, anywhere))
+    step, other = (step_of(model, [(EVENT, Cut(64, 64))]) for model in (row, anywhere))
     assert step.slowest < other.slowest

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bigtrk.cost.activations import activations
 from bigtrk.cost.event_size import SectorSize
-from bigtrk.cost.footprint import Footprint, _Calls, footprint
+from bigtrk.cost.footprint import Footprint, activations, footprint
 from bigtrk.models.build import make_model
-from bigtrk.models.edge_mlp import EdgeMLP
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.options import Precision
@@ -224,36 +222,3 @@ def test_wide_networks_have_no_fused_passes() -> None:
     for config, differs in ((wide, False), (fused, True)):
         on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
         assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs
-
-
-def test_layers_are_listed_as_a_pass_calls_them() -> None:
-    """The attention network's edges and nodes have two layers, which it calls again and again."""
-
-    def called(config: ModelConfig, cut: bool = False) -> tuple[int, ...]:
-        return footprint(config, 4, 6, cut).called
-
-    interaction = InteractionGNNConfig(hidden=8, layers=5)
-    assert len(called(interaction)) == 5 + 3  # two encoders, a decoder
-    assert called(interaction, cut=True) == called(interaction)
-    assert sum(called(interaction)) == footprint(interaction, 4, 6, False).weights.total
-    encoder, *others = called(AttentionGNNConfig(hidden=8, layers=5))
-    assert encoder == 4 * 8 + 8
-    assert [others.count(one) for one in dict.fromkeys(others)] == [5 + 1, 5]
-    [all_weights] = called(EdgeMLPConfig(hidden=8))
-    assert all_weights == footprint(EdgeMLPConfig(hidden=8), 4, 6, False).weights.total
-
-
-class WithOwnScale(EdgeMLP):
-    """Has a parameter beside its layers."""
-
-    def __init__(self) -> None:
-        super().__init__(EdgeMLPConfig(hidden=8), 4, 6)
-        self.scale = nn.Parameter(torch.ones(3))
-
-
-def test_what_is_a_model_s_own_is_gathered_with_it() -> None:
-    model = WithOwnScale()
-    total = sum(parameter.numel() for parameter in model.parameters())
-    with _Calls(model) as calls:
-        model(*make_inputs(10), NODES, no_exchange)
-    assert calls.weights == [3, total - 3]

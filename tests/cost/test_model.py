@@ -2,17 +2,23 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from bigtrk.cost.event_size import EventSize, event_size
-from bigtrk.cost.footprint import footprint
-from bigtrk.cost.links import Link, all_reduce
-from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.footprint import columns, footprint
+from bigtrk.cost.machines import (
+    A100,
+    CPU,
+    MACHINES,
+    Link,
+    Machine,
+    all_reduce,
+    find_machine,
+    machine_of,
+)
 from bigtrk.cost.model import CostModel
-from bigtrk.cost.sharding import Sharding, sharding
-from bigtrk.cost.zero_memory import Weights
+from bigtrk.cost.sharding import Sharding, Weights, sharding
 from bigtrk.models.settings import (
     InteractionGNNConfig,
     UserModelConfig,
@@ -28,7 +34,7 @@ SIMPLE = "tests.models.user_models:Simple"
 
 
 def cost(
-    world: int = 1, engine: str = "ddp", machine: MachineConstants = A100, hidden: int = 64
+    world: int = 1, engine: str = "ddp", machine: Machine = A100, hidden: int = 64
 ) -> CostModel:
     model = InteractionGNNConfig(hidden=hidden, layers=4)
     return CostModel(model, 4, 6, named(engine, world), world, ranks_per_node=4, machine=machine)
@@ -99,8 +105,11 @@ def test_small_sectors_move_no_less_than_the_whole_event(recompute: str) -> None
     """A chunk of edges moves the rows of its own ends, however many nodes there are."""
     config = InteractionGNNConfig.model_validate({"hidden": 16, "recompute": recompute})
     model, event = replace(cost(machine=CPU), model=config), EventSize(35_000, 49_000)
-    whole = model.pass_amounts(event.sector(1), 1)["traffic"]
-    moved = [k * model.pass_amounts(event.sector(k), k)["traffic"] for k in (4, 16, 64, 256)]
+
+    def traffic(k: int) -> float:
+        return k * float(model.footprint(cut=k > 1).traffic @ columns(event.sector(k)))
+
+    whole, moved = traffic(1), [traffic(k) for k in (4, 16, 64, 256)]
     assert moved == sorted(moved)
     assert 0.9 * whole < moved[0] < moved[-1] < 2 * whole
     seconds = [model.seconds(event, k, 1) for k in (16, 64, 256)]
@@ -108,7 +117,7 @@ def test_small_sectors_move_no_less_than_the_whole_event(recompute: str) -> None
 
 
 def test_a_slow_disk_is_waited_for() -> None:
-    slow = CPU.model_copy(update={"disk": 1e6})
+    slow = replace(CPU, disk=1e6)
     model = replace(cost(machine=slow), spills_beyond=0.0)
     edges, moved = model.away_bytes(EVENT, 1, 1), model.footprint(cut=False).moved
     seconds = float(moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]) / 1e6
@@ -198,15 +207,10 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
     # Edges travel beside the computation: what takes longer counts.
     moved = offload.footprint(cut=False).moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]
     fast, slow = (
-        replace(offload, machine=A100.model_copy(update={"transfer": rate})) for rate in (1e13, 1e8)
+        replace(offload, machine=replace(A100, transfer=rate, launch=0.0)) for rate in (1e13, 1e8)
     )
-    # Its blocks are more operations than chunks are, which a host starts in no time here.
-    ready = A100.alone.model_copy(update={"seconds": {**A100.alone.seconds, "operations": 0.0}})
-    unmoved, kept = (
-        replace(one, machine=one.machine.model_copy(update={"alone": ready}))
-        for one in (fast, chunk)
-    )
-    assert unmoved.seconds(EVENT, 1, 1) == pytest.approx(kept.seconds(EVENT, 1, 1), rel=0.1)
+    kept = replace(chunk, machine=fast.machine)
+    assert fast.seconds(EVENT, 1, 1) == pytest.approx(kept.seconds(EVENT, 1, 1), rel=0.1)
     assert slow.seconds(EVENT, 1, 1) == pytest.approx(moved / 1e8)
 
 
@@ -250,30 +254,35 @@ def test_engines_that_shard_parameters_keep_ranks_in_lockstep() -> None:
     assert [name for name in names if named(name, 4).lockstep] == ["zero3", "fsdp2"]
 
 
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_seconds_are_the_highest_roof(machine: Machine) -> None:
+    """Of products, of bytes and of launches; a machine that is slower is so under each of them."""
+    size, model = EVENT.sector(1), cost(machine=machine)
+    count, sizes = model.footprint(cut=False), columns(size)
+    roofs = (
+        float(count.flops @ sizes) / machine.fp32,
+        float(count.traffic @ sizes) / machine.bandwidth,
+        float(count.operations @ sizes) * machine.launch,
+    )
+    assert model.compute_seconds(size, 1) == pytest.approx(max(roofs))
+    slow = replace(model, machine=machine.slower(3))
+    assert slow.compute_seconds(size, 1) == pytest.approx(3 * max(roofs))
+
+
+def test_a_gpu_without_a_known_sheet_is_taken_for_an_a100() -> None:
+    assert machine_of("NVIDIA H200") == MACHINES["H200"]
+    assert machine_of("NVIDIA H100 NVL").bandwidth == 3.9e12 / 2
+    assert machine_of("Another GPU") == A100
+    with pytest.raises(ValueError, match="--machine B200: choose cpu, A100, H100, H200"):
+        find_machine("B200")
+
+
 def test_ranks_of_a_cpu_host_share_it() -> None:
-    alike = CPU.model_copy(update={"together": CPU.alone, "crowding": 1.0})
     size = EVENT.sector(1)
-    seconds = {n: cost(n, machine=alike, hidden=256).compute_seconds(size, 1) for n in (1, 2, 4)}
-    assert seconds[2] == seconds[1]  # measured together as alone
-    assert seconds[4] == pytest.approx(2 * seconds[1])
+    seconds = {n: cost(n, machine=CPU, hidden=256).compute_seconds(size, 1) for n in (1, 2, 4)}
+    assert seconds[2] == pytest.approx(2 * seconds[1])
+    assert seconds[4] == pytest.approx(4 * seconds[1])
     assert cost(4).compute_seconds(size, 1) == cost(1).compute_seconds(size, 1)
-
-
-def test_engines_take_their_own_time_of_a_step() -> None:
-    seconds = {"fsdp2": 3.0, "zero1": 1.0, "zero3": 2.0}
-    tensors = cost().engine_amounts()["tensors"]
-    engines = {
-        name: {"tensors": 0.75 * value / tensors, "passes": 0.25 * value}
-        for name, value in seconds.items()
-    }
-    alone = CPU.alone.model_copy(update={"engines": engines})
-    machine = CPU.model_copy(update={"alone": alone})
-    more = {
-        name: cost(1, name, machine).step_seconds() - cost(1, "ddp", machine).step_seconds()
-        for name in ("fsdp2", "zero0", "zero1", "zero2", "zero3")
-    }
-    expected = {"fsdp2": 3.0, "zero0": 1.0, "zero1": 1.0, "zero2": 1.0, "zero3": 2.0}
-    assert more == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp2", "zero1"])
@@ -293,9 +302,6 @@ def test_layers_are_gathered_in_each_micro_step() -> None:
     }
     expected = {"ddp": 1, "zero0": 1, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 7 / 3}
     assert times == pytest.approx(expected)
-    for name, gathered in (("ddp", 1), ("zero1", 1), ("zero2", 1), ("zero3", 3), ("fsdp2", 3)):
-        one, three = cost(2, name).engine_amounts(), cost(2, name).engine_amounts(3)
-        assert three == {kind: gathered * amount for kind, amount in one.items()}
 
 
 def test_ring_for_large_and_tree_for_many() -> None:
@@ -315,32 +321,6 @@ def test_an_event_has_the_cut_quality_of_its_record() -> None:
     assert size.sector(1).halo == 0
 
 
-def test_rows_that_travel_beside_the_layers_are_hidden_up_to_what_these_compute() -> None:
-    def hidden(event: EventSize, ranks: int, **options: Any) -> float:
-        model = InteractionGNNConfig(layers=4, **options.pop("model", {}))
-        arguments = {"ranks_per_node": 4, "machine": A100, **options}
-        made = CostModel(model, 4, 6, named("ddp", ranks), ranks, **arguments)
-        return made.hidden_seconds(event, ranks, ranks)
-
-    large, small = EventSize(300_000, 7_000_000), EventSize(10_000, 20_000)
-    everything = cost(16).exchange_seconds(large, 16) / 2  # what travels forward
-    assert 0.5 * everything < hidden(large, 16) < everything
-    assert hidden(small, 16) < hidden(large, 16)
-    assert hidden(large, 1) == 0.0
-    assert hidden(large, 16, model={"recompute": "layer"}) == 0.0
-    # The cores of a host move what its ranks exchange; between hosts others do.
-    assert hidden(large, 4, machine=CPU) == 0.0
-    assert hidden(large, 4, machine=CPU, ranks_per_node=1) > 0
-
-
-def test_starting_edges_apart_may_take_longer_than_rows() -> None:
-    """A GPU is better off with one launch where nothing travels slowly."""
-    fast = Link(latency=1e-7, bandwidth=1e13)
-    network = A100.network.model_copy(update={"within": fast})
-    made = cost(2, machine=A100.model_copy(update={"network": network}))
-    assert made.hidden_seconds(EventSize(300_000, 7_000_000), 2, 2) < 0
-
-
 @pytest.mark.parametrize(
     ("model", "passes"),
     [(InteractionGNNConfig(hidden=16, layers=2), 4), (UserModelConfig(name=SIMPLE), 1)],
@@ -352,9 +332,10 @@ def test_layers_are_gathered_for_each_sector_of_a_rank(
     """Models that are cut by layers call each for every sector; others train the sectors as one."""
     allow_code(["tests.models.user_models"])
     sharded, whole = (replace(cost(2, engine), model=model) for engine in ("fsdp2", "ddp"))
-    assert sharded.step_seconds(1, 4) == pytest.approx(sharded.step_seconds(passes))
-    assert sharded.step_seconds(4) > 1.5 * sharded.step_seconds()
-    assert whole.step_seconds(1, 4) == whole.step_seconds(4) == whole.step_seconds()
+    assert sharded.passes(1, 4) == whole.passes(1, 4) == passes
+    assert sharded.reduction_seconds(1, passes) == pytest.approx(sharded.reduction_seconds(passes))
+    assert sharded.reduction_seconds(4) > 1.5 * sharded.reduction_seconds()
+    assert whole.reduction_seconds(1, passes) == whole.reduction_seconds(4)
 
 
 def test_a_rank_trains_the_sectors_that_it_holds_in_turn() -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import torch
 
-from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.machines import CPU
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 

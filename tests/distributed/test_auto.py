@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from bigtrk.config import parse
+from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run_record
-from bigtrk.training.automatic.settle import settle
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.automatic import settle
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
@@ -117,24 +118,3 @@ def test_too_little_memory_is_one_line_on_all_ranks(data: Path, tmp_path: Path) 
 def test_parts_of_events_are_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"training.auto: is for steps of whole events"):
         settings(data, tmp_path, sampling={"method": "wedges"})
-
-
-def test_the_precision_is_chosen_where_that_is_allowed(data: Path, tmp_path: Path) -> None:
-    """A wide model's products are faster in bf16 by a CPU's defaults."""
-    wide, allowed = {"hidden": 256}, {"auto_bf16": True}
-    free = settings(data, tmp_path, model=wide, training=allowed)
-    kept = settings(data, tmp_path, model={**wide, "precision": "fp32"}, training=allowed)
-    works = {
-        "free": (chosen, (free,)),
-        "kept": (chosen, (kept,)),
-        "not allowed": (chosen, (settings(data, tmp_path, model=wide),)),
-    }
-    made = run_all(WORLD, works)
-    assert made["free"][0] == made["free"][1]
-    found = {
-        name: Configuration.model_validate_json(one).model.precision
-        for name, (one, _) in made.items()
-    }
-    assert found == {"free": "bf16", "kept": "fp32", "not allowed": "fp32"}
-    with pytest.raises(ValueError, match=r"training.auto_bf16: allows a choice of training.auto"):
-        settings(data, tmp_path, training={**allowed, "auto": False})

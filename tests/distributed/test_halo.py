@@ -102,7 +102,10 @@ def test_a_sector_alone_on_its_rank_is_sent_as_it_was_cut() -> None:
 class _NoGroups:
     """A world without processes, for plans that are not carried out."""
 
-    device, stopwatch, overlaps = torch.device("cpu"), None, False
+    device, stopwatch = torch.device("cpu"), None
+
+    def overlaps(self, _: int) -> bool:
+        return False
 
     @property
     def groups(self) -> "_NoGroups":

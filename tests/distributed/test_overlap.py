@@ -13,7 +13,6 @@ from bigtrk.models.layers import workspace
 from bigtrk.models.layers.chunked_mlp import ChunkedMLP
 from bigtrk.models.layers.halo_rows import HaloRows
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training import costs
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, settings, train, write_events
@@ -27,14 +26,13 @@ def in_chunks(configuration: Configuration) -> Configuration:
 
 
 def train_on_hosts(ranks: Ranks, runs: Sequence[tuple[int, Configuration]]) -> list[int]:
-    """Trains with so many ranks on a host, as the default constants see them; returns how many
+    """Trains with so many ranks on a host; returns how many
     chunks of edges were computed while rows were awaited in each run.
     """
     counts = []
     for per_host, configuration in runs:
         awaiting = AwaitedChunks()
         with (
-            patch.object(costs, "_own_calibration", lambda: None),
             patch.object(workspace, "CPU_BYTES", 200),
             patch.object(HaloRows, "read", awaiting.read),
             patch.object(HaloRows, "wait", awaiting.wait),

@@ -12,9 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bigtrk.cost.machines import find_machine
 from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data import batch
 from bigtrk.training.data.batch import InputFiles
 from bigtrk.training.data.event_source import open_events

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bigtrk.cost.machine_constants import CPU
-from bigtrk.planning.check import check
-from bigtrk.planning.plan import check_summary
+from bigtrk.cost.machines import CPU
+from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.records.run import BEST
 from bigtrk.records.search import RESULT, SEARCH
@@ -69,12 +68,13 @@ def report_series(folder: Path) -> None:
     series.write_lines(folder / "lines.jsonl")
 
 
-def check_plan(folder: Path) -> None:
-    """Compares a run with its plan as `bigtrk plan --check` does."""
-    check_summary([check(folder / "ranks0002-1", CPU, None)])
+def plan_as_measured(folder: Path) -> None:
+    """Takes the seconds of a run's step as `bigtrk plan --measured` does."""
+    run = read_run(folder / "ranks0002-1")
+    epoch_seconds(run, as_measured(CPU, run))
 
 
-REPORTS = (report_runs, report_series, check_plan)
+REPORTS = (report_runs, report_series, plan_as_measured)
 
 
 def read_reports(folder: Path, content: bytes) -> object:

@@ -43,6 +43,24 @@ for _ in range(2):
 print(getrusage(RUSAGE_SELF).ru_minflt - before)
 """
 
+# MiB that a process holds after it has freed all but the last of ten blocks of 16 MiB.
+FREED = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
+
+before = held()
+blocks = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(size * 2**20))) for size in [16] * 10 + [1]]
+for block in blocks[:-1]:
+    ctypes.memset(block, 1, 16 * 2**20)
+for block in blocks[:-1]:
+    libc.free(block)
+print(held() - before)
+"""
+
 COUNTED = """
 import ctypes, tempfile
 libc = ctypes.CDLL(None)
@@ -56,7 +74,7 @@ with tempfile.NamedTemporaryFile() as file:
 # Of four threads that hold a small block each.
 HEAPS = """
 import ctypes, threading
-from bigtrk.parallel.host import share_heap
+from bigtrk.process.heap import share_heap
 share_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -116,6 +134,11 @@ def test_small_blocks_are_not_faulted_in_again() -> None:
     assert told(FAULTS, "train") < 1000  # of 2560 pages
 
 
+def test_large_blocks_go_back_to_the_system() -> None:
+    assert told(FREED, "train") < 10  # MiB, of 160
+    assert told(FREED, "train", MALLOC_MMAP_THRESHOLD_="33554432") > 100
+
+
 def test_threads_share_one_heap() -> None:
     assert told(HEAPS + COUNTED, "train") == 1
     assert told(HEAPS + COUNTED, "train", MALLOC_ARENA_MAX="8") > 1
@@ -128,21 +151,6 @@ settings = ["data.train=[{graphs}]", "model.hidden=8", "training.epochs=1", "run
 with contextlib.redirect_stdout(sys.stderr):
     bigtrk.train(bigtrk.configure(*settings, {more!r}))
 """
-
-
-@pytest.mark.slow
-def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
-    """But for ShaDow's, whose samplers would wait for each other."""
-    made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
-    run_in_one(made, tmp_path)
-
-    def heaps(method: str) -> int:
-        places = {"graphs": tmp_path / "graphs", "run": tmp_path / method}
-        trained = TRAINED.format(**places, more=f"sampling.method={method}")
-        return told(trained + COUNTED, "train")
-
-    # Making the configuration takes a second one before it is known whether to share.
-    assert heaps("none") <= 2 < heaps("shadow")
 
 
 NOTED = """

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import CPU
-from bigtrk.planning.mini_batches import MiniBatches
+from bigtrk.cost.machines import CPU
 from bigtrk.planning.plan import Question, make_plan
+from bigtrk.planning.sizes import MiniBatches
 from bigtrk.planning.tables import show_plan
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import memory_of_cut
@@ -29,7 +29,7 @@ def test_where_nothing_fits_the_least_that_would_do_is_told(
     training = {"training": {"spill": str(tmp_path)}} if files else {}
     configuration = Configuration.model_validate({"model": {"layers": 2}, **training})
     sizes = [size]
-    sampled = None if held is None else MiniBatches(sizes, of_each_rank=False, held_bytes=held)
+    sampled = None if held is None else MiniBatches(sizes, held)
     asked = Question(configuration, sizes, [1, 2], 2, 1e6, CPU, sampled=sampled)
     plan = make_plan(asked)
     least = plan["least"]

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.cost.data_sheets import WHOLE_SHEETS
 from bigtrk.disk.files import read_json
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
 from scripts.bench.kernel_traffic import beside, rows_of, summary, worst_ratios
-from scripts.bench.memory_reads import Graph, reads, shape_of
+from scripts.bench.memory_reads import A100, H200, WHOLE_SHEETS, Graph, reads, shape_of
 from scripts.docs.tables import gpu_tables
 from scripts.results import CHECKOUT, RESULTS
 
@@ -131,3 +130,13 @@ def test_the_published_data_sheets_are_those_of_the_code() -> None:
     table = gpu_tables.data_sheets(found)
     assert table.rows[0] == ["A100", "1.555", "312", "19.5", "40"]
     assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_a_data_sheet_bounds_a_kernel() -> None:
+    ridge = 989e12 / 4.8e12
+    assert H200.attainable(ridge / 2, bf16=True) == pytest.approx(989e12 / 2)
+    assert H200.attainable(2 * ridge, bf16=True) == 989e12
+    assert A100.attainable(1e6, bf16=False) == 19.5e12
+    # 65,536 registers: two programs of four warps with 255 of them a thread.
+    assert A100.programs_at_work(warps=4, registers=255) == 2 * 108
+    assert A100.programs_at_work(warps=8, registers=255) == 108

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.cost.cut_law import PowerLaw
+from bigtrk.cost.event_size import PowerLaw
 from bigtrk.disk.files import read_json
 from bigtrk.graphs.sector import Sector
 from partition.quality import figures

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from bigtrk.cost.cut_law import Exchange
-from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.event_size import EventSize, Exchange
 from bigtrk.disk.files import read_json
-from bigtrk.planning.event_sizes import PAPERS
+from bigtrk.planning.sizes import PAPERS
 from scripts.results import CHECKOUT
 from scripts.scaling import scaling_curves
 from scripts.scaling.counted_size import CountedSize

@@ -75,7 +75,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run
         ("bigtrk", "evaluate", "run", "graphs"),
         ("bigtrk", "infer", "run", "graphs", "tracks"),
         ("bigtrk", "filter", "run", "graphs", "thin", "--cut", "0.1"),
-        ("bigtrk", "plan", "--check", "run"),
+        ("bigtrk", "plan", "graphs", "--measured", "run", "--ranks", "1"),
         ("bigtrk", "resume", "run", "training.epochs=2"),
     ):
         status, _, said = run(*command)

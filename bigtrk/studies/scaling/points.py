@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bigtrk.cost.machine_constants import MachineConstants, default_machine
+from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError
-from bigtrk.planning.check import predict_epoch
+from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import MeanEdgeMetrics, PowerRecord, Shares
 from bigtrk.records.run_folder import Run
 from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
 from bigtrk.studies.scaling.series import Series
-from bigtrk.training.costs import find_machine
 
 SPEEDUP_RULES = {
     "strong": "Strong scaling: speed-up t1 / tN, parallel efficiency t1 / (N tN).",
@@ -30,7 +29,7 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class PredictedPoint:
-    """The prediction of `bigtrk plan`'s cost model."""
+    """What a measured step of the fewest ranks, counted work and counted exchanges give."""
 
     epoch_seconds: float
     speedup: float
@@ -78,11 +77,10 @@ class Point:
     power: Power
 
 
-def points(series: Series, machine: MachineConstants) -> list[Point]:
-    """Returns the points by number of ranks, ascending; predictions are for `machine`."""
+def points(series: Series) -> list[Point]:
+    """Returns the points by number of ranks, ascending."""
     times = {ranks: _epoch_seconds(runs) for ranks, runs in series.runs.items()}
-    plans = {ranks: _predicted(series, runs[0], machine) for ranks, runs in series.runs.items()}
-    first = min(times)
+    plans, first = _predicted(series), min(times)
     planned = plans[first]
     found = []
     for ranks, runs in series.runs.items():
@@ -94,12 +92,6 @@ def points(series: Series, machine: MachineConstants) -> list[Point]:
             predicted = PredictedPoint(plan, fast.mean, good.mean)
         found.append(_point(series, runs, times[ranks], speedup, efficiency, predicted))
     return found
-
-
-def machine_of(series: Series) -> MachineConstants:
-    """Returns this machine's calibration for runs of its kind, else the default of that kind."""
-    here, device = find_machine(None), series.first.record.machine.accelerator or "cpu"
-    return here if here.shared == (device == "cpu") else default_machine(device)
 
 
 def _point(
@@ -155,12 +147,20 @@ def _one(time: Estimate) -> Estimate:
     return Estimate(1.0, None, time.n)
 
 
-def _predicted(series: Series, run: Run, machine: MachineConstants) -> float | None:
-    """Predicts the seconds of an epoch; None where the cost model cannot tell."""
+def _predicted(series: Series) -> dict[int, float | None]:
+    """Returns the seconds of an epoch on each number of ranks, by a measured step of the fewest;
+    None where they cannot be counted.
+    """
+    on_hosts = series.record.ranks_per_node, series.record.shares
+    found: dict[int, float | None] = dict.fromkeys(series.runs)
     try:
-        return predict_epoch(run, machine, series.record.ranks_per_node, series.record.shares)
+        machine = machine_of(series.first.record.machine.accelerator or "cpu")
+        measured = as_measured(machine, series.first, *on_hosts)
+        for ranks, runs in series.runs.items():
+            found[ranks] = epoch_seconds(runs[0], measured, *on_hosts)
     except InputError:
-        return None
+        pass
+    return found
 
 
 def _intervals(

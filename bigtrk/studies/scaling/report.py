@@ -16,7 +16,7 @@ from bigtrk.reports.page import write_page
 from bigtrk.reports.runs import finite
 from bigtrk.reports.terminal import show
 from bigtrk.studies.scaling.page import series_report
-from bigtrk.studies.scaling.points import Point, machine_of, points
+from bigtrk.studies.scaling.points import Point, points
 from bigtrk.studies.scaling.series import Series, read_series
 from bigtrk.studies.scaling.tables import series_facts, series_tables
 
@@ -34,7 +34,7 @@ class SeriesReport:
         names = [series.name for series in self._every]
         if len(set(names)) < len(names):
             raise InputError(f"{', '.join(names)}: rename a folder, series are told by their names")
-        self._points = [point for x in self._every for point in points(x, machine_of(x))]
+        self._points = [point for x in self._every for point in points(x)]
         headers = [Facts(f"Series {x.name}", series_facts(x)) for x in self._every]
         tables = series_tables(self._every, self._points)
         self.document = series_report(self._every, self._points, headers, tables)

@@ -8,7 +8,7 @@ from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.figures import INTERVAL_RULE, Estimate
 from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
 from bigtrk.reports.scaling import TIME_SHARES, TIME_SHARES_NOTE, share_cells, shares_plot
-from bigtrk.studies.scaling.points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
+from bigtrk.studies.scaling.points import METRICS, SPEEDUP_RULES, TIME_RULE, Point
 from bigtrk.studies.scaling.series import Series
 
 POWER_NOTE = (
@@ -17,8 +17,8 @@ POWER_NOTE = (
     "hosts (RAPL). The energy is a device's whole, whoever else uses it."
 )
 PREDICTION_NOTE = (
-    "By the cost model of bigtrk plan, of events' sizes alone; a dash: it does not know this model "
-    "or these events."
+    "Predicted: by a measured step of the fewest ranks, and the counted work and exchanges of the "
+    "others; a dash: they cannot be counted for this model or these events."
 )
 
 
@@ -50,7 +50,7 @@ def series_tables(every: Sequence[Series], points: Sequence[Point]) -> list[Tabl
     """Makes all tables, a row per series and number of ranks, in reading order."""
     return [
         _scaling(every, points),
-        _predicted(every, points),
+        _predicted(points),
         _validation(points),
         _errors(points),
         _time_shares(points),
@@ -76,7 +76,7 @@ def _scaling(every: Sequence[Series], points: Sequence[Point]) -> Table:
     return Table("Scaling", columns, rows, (*kinds, TIME_RULE, *_notes(every)))
 
 
-def _predicted(every: Sequence[Series], points: Sequence[Point]) -> Table:
+def _predicted(points: Sequence[Point]) -> Table:
     """Compares measured and predicted figures side by side."""
     rows = []
     for point in points:
@@ -96,8 +96,7 @@ def _predicted(every: Sequence[Series], points: Sequence[Point]) -> Table:
         *("series", "ranks", "epoch s", "predicted epoch s", "speed-up", "predicted speed-up"),
         *("efficiency %", "predicted efficiency %"),
     )
-    machines = (f"{series.name}: predicted for {machine_of(series).name}." for series in every)
-    return Table("Measured and predicted", columns, tuple(rows), (PREDICTION_NOTE, *machines))
+    return Table("Measured and predicted", columns, tuple(rows), (PREDICTION_NOTE,))
 
 
 def _notes(every: Sequence[Series]) -> Iterator[str]:

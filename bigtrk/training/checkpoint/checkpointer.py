@@ -20,7 +20,6 @@ from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.engines.pieces import Piece
-from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.folder import (
     Found,
@@ -233,7 +232,6 @@ class Checkpointer:
         """
         self.wait()
         state = copied(self._engine, self._averages)
-        give_back_pages()  # two more copies are made, which are no tensors
         self._saving = self._pool.submit(self._write, progress, state)
 
     def wait(self) -> None:

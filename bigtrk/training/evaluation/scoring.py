@@ -19,7 +19,6 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.sector_merge import merge
 from bigtrk.parallel.collectives import collective_device, gather_items, gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
-from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.parallel.routing import MicroStep, Router
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracing import waiting
@@ -206,7 +205,6 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
             f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
             f"from the last checkpoint"
         )
-    give_back_pages()  # metrics sort arrays that are no tensors
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)

@@ -23,7 +23,7 @@ def choose_steps(
     """Makes the steps of each epoch. Collective.
 
     Raises:
-        InputError: events do not fit a rank's memory, or the calibration cannot be read.
+        InputError: events do not fit a rank's memory.
     """
     training, world = configuration.training, ranks.world_size
     match configuration.sampling.method:

@@ -1,13 +1,14 @@
 """Edges between layers in the memory of an accelerator's host: `model.recompute=offload`."""
 
 from bigtrk.console import say
+from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.spill import LaidEvents, gib
 

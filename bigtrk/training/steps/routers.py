@@ -1,6 +1,8 @@
-"""The cuts that each event may be trained in, by a rank's memory and predicted time.
+"""The cuts that each event may be trained in, by a rank's memory and the work of each.
 
-Rank 0 predicts once, before training, for all: two hosts may round differently.
+Work is the roofline of what is counted (cost/model.py): it tells ranks with more to do from those
+with less, and no prediction of seconds. Rank 0 counts once, before training, for all: two hosts may
+round differently.
 """
 
 import math
@@ -9,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, on_first_rank
@@ -23,7 +26,7 @@ from bigtrk.parallel.routing import (
     merged_cuts,
     usable_parts,
 )
-from bigtrk.training.costs import find_machine, make_cost, with_files
+from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
 
@@ -67,10 +70,10 @@ def training_router(
 
     Raises:
         InputError: events do not fit a rank's memory in the sectors that they are stored in, on
-            these ranks; or the calibration of the machine cannot be read.
+            these ranks.
     """
     budget = memory_budget(configuration, ranks)
-    return on_first_rank(lambda: _predict(configuration, ranks, sources, budget))
+    return on_first_rank(lambda: _fit(configuration, ranks, sources, budget))
 
 
 def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
@@ -79,7 +82,7 @@ def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
     return -float(all_max([-budget], ranks.device))
 
 
-def _predict(
+def _fit(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
     cost = make_cost(
@@ -108,20 +111,18 @@ class FittingCuts:
 
     @property
     def apart(self) -> bool:
-        """Says whether sectors are trained without each other."""
+        """Whether sectors are trained without each other."""
         return self.configuration.data.sectors == "naive"
 
-    def fitting(self, size: EventSize, usual: EventSize | None = None) -> dict[Cut, float]:
-        """Returns the predicted seconds of the cuts that fit, the first kind of which any does;
-        those with edges in files come last.
-
-        usual: the size that takes these seconds, where another has to fit.
+    def fitting(self, size: EventSize) -> dict[Cut, float]:
+        """Returns the work of the cuts that fit, the first kind of which any does; those with edges
+        in files come last.
         """
         for cost in self._ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
                 if fits:
-                    return {cut: cost.seconds(usual or size, *cut) for cut in fits}
+                    return {cut: cost.seconds(size, *cut) for cut in fits}
         return {}
 
     @property

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from bigtrk.console import complain
+from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.file_systems import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
@@ -19,7 +20,7 @@ from bigtrk.parallel.collectives import together
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data.batch import InputFiles
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration, TrainingSettings

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.cost.data_sheets import data_sheet
 from bigtrk.cost.footprint import footprint
+from bigtrk.cost.machines import data_sheet
 from bigtrk.machine import accelerator
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
@@ -111,7 +111,7 @@ def shares(side: str, hidden: int, edges: Edges, seconds: float, extent: Extent)
     sizes = [edges.edge_index.shape[1], edges.n_nodes, edges.n_nodes, 1.0]
     counted = footprint(config, F, G, cut=False, on_gpu=True)
     flops = float(footprint(once, F, G, cut=False).flops @ sizes)
-    moved = float((counted.products + counted.traffic) @ sizes)
+    moved = float(counted.traffic @ sizes)
     return {
         "mfu": flops / seconds / sheet.flops(precision == "bf16"),
         "bandwidth": moved / seconds / sheet.bandwidth,

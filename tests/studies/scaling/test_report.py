@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bigtrk.cost.machine_constants import CPU
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
 from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
 from bigtrk.reports.figures import wilson
-from bigtrk.studies.scaling.points import Point, machine_of, points
+from bigtrk.studies.scaling.points import Point, points
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.studies.scaling.series import read_series, run_name
 from tests.reports.pages import Page, self_contained
 from tests.reports.run_folders import (
-    MACHINE,
     METRICS,
     epoch_record,
     run_record,
@@ -77,7 +75,7 @@ def _epoch(epoch: int, seconds: float, repeat: int, power: PowerRecord | None) -
 
 
 def measured(folder: Path) -> dict[int, Point]:
-    return {point.ranks: point for point in points(read_series(folder), CPU)}
+    return {point.ranks: point for point in points(read_series(folder))}
 
 
 def printed(*folders: Path) -> str:
@@ -195,16 +193,6 @@ def test_run_that_cannot_be_predicted_is_still_reported(tmp_path: Path) -> None:
     assert row_of(printed(folder), "Measured and predicted", "weak")[3] == "-"
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "machine"), [("cpu", "cpu"), ("NVIDIA H200", "H200"), ("another GPU", "A100")]
-)
-def test_prediction_is_for_the_runs_kind_of_machine(
-    tmp_path: Path, accelerator: str, machine: str
-) -> None:
-    own = MACHINE.model_copy(update={"accelerator": accelerator})
-    assert machine_of(read_series(series_folder(tmp_path, machine=own))).accelerator == machine
-
-
 def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "weak")
     path = folder / run_name(1, 2) / "metrics.jsonl"
@@ -316,14 +304,3 @@ def test_more_ranks_than_cores_are_pointed_out(tmp_path: Path, cores: int, said:
     text = " ".join(printed(with_cores(series_folder(tmp_path / "weak"), 1, cores)).split())
     assert ("the host has 1 cores, which more ranks than that share" in text) == said
     assert f"Some CPU, 1 of {cores} cores per rank" in text
-
-
-def test_prediction_knows_that_a_rank_has_a_share_of_the_cores(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "weak")
-    whole = measured(folder)[1].predicted
-    share = measured(with_cores(folder, 2, 8))[1].predicted
-    assert whole is not None
-    assert share is not None
-    slower = share.epoch_seconds / whole.epoch_seconds
-    # Four shares, which threads of one rank use less well than a rank each.
-    assert 1 < slower < 4 * CPU.crowding

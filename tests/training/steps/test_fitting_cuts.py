@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.machines import CPU
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import GIB, FittingCuts

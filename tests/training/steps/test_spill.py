@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import A100, CPU
+from bigtrk.cost.machines import A100, CPU
 from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bigtrk.cost import footprint as counting
-from bigtrk.cost import meta_results, operations
+from bigtrk.cost import operations
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
 from bigtrk.models.embedding import EmbeddingConfig
@@ -54,7 +54,7 @@ def test_a_pass_counts_as_by_torch_s_rules(config: Any, monkeypatch: pytest.Monk
 IN_A_PROCESS = """
 import sys
 from bigtrk.cost.footprint import footprint
-from tests.cost.test_meta_results import MODELS
+from tests.cost.test_operations import MODELS
 for config in MODELS:
     for cut in (False, True):
         footprint(config, 4, 6, cut)
@@ -80,7 +80,7 @@ def test_sums_and_products_have_torch_s_type_and_layout(dtype: torch.dtype, othe
 
 def _without_values(call: Any, x: Any, other: Any) -> Any:
     given = other.to("meta") if isinstance(other, torch.Tensor) else other
-    return meta_results.result_of(call, (x.to("meta"), given), {})
+    return operations.result_of(call, (x.to("meta"), given), {})
 
 
 def test_every_rule_is_used() -> None:
@@ -88,12 +88,13 @@ def test_every_rule_is_used() -> None:
 
     def noting(call: Any, args: Any, kwargs: Any) -> Any:
         used.add(call)
-        return meta_results.result_of(call, args, kwargs)
+        return real(call, args, kwargs)
 
+    real = operations.result_of
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operations, "result_of", noting)
         for config in MODELS:
             counting.footprint.cache_clear()
             counting.footprint(config, 4, 6, cut=False)
     counting.footprint.cache_clear()
-    assert meta_results._RULES.keys() <= used
+    assert operations._RULES.keys() <= used

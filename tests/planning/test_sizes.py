@@ -7,13 +7,8 @@ import pytest
 
 from bigtrk.config import load_settings
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import CPU
-from bigtrk.errors import InputError
-from bigtrk.planning.check import check
-from bigtrk.planning.mini_batches import mini_batches
-from bigtrk.planning.prediction import predict_run
+from bigtrk.planning.sizes import mini_batches
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from tests.distributed.runs import write_events
@@ -36,15 +31,16 @@ def configured(folder: Path, *settings: str) -> Configuration:
 
 def test_sizes_of_sectors_are_those_that_are_read(events: Path) -> None:
     sources = open_events([events / "sectors"])
-    found = mini_batches(configured(events, "sampling.method=sectors"), sources, 1)
+    found = mini_batches(configured(events, "sampling.method=sectors"), sources)
+    assert found is not None
     sectors = [source.read(part, 2) for source in sources for part in range(2)]
     assert list(found.sizes) == [EventSize(one.n_nodes, one.n_edges) for one in sectors]
-    assert not found.of_each_rank
 
 
 def test_wedges_are_equal_shares(events: Path) -> None:
     sources = open_events([events / "graphs"])
-    found = mini_batches(configured(events, "sampling.method=wedges"), sources, 1)
+    found = mini_batches(configured(events, "sampling.method=wedges"), sources)
+    assert found is not None
     assert len(found.sizes) == 8 * len(sources)
     total = sum(source.record["edges"] for source in sources)
     assert sum(size.edges for size in found.sizes) == pytest.approx(total)
@@ -57,39 +53,13 @@ def test_shadow_mini_batches_are_those_of_a_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run, data = tmp_path / "run", f"data.train=[{events / 'graphs'}]"
-    fixed = [data, *SMALL, *SHADOW, "data.events=1", "training.epochs=2", f"run.folder={run}"]
+    fixed = [data, *SMALL, *SHADOW, "data.events=1", "training.epochs=1", f"run.folder={run}"]
     assert run_here(["bigtrk/train.py", *fixed], monkeypatch, capsys)[0] == 0
-    record, configuration = read_run(run), load_settings(Configuration, None, fixed)
-    sources = open_events([events / "graphs"])[:1]
-    found = mini_batches(configuration, sources, 1)
-    first = [step.edges for step in record.steps if step.epoch == 0]
-    assert [size.edges for size in found.sizes] == first
-    assert found.steps == len(record.steps)
-    checked = check(run, CPU, None)
-    assert checked.batch_seconds == predict_run(configuration, 1, 1, CPU).step_seconds
-    assert abs(checked.memory_error) < 1  # of this process, which tests have filled
-
-
-def test_a_rank_has_its_share_of_the_roots(events: Path) -> None:
-    configuration, sources = configured(events, *SHADOW), open_events([events / "graphs"])
-    alone, shared = (mini_batches(configuration, sources, world) for world in (1, 4))
-    assert alone.of_each_rank
-    assert sum(size.nodes for size in shared.sizes) < 0.5 * sum(s.nodes for s in alone.sizes)
-
-
-def test_a_rank_holds_the_event_it_samples_from(events: Path) -> None:
-    configuration = configured(events / "graphs", *SHADOW)
-    predicted = predict_run(configuration, 1, 1, CPU)
-    found = mini_batches(configuration, open_events([events / "graphs"]), 1)
-    cost = make_cost(configuration, 1, 1, CPU)
-    peak = max(cost.memory(size, 1, 1).total for size in found.sizes)
-    assert predicted.peak_bytes == pytest.approx(peak + found.held_bytes)
+    configuration = load_settings(Configuration, None, fixed)
+    found = mini_batches(configuration, open_events([events / "graphs"])[:1])
+    assert found is not None
+    assert [size.edges for size in found.sizes] == [step.edges for step in read_run(run).steps]
     assert found.held_bytes > 0
-
-
-def test_a_run_whose_events_are_gone_is_not_predicted(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
-        predict_run(configured(tmp_path / "nowhere", *SHADOW), 1, 1, CPU)
 
 
 def test_a_plan_is_of_mini_batches_where_events_are_sampled(
@@ -98,7 +68,8 @@ def test_a_plan_is_of_mini_batches_where_events_are_sampled(
     command = ["bigtrk", "plan", str(events / "graphs"), *SHADOW, "--ranks", "1,2"]
     command += ["--machine", "cpu", "--memory", "40"]
     plan = json.loads(run_here([*command, "--json"], monkeypatch, capsys)[1])
-    found = mini_batches(configured(events, *SHADOW), open_events([events / "graphs"]), 1)
+    found = mini_batches(configured(events, *SHADOW), open_events([events / "graphs"]))
+    assert found is not None
     assert plan["events"]["largest"]["edges"] == max(size.edges for size in found.sizes)
     assert plan["sampling"] == {"method": "shadow", "held_bytes": found.held_bytes}
     assert [row["parts"] for row in plan["sectors"]] == [1]

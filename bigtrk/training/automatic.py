@@ -1,0 +1,275 @@
+"""The choice of what a run need not be told: recomputation, engine and sectors, by counted memory.
+
+Candidates come in one order, and the first that fits is taken. None of them changes what is
+trained. Seconds are not compared: `bigtrk plan --choose --try` measures them.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import get_args
+
+import numpy as np
+
+from bigtrk.config import apply_overrides
+from bigtrk.console import say
+from bigtrk.cost.event_size import MOST_EXCESS, EventSize
+from bigtrk.cost.machines import Machine, find_machine
+from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.parallel.host import FILLED
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Cut
+from bigtrk.training.costs import make_cost
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import GIB, FittingCuts, memory_budget, setting_away
+
+# The part of a rank's memory that a short training may be seen to fill. Recorded peaks were 1 to
+# 4 % above the least limit of a control group in which the same ranks trained.
+MEASURED = 0.98
+_THOUSANDTHS = 1000  # of a GiB, as a command line shows memory
+# A data set may have many thousands of events: so many stand for it.
+_EVENTS = 32
+# Cuts were measured in as many sectors (cost/event_size.py).
+_MOST_SECTORS = 256
+
+Values = tuple[tuple[str, str], ...]  # by dotted key
+_IN_MEMORY = ("training.spill", "null")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values of the settings that are open, by dotted key."""
+
+    values: Values
+
+    @property
+    def overrides(self) -> list[str]:
+        """Writes the values as a command line does."""
+        return [f"{key}={value}" for key, value in self.values]
+
+    def configured(self, configuration: Configuration) -> Configuration:
+        """Returns the configuration with these values."""
+        content = configuration.model_dump(mode="json")
+        return apply_overrides(Configuration, content, self.overrides, "the choice")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The memory of a rank in bytes, and the share of it that counted bytes may fill."""
+
+    memory: float
+    share: float = FILLED
+
+    @property
+    def budget_gib(self) -> float:
+        """Returns the GiB that may be filled; of a share, thousandths as a command line shows."""
+        filled = self.share * self.memory / GIB
+        return filled if self.share == 1 else math.floor(_THOUSANDTHS * filled) / _THOUSANDTHS
+
+    @property
+    def budget(self) -> float:
+        return self.budget_gib * GIB
+
+    def holds(self, peak_bytes: float) -> bool:
+        """Whether a run fits whose peak was measured."""
+        return peak_bytes <= MEASURED * self.memory
+
+    def enough_gib(self, n_bytes: float) -> float:
+        """Returns the least memory in GiB of which these bytes are a permitted share."""
+        filled = math.ceil(_THOUSANDTHS * n_bytes / GIB) / _THOUSANDTHS
+        return math.ceil(_THOUSANDTHS * filled / self.share) / _THOUSANDTHS
+
+
+@dataclass(frozen=True)
+class Task:
+    """The run to choose settings for: its events' sizes, the ranks and those that share a host, a
+    rank's memory. cuttable: whole events may still be cut.
+    """
+
+    configuration: Configuration
+    sizes: Sequence[EventSize]
+    world: int
+    ranks_per_node: int
+    machine: Machine
+    limit: Limit
+    cuttable: bool = False
+
+    @property
+    def sectors(self) -> list[int]:
+        """Lists the numbers of sectors that whole events may be cut in, ascending from the one that
+        gives each rank work.
+        """
+        if not self.cuttable or all(size.stored > 1 for size in self.sizes):
+            return [1]
+        needed = -(-self.world // self.configuration.training.events_per_step)
+        return [1 << i for i in range(_MOST_SECTORS.bit_length()) if 1 << i >= needed]
+
+    def events(self, sectors: int) -> list[EventSize]:
+        """Lists some of the events, evenly spread, among them those with most edges and nodes.
+
+        Whole ones are cut in `sectors`; the largest has to fit in nine of ten cuts.
+        """
+        spread = sorted(self.sizes, key=lambda size: (size.edges, size.nodes))
+        if len(spread) > _EVENTS:
+            places = np.linspace(0, len(spread) - 1, _EVENTS).round().astype(int)
+            most_nodes = max(self.sizes, key=lambda size: size.nodes)
+            spread = [most_nodes, *(spread[i] for i in places)]
+        return [
+            replace(size, stored=sectors, excess=MOST_EXCESS) if size.stored == 1 else size
+            for size in spread
+        ]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A candidate with whole events cut in `sectors`.
+
+    memory: bytes of a rank at the peak, at most; the least possible where they do not fit. cut:
+    the one with most sectors in which routing may train an event.
+    """
+
+    candidate: Candidate
+    sectors: int
+    memory: float
+    fits: bool
+    cut: Cut
+
+    @property
+    def engine(self) -> str:
+        """Returns the engine that was chosen; "" where one is configured."""
+        return dict(self.candidate.values).get("engine.name", "")
+
+    def __str__(self) -> str:
+        parts, on_a_rank = self.cut.parts, self.cut.most_on_a_rank
+        cut = "whole events" if parts == 1 else f"events in up to {parts} sectors"
+        several = f", {on_a_rank} on a rank" if on_a_rank > 1 else ""
+        return ", ".join([*self.candidate.overrides, cut]) + several
+
+
+def options(task: Task) -> Iterator[Option]:
+    """Yields all options in the order in which they are taken: with edges in memory before files,
+    with `ddp` before an engine that shards the model, with less to compute anew before more, in few
+    sectors before many.
+    """
+    for candidate in candidates(task.configuration, task.world, task.machine.shared):
+        for sectors in task.sectors:
+            yield counted(task, candidate, sectors)
+
+
+def choose(task: Task) -> list[Option]:
+    """Returns the options up to the first that fits, which is the choice.
+
+    Raises:
+        InputError: none fits; names the memory that would do.
+    """
+    considered = []
+    for option in options(task):
+        considered.append(option)
+        if option.fits:
+            return considered
+    raise InputError(_too_little(task, considered))
+
+
+def candidates(configuration: Configuration, world: int, on_cpu: bool) -> list[Candidate]:
+    """Lists the candidates on `world` ranks in the order of `options`.
+
+    `offload` is none: it is for a host's memory, of which a rank's share is not known. Only edges
+    of `chunk` on a CPU may be in files.
+    """
+    model = configuration.model
+    field = type(model).model_fields.get("recompute")
+    known = (
+        get_args(field.annotation) if field and "recompute" not in model.model_fields_set else ()
+    )
+    ways = [value for value in known if value != "offload"]
+    in_memory: list[Values] = [(("model.recompute", value),) for value in ways] or [()]
+    in_files: list[Values] = []
+    if configuration.training.spill and ways:
+        in_memory = [(*values, _IN_MEMORY) for values in in_memory]
+        in_files = [(("model.recompute", "chunk"),)] if on_cpu else []
+    engines = _engines(configuration, world)
+    return [
+        Candidate((*way, *engine))
+        for place in (in_memory, in_files)
+        for engine, way in product(engines, place)
+    ]
+
+
+def _engines(configuration: Configuration, world: int) -> list[Values]:
+    """Lists engines, ever more sharded; a configured one stays."""
+    if configuration.engine.model_fields_set:
+        return [()]
+    ddp: Values = (("engine.name", "ddp"),)
+    # One rank has nobody to share its state with, and Muon updates whole matrices.
+    if world == 1 or configuration.optimizer.name == "muon":
+        return [ddp]
+    return [ddp, (("engine.name", "fsdp2"),)]
+
+
+def counted(task: Task, candidate: Candidate, sectors: int) -> Option:
+    """Counts the memory of a run as its router will lay it over the ranks (steps/routers.py)."""
+    configuration = candidate.configured(task.configuration)
+    cost = make_cost(
+        configuration, task.world, task.ranks_per_node, task.machine, events=len(task.sizes)
+    )
+    cuts = FittingCuts(configuration, cost, task.limit.budget)
+    sizes = task.events(sectors)
+    fitting = [list(cuts.fitting(size)) for size in sizes]
+    if not all(fitting):
+        memory, cut = max(cuts.least(size) for size in sizes)
+        return Option(candidate, sectors, memory, False, cut)
+    memory = max(
+        cuts.needed(size, cut) for size, own in zip(sizes, fitting, strict=True) for cut in own
+    )
+    return Option(candidate, sectors, memory, True, max(chain(*fitting)))
+
+
+def _too_little(task: Task, considered: Sequence[Option]) -> str:
+    least, limit = min(considered, key=lambda one: one.memory), task.limit
+    setting = setting_away(task.configuration, task.machine.shared)
+    filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
+    return (
+        f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
+        f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
+        f"{least}: {f'set {setting}, ' if setting else ''}give as much, add ranks, cut the events "
+        f"in more sectors or lower model.hidden"
+    )
+
+
+def settle(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
+) -> Configuration:
+    """Returns the configuration with what its user has left open chosen by rank 0. Collective.
+
+    The sectors of each event are routing's choice, within the same memory, which
+    `training.memory_gib` then is.
+
+    Raises:
+        InputError: an event fits a rank's memory with no settings that may be chosen.
+    """
+    available = memory_budget(configuration, ranks)
+    chosen = on_first_rank(lambda: _settle(configuration, ranks, sources, available))
+    return chosen.configured(configuration)
+
+
+def _settle(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], available: float
+) -> Candidate:
+    given = configuration.training.memory_gib is not None
+    limit = Limit(available, 1) if given else Limit(available / FILLED)
+    sizes, world = [source.size for source in sources], ranks.world_size
+    task = Task(configuration, sizes, world, ranks.local_size, find_machine(None), limit)
+    try:
+        found = choose(task)[-1]
+    except InputError as error:
+        raise InputError(f"training.auto: {error}") from None
+    say(
+        f"training.auto: {found}; counted {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB "
+        f"of a rank"
+    )
+    if given:
+        return found.candidate
+    return Candidate((*found.candidate.values, ("training.memory_gib", str(limit.budget_gib))))
