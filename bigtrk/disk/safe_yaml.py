@@ -78,7 +78,7 @@ def types_of_key(types: Types, key: str) -> Types:
     for kind in types:
         if isinstance(kind, Mapping):
             found += kind.get(key, ())
-        elif get_origin(kind) is dict:
+        elif _origin(kind) is dict:
             found += types_of(get_args(kind)[1])
         elif key in getattr(kind, "model_fields", ()):
             found += types_of(kind.model_fields[key].annotation)
@@ -111,6 +111,8 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         # A list of sections that are merged has their types.
         each = items or types_of_key(types, EACH) or types
         return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
+    if not isinstance(node, yaml.ScalarNode):
+        return node
     is_plain = node.style is None and node.tag in _READ_AS
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node
