@@ -11,8 +11,10 @@ import typer
 
 from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
+from bigtrk.graphs.storage.fill_folder import finish_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
+from bigtrk.graphs.storage.manifest import MANIFEST
+from bigtrk.graphs.storage.sector_folder import SectorFolder
 from partition.one_event import MOST_SEED, CutSettings
 from partition.partitioners import Method
 from partition.program import (
@@ -61,8 +63,9 @@ def partition(
 ) -> None:
     """Cut event graphs into sectors that train together with halo exchange.
 
-    Events that OUT holds already, cut with the same options from the same graph, are kept. Those
-    that cannot be cut are left out and named at the end, with exit status 2. Under srun each task
+    Events that OUT holds already, cut with the same options from the same graph, are kept, and so
+    are events of other folders; another event of the same name is refused. Those that cannot be
+    cut are left out and named at the end, with exit status 2. Under srun each task
     cuts its share, and the last to finish writes the manifest and prints the report; the others
     print how many events are left.
     """
@@ -108,8 +111,9 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Writes manifest and report of all events but those that failed, and shows the report, if no
-    other event is left; else says how many are left.
+    """Writes manifest and report of all events that `out` holds, cut with these settings, but for
+    those that failed, and shows the report, if no other event of `graphs` is left; else says how
+    many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
@@ -119,7 +123,14 @@ def finish(
     done = [event for event in graphs.events if event not in failed]
     if not done:
         return
-    report = write_report(out, write_manifest(out, "sectors", asdict(settings), done), failed)
+    manifest = finish_folder(
+        out,
+        SectorFolder,
+        asdict(settings),
+        done,
+        lambda record: None if record["event"] in failed else record.get("cut"),
+    )
+    report = write_report(out, manifest, failed)
     if as_json:
         print(json.dumps(report, indent=1))
     else:

@@ -3,12 +3,14 @@
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.fill_folder import check_same_event
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.graphs.storage.sector_folder import MOST_IDS, check_sectors, write_sectors
@@ -59,7 +61,22 @@ def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> Non
     }
     kept = {key: value for key, value in source.items() if key not in _OF_THE_FILE}
     made = {"cut": asdict(settings), "source_digests": source["digests"], "quality": quality}
+    check_replaces(out, event, source)  # meanwhile another call may have cut an event of this name
     write_sectors(out, sectors, {**kept, **made})
+
+
+def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
+    """Refuses to cut `event`, whose graph has the record `source`, where `out` has another one.
+
+    Raises:
+        InputError: it has.
+    """
+    path = file_of(out, event)
+    try:
+        before = SectionFile(path).record
+    except InputError:
+        return  # there is none, or it is damaged and replaced
+    check_same_event(path, before, source)
 
 
 def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:

@@ -17,7 +17,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
 from bigtrk.process.heap import keep_freed_memory
 from partition.metis import check_parts
-from partition.one_event import CutSettings, check_size, cut_event, is_done
+from partition.one_event import CutSettings, check_replaces, check_size, cut_event, is_done
 
 # Measured on two cores of an AMD EPYC (medians of three): two workers took 1.5 times as long as
 # this process alone for 8 events of 336 k edges, which it cuts in 1.4 s, and no less for 4 events
@@ -32,7 +32,8 @@ def check(graphs: GraphFolder, out: Path) -> None:
     """Refuses what cannot work, before anything is written.
 
     Raises:
-        InputError: there is nothing to cut, or `out` holds something else.
+        InputError: there is nothing to cut, or `out` holds something else, or another event of the
+            name of one of these.
     """
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
@@ -47,6 +48,8 @@ def check(graphs: GraphFolder, out: Path) -> None:
         kind = "sectors"
     if kind != "sectors":
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
+    for event in graphs.events:
+        check_replaces(out, event, graphs.record(event))
 
 
 def of_wrong_size(graphs: GraphFolder, settings: CutSettings) -> Failures:

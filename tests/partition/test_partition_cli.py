@@ -55,9 +55,9 @@ def graphs(tmp_path: Path) -> Path:
     return write(tmp_path / "graphs", [a_graph(number) for number in range(4)])
 
 
-def write(folder: Path, graphs: list[EventGraph]) -> Path:
+def write(folder: Path, graphs: list[EventGraph], source: str = "a") -> Path:
     for graph in graphs:
-        write_graph(folder, graph, {"edge_scale": [2.5]})
+        write_graph(folder, graph, {"edge_scale": [2.5], "made_from": {"source": source}})
     write_manifest(folder, "graphs", {}, [graph.name for graph in graphs])
     return folder
 
@@ -411,3 +411,21 @@ def test_sectors_that_do_not_fit_together_are_cut_again(
     write_sectors(out, bad, SectionFile(file_of(out, event)).record)
     assert run(monkeypatch, *command) == 0
     assert torch.equal(SectorFolder(out).read(event, 1, 2).edge_id, sectors[1].edge_id)
+
+
+def test_folders_cut_into_one_keep_all_events_and_refuse_another_of_the_same_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, options = tmp_path / "out", ("--parts", 2, "--workers", 1)
+    first, second = ([a_graph(number) for number in numbers] for numbers in ((0, 1), (2, 3)))
+    assert run(monkeypatch, write(tmp_path / "one", first), out, *options) == 0
+    assert run(monkeypatch, write(tmp_path / "two", second), out, *options) == 0
+    assert SectorFolder(out).events == [f"event{number:09}" for number in range(4)]
+    assert [*report_of(out)["events"]] == SectorFolder(out).events
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    other = write(tmp_path / "three", [a_graph(1, n_edges=900), a_graph(5)], "b")
+    assert run(monkeypatch, other, out, *options) == 2
+    said = capsys.readouterr().err
+    assert "event000000001.safetensors: was made from another event" in said
+    assert "--prefix" in said
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

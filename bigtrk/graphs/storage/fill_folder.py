@@ -12,8 +12,13 @@ from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.entries import GraphEntry
-from bigtrk.graphs.storage.graph_folder import check_graph, graph_sections, write_graph
+from bigtrk.graphs.storage.event_folder import EventFolder
+from bigtrk.graphs.storage.graph_folder import (
+    GraphFolder,
+    check_graph,
+    graph_sections,
+    write_graph,
+)
 from bigtrk.graphs.storage.manifest import (
     MANIFEST,
     SUFFIX,
@@ -72,11 +77,48 @@ def fill_folder(
             record = {**record, "made_from": made_from}
             write_graph(out, replace(graph, name=event), record, task.beside())
         events.append(event)
+    return finish_folder(out, GraphFolder, parameters, events, _parameters, alone=alone)
+
+
+def finish_folder(
+    out: Path,
+    kind: type[EventFolder],
+    parameters: dict[str, Any],
+    events: Iterable[str],
+    options: Callable[[dict[str, Any]], Any],
+    *,
+    alone: bool = False,
+) -> dict[str, Any]:
+    """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
+    `options`, read from their records, are these `parameters`. The folder's lock is held meanwhile:
+    of two calls that fill it at once, the later one lists the files of both.
+    """
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:
         lock.take(out, patient=True)
-        others = [] if alone else _others(out, parameters)
-        return write_manifest(out, "graphs", parameters, {*events, *others})
+        others = [] if alone else _others(out, kind, parameters, options)
+        return write_manifest(out, kind.kind, parameters, {*events, *others})
+
+
+def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Refuses to replace a file of record `before` by one `after` that was made from another event.
+
+    Raises:
+        InputError: their sources are known, and differ.
+    """
+    old, new = (record.get("made_from", {}).get("source") for record in (before, after))
+    if old and new and old != new:
+        event = path.name.removesuffix(SUFFIX)
+        raise InputError(
+            f"{path}: was made from another event {event}; to keep both, name another folder or "
+            f"give these graphs names of their own, as 'bigtrk build EVENTS GRAPHS --prefix b-' "
+            f"does; or remove that file"
+        )
+
+
+def _parameters(record: dict[str, Any]) -> dict[str, Any]:
+    made_from = record.get("made_from", {})
+    return {key: value for key, value in made_from.items() if key != "source"}
 
 
 def event_digest(event: Event) -> str:
@@ -139,31 +181,31 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         check_graph(opened)
     except InputError:
         return False  # it is damaged, or no graph: made again
-    before = opened.record.get("made_from", {})
-    if not replaces and before.get("source", made_from["source"]) != made_from["source"]:
-        raise InputError(
-            f"{path}: was made from another event {event}; to keep both, name another folder or "
-            f"give these graphs names of their own, as 'bigtrk build EVENTS {out} --prefix b-' "
-            f"does; or remove that file"
-        )
-    return (opened.record["event"], before) == (event, made_from)
+    if not replaces:
+        check_same_event(path, opened.record, {"made_from": made_from})
+    return (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
 
 
-def _others(out: Path, parameters: dict[str, Any]) -> list[str]:
-    """Lists the graphs of a folder that were made with `parameters`; says how many were not."""
+def _others(
+    out: Path,
+    kind: type[EventFolder],
+    parameters: dict[str, Any],
+    options: Callable[[dict[str, Any]], Any],
+) -> list[str]:
+    """Lists the events of a folder that were made with `parameters`; says how many were not."""
     alike: list[str] = []
     unlike: list[str] = []
     for path in sorted(out.glob(f"*{SUFFIX}")):
         try:
-            entry = parse(GraphEntry, describe(SectionFile(path)), str(path))
+            opened = SectionFile(path)
+            entry = parse(kind.entry, describe(opened), str(path))
         except InputError:
-            continue  # it is damaged, or no graph
+            continue  # it is damaged, or of another kind
         if path == file_of(out, entry.event):
-            own = {key: value for key, value in entry.made_from.items() if key != "source"}
-            (alike if own == parameters else unlike).append(entry.event)
+            (alike if options(opened.record) == parameters else unlike).append(entry.event)
     if unlike:
         complain(
-            f"{out}: {len(unlike)} graphs ({unlike[0]} first) were made with other options and are "
-            f"not in {MANIFEST}; build them with these, or remove them"
+            f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other options "
+            f"and are not in {MANIFEST}; make them with these, or remove them"
         )
     return alike
