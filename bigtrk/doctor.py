@@ -218,7 +218,7 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
     try:
         from bigtrk.models.kernels import native as passes
         from bigtrk.parallel import page_pool as pages
-        from bigtrk.sampling import native as sampling
+        from bigtrk.sampling import engines as sampling
         from bigtrk.tracks.builders.paths import native as tracks
         from bigtrk.tracks.builders.trees import native as trees
     except ImportError:  # of a package that is missing, which is said elsewhere

@@ -1,32 +1,92 @@
-"""The command line of the partitioning program."""
+"""The command line of the partitioning program, and its report: partition.json and a table."""
 
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
+from rich.table import Table
 
 from bigtrk.console import console, follow, run_commands
+from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.fill_folder import finish_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.graph_folder import GraphFolder, finish_folder
 from bigtrk.graphs.storage.manifest import MANIFEST
 from bigtrk.graphs.storage.sector_folder import SectorFolder
-from partition.one_event import MOST_SEED, CutSettings
-from partition.partitioners import Method
-from partition.program import (
+from partition.cutting import (
+    MOST_SEED,
+    CutSettings,
     Failures,
     check,
     cut_events,
     of_wrong_size,
+    overall,
     pending,
     share,
     useful_workers,
 )
-from partition.report import table, write_report
+from partition.partitioners import Method
+
+REPORT = "partition.json"
+_LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has them all
+
+
+def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    """Assembles partition.json from the manifest of sectors, writes it and returns its content.
+
+    `failed`: the reason for each event that was not cut.
+    """
+    records = manifest["events"]
+    content = {
+        "parameters": manifest["parameters"],
+        "software": manifest["software"],
+        "overall": overall(records.values()),
+        "events": {
+            event: {
+                "parts": record["parts"],
+                "nodes": record["nodes"],
+                "edges": record["edges"],
+                **record["quality"],
+            }
+            for event, record in records.items()
+        },
+        "failed": failed,
+    }
+    write_json(out / REPORT, content)
+    return content
+
+
+def table(report: dict[str, Any]) -> Table:
+    """Makes the report's table for a terminal."""
+    shown = list(report["events"].items())[:_LONGEST_TABLE]
+    hidden = len(report["events"]) - len(shown)
+    more = f"and {hidden} more in {REPORT}; " if hidden else ""
+    caption = f"{more}s: seconds to read, partition and cut, without writing"
+    result = Table(caption=caption, box=SIMPLE, padding=0)
+    result.add_column("event", no_wrap=True)
+    for name in ("parts", "edges", "cut", "halo", "imbalance", "neighbours", "s", "METIS s"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for event, figures in shown:
+        result.add_row(event, str(figures["parts"]), str(figures["edges"]), *_cells(figures))
+    result.add_section()
+    result.add_row("overall", "", "", *_cells(report["overall"]))
+    return result
+
+
+def _cells(figures: dict[str, float]) -> list[str]:
+    return [
+        f"{figures['cut_fraction']:.2%}",
+        f"{figures['halo_fraction']:.2%}",
+        f"{figures['edge_imbalance']:.3f}",
+        f"{figures['neighbours']:.1f}",
+        f"{figures['seconds']:.2f}",
+        f"{figures['metis_seconds']:.2f}",
+    ]
+
 
 _MOST_NAMED = 5  # events in a message; the others are counted
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -14,7 +14,7 @@ import torch
 from bigtrk.cost.event_size import EventSize
 from bigtrk.graphs.sector import Sector
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.batching import n_steps

@@ -33,7 +33,7 @@ from bigtrk.training.automatic.choice import Choice, said
 from bigtrk.training.automatic.margin import Limit
 from bigtrk.training.automatic.prediction import Prediction, Task, predict
 from bigtrk.training.data.event_source import EventSource, open_events
-from partition.one_event import CutSettings, cut_event
+from partition.cutting import CutSettings, cut_event
 from partition.partitioners import Method
 
 # Steps of a trial at least, the first of which is not counted; short ones are so many more that

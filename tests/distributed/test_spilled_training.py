@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigtrk.disk.unnamed_files import UnnamedFiles
+from bigtrk.disk.local_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data import input_files

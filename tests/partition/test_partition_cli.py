@@ -20,8 +20,7 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
-from partition.one_event import CutSettings, cut_event
-from partition.program import useful_workers
+from partition.cutting import CutSettings, cut_event, useful_workers
 
 N_NODES = 200
 
@@ -213,7 +212,7 @@ def test_worker_processes_write_the_same_sectors(
 def test_no_worker_starts_for_small_events(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
-    monkeypatch.setattr("partition.program.ProcessPoolExecutor", None)
+    monkeypatch.setattr("partition.cutting.ProcessPoolExecutor", None)
     assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2) == 0
     with pytest.raises(TypeError, match="NoneType"):
         run(monkeypatch, graphs, tmp_path / "out", "--parts", 4, "--workers", 2)
@@ -332,7 +331,7 @@ def test_an_event_that_ends_its_worker_is_named_and_the_others_are_cut(
     graphs: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("partition.program.cut_event", cut_or_die)
+    monkeypatch.setattr("partition.cutting.cut_event", cut_or_die)
     out = tmp_path / "out"
     assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 2) == 2
     said = "1 of 4 events were not cut: event000000001: its worker process died"

@@ -42,7 +42,7 @@ from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.step import StepRunner
-from partition.one_event import CutSettings, cut_event
+from partition.cutting import CutSettings, cut_event
 from partition.partitioners import Method
 
 _NAME = "synthetic"

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
-from bigtrk.graphs.target import edge_weights, target_edges
+from bigtrk.graphs.target import edge_log_pt, edge_pt, edge_weights, target_edges
 from bigtrk.models.protocol import check_edges
 from bigtrk.parallel.halo import halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles, padded
+from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
 from bigtrk.training.data.upload import tensors_in
 
 Item = TypeVar("Item")

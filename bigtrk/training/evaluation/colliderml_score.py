@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bigtrk.events.colliderml.layout import particle_numbers
+from bigtrk.events.colliderml_reader import particle_numbers
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_weights
 from bigtrk.records.evaluation import ColliderMLMetrics, ColliderMLScore
