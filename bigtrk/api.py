@@ -32,8 +32,13 @@ from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
 from bigtrk.graphs.builders.windows import find_windows
 from bigtrk.graphs.event_graph import EventGraph as EventGraph
 from bigtrk.graphs.sector import Sector as Sector
-from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder, graph_digest
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.graph_folder import (
+    GraphFolder,
+    GraphToMake,
+    as_it_is,
+    fill_folder,
+    graph_digest,
+)
 from bigtrk.parallel.ranks import discover
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import classified
@@ -43,7 +48,7 @@ from bigtrk.train import configure as configured
 from bigtrk.train import train as train
 from bigtrk.training.settings import Configuration as Configuration
 from bigtrk.user_code import allow_code
-from partition.one_event import CutSettings, divide
+from partition.cutting import CutSettings, divide
 from partition.partitioners import Method
 from partition.sectors import cut
 

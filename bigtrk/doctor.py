@@ -216,7 +216,7 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
         return {}
     try:
         from bigtrk.models.kernels import native as passes
-        from bigtrk.sampling import native as sampling
+        from bigtrk.sampling import engines as sampling
         from bigtrk.tracks.builders.paths import native as tracks
         from bigtrk.tracks.builders.trees import native as trees
     except ImportError:  # of a package that is missing, which is said elsewhere

@@ -1,29 +1,91 @@
-"""The command line of the partitioning program."""
+"""The command line of the partitioning program, and its report: partition.json and a table."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
+from rich.table import Table
 
 from bigtrk.console import console, follow, run_commands
+from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
+from bigtrk.graphs.storage.graph_folder import GraphFolder, finish_folder
+from bigtrk.graphs.storage.manifest import MANIFEST
+from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.launchers import find_place
-from partition.one_event import MOST_SEED, CutSettings
-from partition.partitioners import Method
-from partition.program import (
+from partition.cutting import (
+    MOST_SEED,
+    CutSettings,
     Failures,
     check,
     cut_events,
     of_wrong_size,
+    overall,
     pending,
     useful_workers,
 )
-from partition.report import table, write_report
+from partition.partitioners import Method
+
+REPORT = "partition.json"
+_LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has them all
+
+
+def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    """Assembles partition.json from the manifest of sectors, writes it and returns its content.
+
+    `failed`: the reason for each event that was not cut.
+    """
+    records = manifest["events"]
+    content = {
+        "parameters": manifest["parameters"],
+        "software": manifest["software"],
+        "overall": overall(records.values()),
+        "events": {
+            event: {
+                "parts": record["parts"],
+                "nodes": record["nodes"],
+                "edges": record["edges"],
+                **record["quality"],
+            }
+            for event, record in records.items()
+        },
+        "failed": failed,
+    }
+    write_json(out / REPORT, content)
+    return content
+
+
+def table(report: dict[str, Any]) -> Table:
+    """Makes the report's table for a terminal."""
+    shown = list(report["events"].items())[:_LONGEST_TABLE]
+    hidden = len(report["events"]) - len(shown)
+    more = f"and {hidden} more in {REPORT}; " if hidden else ""
+    caption = f"{more}s: seconds to read, partition and cut, without writing"
+    result = Table(caption=caption, box=SIMPLE, padding=0)
+    result.add_column("event", no_wrap=True)
+    for name in ("parts", "edges", "cut", "halo", "imbalance", "neighbours", "s", "METIS s"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for event, figures in shown:
+        result.add_row(event, str(figures["parts"]), str(figures["edges"]), *_cells(figures))
+    result.add_section()
+    result.add_row("overall", "", "", *_cells(report["overall"]))
+    return result
+
+
+def _cells(figures: dict[str, float]) -> list[str]:
+    return [
+        f"{figures['cut_fraction']:.2%}",
+        f"{figures['halo_fraction']:.2%}",
+        f"{figures['edge_imbalance']:.3f}",
+        f"{figures['neighbours']:.1f}",
+        f"{figures['seconds']:.2f}",
+        f"{figures['metis_seconds']:.2f}",
+    ]
+
 
 _MOST_NAMED = 5  # events in a message; the others are counted
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -60,10 +122,11 @@ def partition(
 ) -> None:
     """Cut event graphs into sectors that train together with halo exchange.
 
-    Events that OUT holds already, cut with the same options from the same graph, are kept. Those
-    that cannot be cut are left out and named at the end, with exit status 2. Under srun and other
-    launchers each rank cuts its share. The last to finish writes the manifest and prints the
-    report; the others print how many events are left.
+    Events that OUT holds already, cut with the same options from the same graph, are kept, and so
+    are events of other folders; another event of the same name is refused. Those that cannot be
+    cut are left out and named at the end, with exit status 2. Under srun and other launchers each
+    rank cuts its share, and the last to finish writes the manifest and prints the report; the
+    others print how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
@@ -108,8 +171,9 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Writes manifest and report of all events but those that failed, and shows the report, if no
-    other event is left; else says how many are left.
+    """Writes manifest and report of all events that `out` holds, cut with these settings, but for
+    those that failed, and shows the report, if no other event of `graphs` is left; else says how
+    many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
@@ -119,7 +183,14 @@ def finish(
     done = [event for event in graphs.events if event not in failed]
     if not done:
         return
-    report = write_report(out, write_manifest(out, "sectors", asdict(settings), done), failed)
+    manifest = finish_folder(
+        out,
+        SectorFolder,
+        asdict(settings),
+        done,
+        lambda record: None if record["event"] in failed else record.get("cut"),
+    )
+    report = write_report(out, manifest, failed)
     if as_json:
         print(json.dumps(report, indent=1))
     else:

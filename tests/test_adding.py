@@ -14,6 +14,9 @@ from pydantic import TypeAdapter
 
 from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
+from bigtrk.errors import InputError
+from bigtrk.events.event import EventFormat
+from bigtrk.events.reader import READERS, find_events, read_event
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
 from bigtrk.models.build import make_model
@@ -33,7 +36,7 @@ from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from bigtrk.training.settings import DataSettings
 from bigtrk.user_code import allow_code
-from partition.one_event import CutSettings, divide
+from partition.cutting import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, sources
@@ -125,6 +128,16 @@ def test_the_network_of_pyg_is_trained_without_a_word_about_ranks(
     model = make_model(PyGConfig.model_validate({"options": options}), F, G)
     assert check_model(model, F, G) == [5, 5]
     assert prove(model, F, G).exact
+
+
+def test_the_reader_reads_as_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(READERS, EventFormat.COLLIDERML, example("reader.md").find_text)
+    (tmp_path / "event7.txt").write_text("30 0 1 8 2 1\n70 0 2 8 4 1\n")
+    assert find_events(tmp_path) == ["event7"]
+    assert read_event(tmp_path).hits["layer_id"].tolist() == [2, 4]
+    (tmp_path / "event7.txt").write_text("30 0 1\n")
+    with pytest.raises(InputError, match="holds no hits"):
+        read_event(tmp_path)
 
 
 def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

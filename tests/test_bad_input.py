@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from tests.programs import run_here
 
 HITS = "event000000000-hits.csv.gz"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from bigtrk.tracks.storage.files import write_submission, write_tracks
 from bigtrk.tracks.storage.parquet_submission import SubmittedEvent, write_parquet_submission
 from tests.programs import run_here

@@ -9,9 +9,9 @@ import typer
 from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import EventFormat
 from bigtrk.formats.acorn.graphs.names import PtUnit
-from bigtrk.graphs.builders.module_map.names import MapWindows
+from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.user_code import Code, allow_code
 
 
@@ -134,9 +134,13 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
-    from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
+    from bigtrk.graphs.builders.build_folder import (
+        build_by_module_map,
+        build_folder,
+        build_with,
+        show_folder,
+    )
     from bigtrk.graphs.builders.builder import TrueEdgeBuilder
-    from bigtrk.graphs.builders.module_map.build_folder import build_by_module_map
     from bigtrk.pipeline.build import build_radius_graphs
 
     allow_code(code or ())
@@ -179,9 +183,10 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
     Raises:
         InputError: there are none, or they are not of the `source` that was asked for.
     """
-    from bigtrk.events.reader import find_events, is_colliderml
+    from bigtrk.events.event import EventFormat
+    from bigtrk.events.reader import find_events, format_of
 
-    if source is Source.COLLIDERML and not is_colliderml(events):
+    if source is Source.COLLIDERML and format_of(events) is not EventFormat.COLLIDERML:
         raise InputError(
             f"{events}: holds no Parquet files of ColliderML's tracker_hits; name the folder that "
             "holds those of a sample, and of its particles"

@@ -1,17 +1,19 @@
-"""Files that are either absent or whole: temporary name, fsync, rename."""
+"""Files and folders that are either absent or whole: temporary name, fsync, rename."""
 
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bigtrk.disk.json_values import checked
 from bigtrk.errors import InputError, reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
@@ -300,3 +302,92 @@ def disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(str(error)) from None
+
+
+MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
+
+
+def checked(content: Any) -> Any:
+    """Returns the content of JSON unchanged, once it has been checked.
+
+    Raises:
+        ValueError: it nests too deep, a number is infinite, or text holds half of a character.
+    """
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return content
+        for value in level:
+            _check_value(value)
+        level = [part for value in level for part in _parts(value)]
+    raise ValueError("it nests too deep")
+
+
+def _check_value(value: Any) -> None:
+    if isinstance(value, str) and not value.isascii():
+        value.encode()  # raises UnicodeEncodeError, which is a ValueError
+    # 1e999 is JSON, and read as infinity.
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError("a number is beyond those of 64 bits")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return chain(value.keys(), value.values())
+    return value if isinstance(value, list) else ()
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty temporary folder beside `path`; on success the files written there are
+    fsynced, and it takes the place of `path` and of all that was there.
+
+    If the block raises, the temporary folder is removed and `path` is left as it was.
+
+    Raises:
+        InputError: `path` is a symbolic link.
+    """
+    unlinked(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = f"{platform.node()}.{os.getpid()}"
+    temporary, aside = (path.with_name(f".{path.name}.{writer}.{end}") for end in ("tmp", "old"))
+    for left in (temporary, aside):  # by a killed process
+        shutil.rmtree(left, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        with naming(path):
+            yield temporary
+            _sync(temporary)
+        if path.exists():
+            path.rename(aside)
+        temporary.rename(path)
+        sync_folder(path.parent)
+    finally:
+        if aside.exists() and not path.exists():
+            aside.rename(path)
+        for left in (temporary, aside):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Makes all below a folder survive a power loss."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with path.open("rb") as handle:
+                os.fsync(handle.fileno())
+    sync_folder(folder)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields as `whole_folder` does, for a folder that is new or empty.
+
+    Raises:
+        InputError: something is at `path` already, and is left as it was.
+    """
+    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise InputError(f"{path}: holds something already; name a new folder, or remove it")
+    with whole_folder(path) as temporary:
+        yield temporary

@@ -14,8 +14,6 @@ from bigtrk.console import given_path
 from bigtrk.errors import InputError
 
 MAX_BYTES = 1 << 20
-# Counted with every alias written out: a few lines of aliases of aliases make billions.
-MAX_VALUES = 200_000
 MAX_DIGITS = 100  # "1:2:3 ..." is a number to the base of 60, whose cost grows with its square
 _TEXT = "tag:yaml.org,2002:str"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -48,11 +46,10 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = _scalar(text) if as_one else loader.get_single_node()
         if node is None:
             return None
-        _count(node, {})
         return loader.construct_document(_typed(node, types))
     except InputError:
         raise
@@ -101,7 +98,7 @@ def parse_typed(text: str, types: Types) -> Any:
 
 
 def _typed(node: yaml.Node, types: Types) -> yaml.Node:
-    """Returns the node as its types read it; one that aliases share stays as it is."""
+    """Returns the node as its types read it."""
     marks = node.start_mark, node.end_mark
     items = _items(types)
     if isinstance(node, yaml.MappingNode):
@@ -160,31 +157,19 @@ def _scalar(
     return yaml.ScalarNode(tag, text, start, end, style)
 
 
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Counts the values in `node`, aliases written out.
+class _Loader(yaml.SafeLoader):
+    """Reads YAML without aliases: a few lines of aliases of aliases make billions of values."""
 
-    Raises:
-        ValueError: there are too many, endlessly many, one is a number of too many digits, or a key
-            is written twice.
-    """
-    if id(node) in known:
-        if not known[id(node)]:
-            raise ValueError("an alias holds itself")
-        return known[id(node)]
-    known[id(node)] = 0
-    if isinstance(node, yaml.ScalarNode):
-        parts = []
-        if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            line = self.peek_event().start_mark.line + 1
+            raise ValueError(f"line {line} has an alias (*NAME); write its value out")
+        node = super().compose_node(parent, index)
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+        if node and node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
             raise ValueError(f"a number of more than {MAX_DIGITS} digits")
-    elif isinstance(node, yaml.MappingNode):
-        _check_keys(node)
-        parts = [part for pair in node.value for part in pair]
-    else:
-        parts = node.value
-    known[id(node)] = 1 + sum(_count(part, known) for part in parts)
-    if known[id(node)] > MAX_VALUES:
-        raise ValueError(f"it holds more than {MAX_VALUES} values, aliases written out")
-    return known[id(node)]
+        return node
 
 
 def _check_keys(mapping: yaml.MappingNode) -> None:

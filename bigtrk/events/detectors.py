@@ -7,24 +7,20 @@ from scipy.spatial import cKDTree
 
 from bigtrk.console import given_path
 from bigtrk.errors import InputError
-from bigtrk.events.columns import MODULE_IDS
-from bigtrk.events.event import Columns
+from bigtrk.events.event import MODULE_IDS, Columns
 from bigtrk.events.geometry import (
+    ODD_LAYERS,
+    ODD_STRUCTURE,
+    STRUCTURE,
     TRACKML_LAYERS,
     DetectorLayers,
     Float64,
     Int64,
+    is_open_data_detector,
+    layer_thickness,
     layers_from_rows,
 )
-from bigtrk.events.open_data_detector import (
-    ODD_LAYERS,
-    ODD_STRUCTURE,
-    is_open_data_detector,
-)
-from bigtrk.events.reader import DETECTORS_FILE, read_detectors
-from bigtrk.events.simulation.material import STRUCTURE, layer_thickness
-from bigtrk.events.tables import FIX_VALUES, fail_at
-from bigtrk.events.writer import write_table
+from bigtrk.events.trackml import DETECTORS_FILE, FIX_VALUES, fail_at, read_detectors, write_table
 
 # Far beyond the size of any detector (mm); other columns are within FARTHEST of 0. A track leaves
 # as many cells as its path has pitches, and a module's place follows from its angle around the

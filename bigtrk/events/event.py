@@ -1,9 +1,13 @@
-"""One collision event, as columns of numpy arrays."""
+"""One collision event as columns of numpy arrays, its tables, and the formats of its files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigtrk.errors import InputError
 
 # A table: column name -> [rows]; ids int64, positions and momenta float64 (mm, GeV).
 Columns = dict[str, NDArray[np.generic]]
@@ -29,6 +33,57 @@ class Event:
     truth: Columns | None = None
 
 
+def only_event(events: list[str], path: Path) -> str:
+    """Returns the only one of the `events` at `path`.
+
+    Raises:
+        InputError: there are several.
+    """
+    if len(events) > 1:
+        raise InputError(
+            f"{path}: holds {len(events)} events; name one of {events[0]} ... {events[-1]}"
+        )
+    return events[0]
+
+
 def event_name(number: int) -> str:
     """Returns the name of event `number`, as TrackML's files have it: "event000001000"."""
     return f"event{number:09d}"
+
+
+@dataclass(frozen=True, eq=False)
+class TableSpec:
+    """The columns that one table must and may hold.
+
+    ids: required, int64, never blank. finite: required, float64, never blank, NaN or infinite.
+    floats: required, float64, blank becomes NaN. optional_ids and optional_floats likewise.
+    aliases: other producers' names. packed: read in place of volume_id, layer_id and module_id
+    where these are absent.
+    """
+
+    stems: tuple[str, ...]  # "hits" in event000001000-hits.csv
+    ids: tuple[str, ...]
+    finite: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    optional_ids: tuple[str, ...] = ()
+    optional_floats: tuple[str, ...] = ()
+    aliases: dict[str, str] = field(default_factory=dict)
+    packed: str | None = None
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return self.ids + self.finite + self.floats
+
+    @property
+    def never_blank(self) -> tuple[str, ...]:
+        return self.ids + self.finite
+
+
+MODULE_IDS = ("volume_id", "layer_id", "module_id")
+
+
+class EventFormat(StrEnum):
+    """A format of files of events."""
+
+    TRACKML = "trackml"
+    COLLIDERML = "colliderml"

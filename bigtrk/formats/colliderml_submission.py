@@ -10,9 +10,9 @@ import numpy as np
 from bigtrk.console import follow
 from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError
-from bigtrk.events.colliderml.layout import stored_particle_ids
-from bigtrk.events.event import Event
-from bigtrk.events.reader import is_colliderml, read_event
+from bigtrk.events.colliderml_reader import stored_particle_ids
+from bigtrk.events.event import Event, EventFormat
+from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.overlaps import Ids
@@ -77,7 +77,7 @@ def _rows(
     source: TrackSource, names: dict[int, str], events: Path, majority: bool, made: Submitted
 ) -> Iterator[SubmittedEvent]:
     """Yields events in ascending order, and counts them in `made`."""
-    by_place = is_colliderml(events)
+    by_place = format_of(events) is EventFormat.COLLIDERML
     for number in follow(source.events, len(source.events), "submit"):
         event = read_event(events, names[number], with_truth=majority)
         hit_id = event.hits["hit_id"].astype(np.int64, copy=False)

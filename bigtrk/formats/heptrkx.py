@@ -25,10 +25,9 @@ from bigtrk.console import complain, warn_once
 from bigtrk.disk.files import by_numbers, check_file
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.coordinates import Floats, Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
-from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
+from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad

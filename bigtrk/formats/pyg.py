@@ -21,9 +21,8 @@ from bigtrk.disk.files import by_numbers, check_file
 from bigtrk.disk.unpacking import HEAD, refuse_old_torch
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.formats.acorn.restricted import Held
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.pyg_data import from_data
-from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.event_graph import EventGraph, from_data
+from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

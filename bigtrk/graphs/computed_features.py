@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.coordinates import with_eta
-from bigtrk.graphs.features import EDGE_FEATURES, POSITIONS, check_finite, edge_table
+from bigtrk.graphs.features import EDGE_FEATURES, POSITIONS, check_finite, edge_table, with_eta
 from bigtrk.graphs.sector import Sector
 from bigtrk.user_code import load_code, names_code, no_exit
 

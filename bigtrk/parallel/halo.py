@@ -123,7 +123,7 @@ def no_halo(world: World) -> HaloPlan:
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
     """Plans the exchanges of a rank's sectors of an event with each other and with those of the
-    others of the `ranks` that share it; each has `group` of them (graphs/sector_merge.py).
+    others of the `ranks` that share it; each has `group` of them (graphs/sector.py).
     """
     parts = sectors[0].parts
     rank_of = [part * ranks // parts for part in range(parts)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.graphs.sector_merge import group
+from bigtrk.graphs.sector import group
 
 # Number of bounds on the longest event that are tried for a step, from no bound to the tightest.
 _BOUNDS = 16

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.graphs.builders.assembly import hit_columns
+from bigtrk.graphs.builders.builder import hit_columns
 from bigtrk.graphs.computed_features import StoredColumns
 from bigtrk.graphs.features import as_tensor, available
 from bigtrk.models.protocol import no_exchange

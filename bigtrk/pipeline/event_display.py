@@ -30,7 +30,7 @@ from bigtrk.tracks.judging import true_particles
 from bigtrk.tracks.matching import Criteria, Particles, match_tracks
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.training.run_folder import run_of
-from partition.one_event import CutSettings, divide
+from partition.cutting import CutSettings, divide
 from partition.partitioners import Method
 
 MOST_NAMED = 20  # events that a message names

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.graphs.source import FOLDER, thinned_section
-from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
+from bigtrk.graphs.builders.builder import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.target import Target, target_edges
 from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from bigtrk.console import complain
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
-from bigtrk.events.reader import DETECTORS_FILE, has_detectors, read_detectors
+from bigtrk.events.trackml import DETECTORS_FILE, has_detectors, read_detectors
 from bigtrk.events.truth import module_ids
-from bigtrk.graphs.builders.module_map.groups import rows_of
-from bigtrk.graphs.coordinates import Ints
+from bigtrk.graphs.builders.module_map import rows_of
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import Ints
 from bigtrk.records.pipeline import LayerModules
 from bigtrk.records.record import MOST
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.graphs.builders.assembly import event_graph
+from bigtrk.graphs.builders.builder import event_graph
 from bigtrk.graphs.builders.radius import (
     expected_pairs,
     hit_tree,
@@ -23,8 +23,8 @@ from bigtrk.graphs.builders.radius import (
     outwards,
     pairs_within,
 )
-from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import Ints
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.hit_notes import training_notes

@@ -17,7 +17,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.settings import Configuration
 

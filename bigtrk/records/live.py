@@ -12,9 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from bigtrk.disk.folder_lock import LOCK, LockWatch
-from bigtrk.disk.json_tail import JsonTail
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import LOCK, LockWatch, Owner
+from bigtrk.disk.json_lines import JsonTail
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import MetricsRecord, StepRecord
 from bigtrk.records.run import RunRecord, StallRecord, read_stall

@@ -1,12 +1,19 @@
-"""The graph that is sampled, and the subgraphs of many roots."""
+"""The graph that is sampled, the walk through it, its random draws, and subgraphs of many roots.
+
+A draw is a hash of (seed, epoch, root, counter). The counter runs along the walk from the root:
+`fanout` numbers for each step, in the walk's order. So a root's subgraph depends on no other root,
+batch, rank, thread, device or engine. Its 64 bits are held in int64, which wraps.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from bigtrk.disk.hashing import GOLDEN, mixed, shifted
 from bigtrk.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -72,3 +79,81 @@ class Subgraphs:
 def first_rows(sizes: ArrayLike) -> Rows:
     """Returns where each of consecutive pieces begins, and where the last ends: [K] -> [K + 1]."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A walk of `depth` hops (d) against the edges, along `fanout` of a node's edges at most (s).
+
+    Raises:
+        InputError: either is below 1, or too large to count in 32 bits.
+    """
+
+    depth: int = 3
+    fanout: int = 6
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "fanout"):
+            if not 1 <= getattr(self, name) < 2**31:
+                value = getattr(self, name)
+                raise InputError(f"sampling {name}={value}: must be 1 or more, in 32 bits")
+
+
+class Bulk(NamedTuple):
+    """The subgraphs of R roots one after another, all int64.
+
+    node [M], node_at [R + 1], edge [L] as in Subgraphs; edge_at [R + 1]: the row where each root's
+    edges begin, like node_at; source, destination [L]: rows of `node`.
+    """
+
+    node: Rows
+    node_at: Rows
+    edge: Rows
+    edge_at: Rows
+    source: Rows
+    destination: Rows
+
+
+class Sampler(Protocol):
+    """Samples the subgraphs of `roots` [R]; `key` is that of the epoch (draws.epoch_key)."""
+
+    def __call__(self, graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk: ...
+
+
+# The seed of a run, or of an event in it.
+Seed = int | tuple[int, int]
+
+
+def epoch_key(seed: Seed, epoch: int) -> int:
+    """Returns the 64 bits that all draws of an epoch share."""
+    return int(np.random.SeedSequence(entropy(seed, epoch)).generate_state(1, np.uint64)[0])
+
+
+def entropy(seed: Seed, epoch: int) -> tuple[int, ...]:
+    """Returns the seed of numpy's generators in an epoch."""
+    return (*seed, epoch) if isinstance(seed, tuple) else (seed, epoch)
+
+
+def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
+    """Draws 64 random bits for each pair of key and counter (SplitMix64)."""
+    return mixed(key + GOLDEN * (counter + 1))
+
+
+def below(bits: Tensor, n: Tensor) -> Tensor:
+    """Draws integers from 0 to n - 1, n <= 2**31; their odds differ by at most n / 2**32."""
+    return (shifted(bits, 32) * n) >> 32
+
+
+def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor:
+    """Draws `size` distinct integers below each n > size, any set as likely: [M] -> [M, size].
+
+    Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
+    """
+    size = size if len(n) else 0  # it may be huge where no node has so many edges
+    picks = n.new_empty((len(n), size))
+    for k in range(size):
+        last = n - size + k
+        pick = below(drawn(key, counter + k), last + 1)
+        taken = (picks[:, :k] == pick[:, None]).any(dim=1)
+        picks[:, k] = torch.where(taken, last, pick)
+    return picks

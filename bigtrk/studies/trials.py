@@ -26,7 +26,7 @@ from bigtrk.studies.launch import (
 )
 from bigtrk.training.automatic import Candidate, Limit, Option, Task, options
 from bigtrk.training.data.event_source import EventSource, open_events
-from partition.one_event import CutSettings, cut_event
+from partition.cutting import CutSettings, cut_event
 from partition.partitioners import Method
 
 # Steps of a trial, the first of which is not counted.

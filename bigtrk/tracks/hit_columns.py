@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.coordinates import eta_of
+from bigtrk.graphs.features import eta_of
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import Floats
 from bigtrk.tracks.builders.builder import ScoredGraph

@@ -28,8 +28,8 @@ from typing import Any
 
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.cost.machines import find_machine
-from bigtrk.disk.file_systems import free_bytes
 from bigtrk.disk.files import read_json
+from bigtrk.disk.local_files import free_bytes
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import make_cost

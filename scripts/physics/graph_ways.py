@@ -16,19 +16,22 @@ from numpy.typing import NDArray
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import overlap_edges, true_edges
-from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, event_graph
 from bigtrk.graphs.builders.build_folder import EVENTS_TO_LEARN_FROM
-from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
-from bigtrk.graphs.builders.module_map.builder import ModuleMapBuilder
-from bigtrk.graphs.builders.module_map.learning import learn_module_map
-from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
-from bigtrk.graphs.builders.module_map.module_map import ModuleMap
-from bigtrk.graphs.builders.module_map.names import MapWindows
+from bigtrk.graphs.builders.builder import (
+    TARGET_HITS,
+    TARGET_PT,
+    GraphBuilder,
+    WindowBuilder,
+    event_graph,
+)
+from bigtrk.graphs.builders.map_windows import MapWindows
+from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.radius import RadiusBuilder
 from bigtrk.graphs.builders.window_learning import is_target, learn_windows
 from bigtrk.graphs.builders.windows import Windows, read_windows, write_windows
-from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import Ints
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import EMBEDDING, FILTER

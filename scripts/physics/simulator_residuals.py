@@ -24,8 +24,7 @@ from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
-from bigtrk.graphs.builders.assembly import QUALITY
-from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
+from bigtrk.graphs.builders.builder import QUALITY, WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from scripts.results import Results, add_options
 

@@ -33,14 +33,9 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.machine import version
-from bigtrk.sampling import native
-from bigtrk.sampling.bulk import fastest, sample_bulk
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.products import Products
-from bigtrk.sampling.roots import epoch_roots
-from bigtrk.sampling.shadow import ShaDow, shadow_sector
-from bigtrk.sampling.subgraphs import in_edges
-from bigtrk.sampling.walk import Sampler
+from bigtrk.sampling.engines import Products, fastest, library, sample, sample_bulk
+from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector
+from bigtrk.sampling.subgraphs import Sampler, epoch_key, in_edges
 from scripts.results import Results, add_options
 
 NEEDED = ("torch-scatter", "torch-sparse")
@@ -100,8 +95,8 @@ def bigtrk(graph: EventGraph, engine: Sampler, k: int) -> Iterator[tuple[int, in
 def engines() -> dict[str, Sampler]:
     """Returns all engines that run here."""
     found: dict[str, Sampler] = {"products": Products(torch.device("cpu"))}
-    if native.library() is not None:
-        found["native"] = native.sample
+    if library() is not None:
+        found["native"] = sample
     if torch.cuda.is_available():
         found["products on the GPU"] = Products(torch.device("cuda"))
     return found

@@ -26,11 +26,9 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
-from bigtrk.sampling.bulk import fastest, sample_bulk
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.roots import epoch_roots
-from bigtrk.sampling.shadow import ShaDow, shadow_sector
-from bigtrk.sampling.subgraphs import in_edges
+from bigtrk.sampling.engines import fastest, sample_bulk
+from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector
+from bigtrk.sampling.subgraphs import epoch_key, in_edges
 from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.model_files import build_model

@@ -28,8 +28,7 @@ from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically, write_json
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from partition.adjacency import adjacency
-from partition.metis import bisect
+from partition.partitioners import adjacency, bisect
 from scripts.results import CHECKOUT, Results, add_options
 from scripts.scaling.halo_volumes import Integers, finest_cut, volumes
 

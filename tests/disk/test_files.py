@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from bigtrk.disk.files import open_to_append, write_json, write_new_json
-from bigtrk.disk.folders import whole_folder
+from bigtrk.disk.files import open_to_append, whole_folder, write_json, write_new_json
 from bigtrk.graphs.storage.tensor_files import write_tensors
 from bigtrk.records.run_folder import append_metrics
 from tests.reports.run_folders import step_record

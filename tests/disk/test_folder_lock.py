@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from bigtrk.disk import folder_lock
-from bigtrk.disk.folder_lock import LOCK, FolderLock, LockWatch
-from bigtrk.disk.lock_owner import Owner, _started
+from bigtrk.disk.folder_lock import LOCK, FolderLock, LockWatch, Owner, _started
 from bigtrk.errors import InputError
 
 PROCESSES, ROUNDS = 4, 25

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.disk.folders import new_folder, whole_folder
+from bigtrk.disk.files import new_folder, whole_folder
 from bigtrk.errors import InputError
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigtrk.disk.parquet_footer import values_of_groups
+from bigtrk.disk.parquet import values_of_groups
 
 
 def counted(path: Path) -> list[int]:

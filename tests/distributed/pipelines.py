@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from bigtrk.events.event import Event
-from bigtrk.graphs.builders.assembly import event_graph
+from bigtrk.graphs.builders.builder import event_graph
 from bigtrk.graphs.builders.radius import hit_tree, largest_radius, outwards, pairs_within
 from bigtrk.pipeline.embedding import load_embedding
 from bigtrk.pipeline.scoring import load_scorer

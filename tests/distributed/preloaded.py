@@ -16,7 +16,7 @@ for name in (
     "bigtrk.train",
     "bigtrk.pipeline.reconstruct",
     "bigtrk.reports",
-    "partition.one_event",
+    "partition.cutting",
     "tests.programs",
     "tests.distributed.runs",
     "tests.distributed.parity",

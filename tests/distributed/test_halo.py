@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.sector_merge import group
+from bigtrk.graphs.sector import Sector, group
 from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world

@@ -15,7 +15,7 @@ import torch
 from bigtrk.errors import InputError, RankError
 from bigtrk.events.reader import event_sizes
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.folder_lock import LOCK, FolderLock
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.errors import InputError
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks

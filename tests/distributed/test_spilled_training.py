@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.cost.machines import find_machine
-from bigtrk.disk.unnamed_files import UnnamedFiles
+from bigtrk.disk.local_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data import batch

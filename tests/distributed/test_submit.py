@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from bigtrk.studies.launch import torchrun_environment
 from bigtrk.tracks.storage.files import open_tracks
 from tests.distributed.pipelines import write_pipeline

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import find_events, read_detectors, read_event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.trackml import read_detectors
 
 NAME = "event000000007"
 

@@ -7,7 +7,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.detectors import layers_from_detectors, module_table, write_detectors
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
-from bigtrk.events.reader import read_detectors, read_event
+from bigtrk.events.reader import read_event
+from bigtrk.events.trackml import read_detectors
 
 
 def assert_close(first: DetectorLayers, second: DetectorLayers, mm: float) -> None:

@@ -14,9 +14,8 @@ from bigtrk.events.detectors import (
     module_table,
     write_detectors,
 )
-from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES, is_open_data_detector
-from bigtrk.events.reader import read_detectors
+from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS, VOLUMES, is_open_data_detector
+from bigtrk.events.trackml import read_detectors
 
 # The description's xml: radius and number of staves of each cylinder; modules of a stave, their
 # length, the gap between them, their width (mm).

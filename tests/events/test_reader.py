@@ -9,7 +9,8 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
-from bigtrk.events.reader import event_sizes, find_events, read_detectors, read_event
+from bigtrk.events.reader import event_sizes, find_events, read_event
+from bigtrk.events.trackml import read_detectors
 
 NAME = "event000000007"
 

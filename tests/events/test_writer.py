@@ -6,7 +6,7 @@ import pytest
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 
 
 def assert_equal(first: Event, second: Event) -> None:

@@ -13,7 +13,7 @@ from colliderml.polars import explode_event_table_pyarrow
 from colliderml.tasks.tracking import metrics as public
 from colliderml.tasks.tracking.baselines.oracle import perfect_oracle_predictions
 
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.tracks.storage.files import write_tracks

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from bigtrk.graphs.sector import edge_order
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.products import Products
-from bigtrk.sampling.subgraphs import InEdges, in_edges
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.engines import Products
+from bigtrk.sampling.subgraphs import InEdges, Walk, epoch_key, in_edges
 
 pytestmark = [
     pytest.mark.gpu,

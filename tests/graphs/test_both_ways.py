@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.graphs.both_ways import second_ways
+from bigtrk.graphs.event_graph import second_ways
 
 EDGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=30)
 

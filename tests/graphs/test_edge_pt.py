@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from bigtrk.graphs.edge_pt import edge_log_pt
 from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.target import edge_log_pt
 
 NAN = math.nan
 BIG = 2**53

@@ -14,18 +14,21 @@ from hypothesis.extra.numpy import arrays
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.graphs import features as features_module
-from bigtrk.graphs.coordinates import Floats, cylindrical, with_eta, wrapped
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     NODE_FEATURES,
     PHISLOPE_LIMIT,
     SCALES,
+    Floats,
     as_tensor,
     check_finite,
     cluster_columns,
+    cylindrical,
     edge_columns,
     edge_table,
     normalised,
+    with_eta,
+    wrapped,
 )
 
 

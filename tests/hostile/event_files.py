@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bigtrk.events.colliderml.writer import SampleWriter
+from bigtrk.events.colliderml_writer import write_sample
 from bigtrk.events.event import Event
 from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from bigtrk.tracks.storage.files import open_tracks, write_tracks
 from tests.hostile.reader import EVENT
 
@@ -76,7 +76,7 @@ def read_events(folder: Path, content: bytes) -> Event:
 def sample_seeds() -> list[bytes]:
     """Returns a file of hits and one of particles, first byte 0 and 1."""
     with TemporaryDirectory() as folder:
-        SampleWriter(Path(folder), TRACKML_LAYERS, lambda _: an_event()).write([1])
+        write_sample(Path(folder), [1], TRACKML_LAYERS, lambda _: an_event())
         files = (Path(folder) / table / SAMPLE_FILE for table in SAMPLE_TABLES)
         return [bytes([kind]) + path.read_bytes() for kind, path in enumerate(files)]
 

@@ -10,8 +10,8 @@ from safetensors.torch import load, save
 
 from bigtrk.disk.files import seal
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
-from bigtrk.graphs.builders.module_map.learning import learn_module_map
-from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map_builder import learn_module_map
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from bigtrk.config import load_settings, read_yaml
 from bigtrk.disk.files import read_json
-from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
 from bigtrk.train import DEFAULT
 from bigtrk.training.settings import Configuration
@@ -20,7 +19,7 @@ from tests.hostile.reader import one_line, refusal
     [
         ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
         ("[" * 5000, "nests too deep"),
-        ("a: &a [*a]", "holds itself"),
+        ("a: &a [*a]", "has an alias"),
         ("1" + ":59" * 200_000, "digits"),
         ("!!timestamp x", "not YAML"),
         ("!!bool x", "not YAML"),
@@ -37,22 +36,12 @@ def test_yaml_bombs_are_refused(tmp_path: Path, text: str | bytes, complaint: st
     assert one_line(caught.value, tmp_path)
 
 
-@pytest.mark.parametrize("join", ["[{}]", "{{<<: [{}]}}"])
-def test_a_billion_laughs_are_refused(tmp_path: Path, join: str) -> None:
+def test_a_billion_laughs_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 {x: 1}"]
-    for level in range(1, 12):
-        aliases = ", ".join([f"*a{level - 1}"] * 10)
-        lines.append(f"a{level}: &a{level} {join.format(aliases)}")
+    lines += [f"a{level}: &a{level} [{f'*a{level - 1}, ' * 10}]" for level in range(1, 12)]
     (tmp_path / "a.yaml").write_text("\n".join(lines))
-    with pytest.raises(InputError, match="values, aliases written out"):
+    with pytest.raises(InputError, match="line 2 has an alias"):
         load_settings(Configuration, tmp_path / "a.yaml")
-
-
-def test_aliases_and_merges_are_read() -> None:
-    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: *a}") == {
-        "a": {"x": 1},
-        "b": {"x": 1, "y": {"x": 1}},
-    }
 
 
 KEYS = st.sampled_from(["model", "hidden", "data.train", "training", "run", "engine", "", ".", "1"])

@@ -4,8 +4,7 @@ import io
 from pathlib import Path
 
 from bigtrk.console import Screen
-from bigtrk.disk.folder_lock import LOCK
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import LOCK, Owner
 from bigtrk.records.run import STALL
 from bigtrk.reports.watch import Watch, dashboard
 from tests.hostile.json_values import as_json

@@ -21,8 +21,7 @@ from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.launchers import PLACES
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
-from partition.one_event import CutSettings, cut_event
-from partition.program import useful_workers
+from partition.cutting import CutSettings, cut_event, useful_workers
 
 N_NODES = 200
 
@@ -55,9 +54,9 @@ def graphs(tmp_path: Path) -> Path:
     return write(tmp_path / "graphs", [a_graph(number) for number in range(4)])
 
 
-def write(folder: Path, graphs: list[EventGraph]) -> Path:
+def write(folder: Path, graphs: list[EventGraph], source: str = "a") -> Path:
     for graph in graphs:
-        write_graph(folder, graph, {"edge_scale": [2.5]})
+        write_graph(folder, graph, {"edge_scale": [2.5], "made_from": {"source": source}})
     write_manifest(folder, "graphs", {}, [graph.name for graph in graphs])
     return folder
 
@@ -226,7 +225,7 @@ def test_worker_processes_write_the_same_sectors(
 def test_no_worker_starts_for_small_events(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
-    monkeypatch.setattr("partition.program.ProcessPoolExecutor", None)
+    monkeypatch.setattr("partition.cutting.ProcessPoolExecutor", None)
     assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2) == 0
     with pytest.raises(TypeError, match="NoneType"):
         run(monkeypatch, graphs, tmp_path / "out", "--parts", 4, "--workers", 2)
@@ -345,7 +344,7 @@ def test_an_event_that_ends_its_worker_is_named_and_the_others_are_cut(
     graphs: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("partition.program.cut_event", cut_or_die)
+    monkeypatch.setattr("partition.cutting.cut_event", cut_or_die)
     out = tmp_path / "out"
     assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 2) == 2
     said = "1 of 4 events were not cut: event000000001: its worker process died"
@@ -424,3 +423,21 @@ def test_sectors_that_do_not_fit_together_are_cut_again(
     write_sectors(out, bad, SectionFile(file_of(out, event)).record)
     assert run(monkeypatch, *command) == 0
     assert torch.equal(SectorFolder(out).read(event, 1, 2).edge_id, sectors[1].edge_id)
+
+
+def test_folders_cut_into_one_keep_all_events_and_refuse_another_of_the_same_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, options = tmp_path / "out", ("--parts", 2, "--workers", 1)
+    first, second = ([a_graph(number) for number in numbers] for numbers in ((0, 1), (2, 3)))
+    assert run(monkeypatch, write(tmp_path / "one", first), out, *options) == 0
+    assert run(monkeypatch, write(tmp_path / "two", second), out, *options) == 0
+    assert SectorFolder(out).events == [f"event{number:09}" for number in range(4)]
+    assert [*report_of(out)["events"]] == SectorFolder(out).events
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    other = write(tmp_path / "three", [a_graph(1, n_edges=900), a_graph(5)], "b")
+    assert run(monkeypatch, other, out, *options) == 2
+    said = capsys.readouterr().err
+    assert "event000000001.safetensors: was made from another event" in said
+    assert "--prefix" in said
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from partition.adjacency import Adjacency, Integers, adjacency
-from partition.metis import bisect
-from partition.one_event import CutSettings, divide
-from partition.partitioners import Method
-from partition.quality import computed_edges
-from partition.wedges import wedges
+from partition.cutting import CutSettings, computed_edges, divide
+from partition.partitioners import Adjacency, Integers, Method, adjacency, bisect, wedges
 
 
 def edges_of(pairs: list[tuple[int, int]]) -> Integers:

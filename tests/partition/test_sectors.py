@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.graphs.sector_merge import group, merge
-from partition.quality import computed_edges
+from bigtrk.graphs.sector import Sector, group, merge, whole_sector
+from partition.cutting import computed_edges
 from partition.sectors import cut
 
 Partition = tuple[EventGraph, Tensor, int]

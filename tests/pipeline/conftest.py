@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles
+from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles
 from tests.pipeline.small_pipeline import Typed, make_pipeline
 from tests.programs import run_here
 

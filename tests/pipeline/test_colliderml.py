@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
 from tests.distributed.pipelines import write_pipeline

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.graphs.coordinates import hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import hit_coordinates
 from bigtrk.pipeline.evaluation.event_losses import CATEGORIES, EventLosses, event_losses
 from bigtrk.pipeline.evaluation.particle_axes import DISTANCE_EDGES, nearest_distances
 from bigtrk.pipeline.evaluation.summary import (

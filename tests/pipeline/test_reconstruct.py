@@ -13,8 +13,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.detectors import write_detectors
 from bigtrk.events.event import Event
-from bigtrk.events.reader import find_events, read_detectors, read_event
-from bigtrk.events.writer import write_event, write_table
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.trackml import read_detectors, write_event, write_table
 from bigtrk.parallel.process_group import process_group
 from bigtrk.pipeline.build import build_radius_graphs
 from bigtrk.pipeline.filtering import filter_folder

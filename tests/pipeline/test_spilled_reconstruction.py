@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 from bigtrk.parallel import host
 from bigtrk.training.steps import spill
 from tests.distributed.pipelines import write_pipeline

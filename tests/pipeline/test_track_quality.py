@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders.assembly import event_graph
-from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder, event_graph
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.training.track_quality import train_merge_tree

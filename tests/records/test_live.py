@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.folder_lock import LOCK, FolderLock
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.errors import InputError
 from bigtrk.records.live import RunFollower, Status
 from bigtrk.records.run import STALL, Resumption, clear_stall, read_stall, write_stall

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import Owner
 from bigtrk.records.live import Holder, LiveRun, Status, scalars
 from bigtrk.records.run import StallRecord
 from tests.reports.run_folders import epoch_record, run_record, step_record

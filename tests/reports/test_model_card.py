@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import bigtrk
-from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT
+from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT
 from bigtrk.records.evaluation import write_evaluation
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.records.run import BestRecord, CodeRecord, DataRecord, write_best

@@ -14,17 +14,14 @@ from scipy.stats import chi2
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import edge_order
-from bigtrk.sampling import native
-from bigtrk.sampling.bulk import sample_bulk
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.products import Products
-from bigtrk.sampling.subgraphs import InEdges, Subgraphs, in_edges
-from bigtrk.sampling.walk import Sampler, Walk
+from bigtrk.sampling import engines
+from bigtrk.sampling.engines import Products, sample_bulk
+from bigtrk.sampling.subgraphs import InEdges, Sampler, Subgraphs, Walk, epoch_key, in_edges
 
-needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(engines.library() is None, reason="no C compiler")
 PRODUCTS = Products(torch.device("cpu"))
 ENGINES = [
-    pytest.param(native.sample, marks=needs_compiler, id="native"),
+    pytest.param(engines.sample, marks=needs_compiler, id="native"),
     pytest.param(PRODUCTS, id="products"),
 ]
 Edges = list[tuple[int, int]]
@@ -82,7 +79,7 @@ edge_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=
 def test_engines_give_the_same(edges: Edges, depth: int, fanout: int, seed: int) -> None:
     graph, walk, key = graph_of(edges, 10), Walk(depth, fanout), epoch_key(seed, 0)
     roots = np.random.default_rng(seed).permutation(10)
-    found, expected = (engine(graph, roots, walk, key) for engine in (native.sample, PRODUCTS))
+    found, expected = (engine(graph, roots, walk, key) for engine in (engines.sample, PRODUCTS))
     for name in expected._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
 
@@ -161,10 +158,10 @@ def test_a_root_s_subgraph_does_not_depend_on_what_is_sampled_with_it(engine: Sa
 @pytest.mark.parametrize("n_threads", [2, 7, 90])
 def test_threads_change_nothing(n_threads: int) -> None:
     graph, before = random_graph(60, 400), torch.get_num_threads()
-    expected = native.sample(graph, np.arange(60), Walk(), 5)
+    expected = engines.sample(graph, np.arange(60), Walk(), 5)
     try:
         torch.set_num_threads(n_threads)
-        found = native.sample(graph, np.arange(60), Walk(), 5)
+        found = engines.sample(graph, np.arange(60), Walk(), 5)
     finally:
         torch.set_num_threads(before)
     for name in expected._fields:
@@ -238,7 +235,7 @@ def test_inclusion_and_sizes_are_those_of_the_plain_sampler(walk: Walk) -> None:
     graph, draw = random_graph(24, 160), random.Random(1)
     root = int(np.diff(graph.first).argmax())
     keys = [epoch_key(2, trial) for trial in range(TRIALS)]
-    found = [one(graph, root, walk, key, native.sample).node.tolist() for key in keys]
+    found = [one(graph, root, walk, key, engines.sample).node.tolist() for key in keys]
     sides = [set(nodes) for nodes in found], [touched(graph, root, walk, draw) for _ in keys]
     measures: dict[str, Callable[[set[int]], set[int]]] = {
         "nodes": set,

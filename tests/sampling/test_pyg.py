@@ -10,10 +10,8 @@ from torch import Tensor
 
 from bigtrk.graphs.sector import edge_order
 from bigtrk.machine import version
-from bigtrk.sampling.bulk import fastest, sample_bulk
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.subgraphs import in_edges
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.engines import fastest, sample_bulk
+from bigtrk.sampling.subgraphs import Walk, epoch_key, in_edges
 
 TRIALS = 2000
 ENGINE = fastest(torch.device("cpu"))

@@ -11,13 +11,11 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.sampling import bulk, native
+from bigtrk.sampling import engines
 from bigtrk.sampling import shadow as module
-from bigtrk.sampling.products import Products
-from bigtrk.sampling.roots import epoch_roots
-from bigtrk.sampling.shadow import ShaDow, shadow_sector
-from bigtrk.sampling.subgraphs import Subgraphs
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.engines import Products
+from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector
+from bigtrk.sampling.subgraphs import Subgraphs, Walk
 
 CPU = torch.device("cpu")
 N, E = 50, 300
@@ -129,8 +127,8 @@ def test_epochs_repeat_whatever_the_bulk_and_the_engine(
 
     expected = edges(SMALL)
     others = [edges(SMALL), edges(replace(SMALL, bulk=1))]
-    monkeypatch.setattr(native, "library", lambda: None)
-    assert bulk.fastest(CPU) == Products(CPU)
+    monkeypatch.setattr(engines, "library", lambda: None)
+    assert engines.fastest(CPU) == Products(CPU)
     others.append(edges(SMALL))
     for found in others:
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
@@ -138,7 +136,7 @@ def test_epochs_repeat_whatever_the_bulk_and_the_engine(
 
 def test_a_gpu_samples_for_itself() -> None:
     gpu = torch.device("cuda", 1)
-    assert bulk.fastest(gpu) == Products(gpu)
+    assert engines.fastest(gpu) == Products(gpu)
 
 
 def test_an_event_without_nodes_has_no_mini_batches(graph: EventGraph) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.sampling import native
+from bigtrk.sampling import engines
 
 GENERATOR = torch.Generator().manual_seed(0)
 TABLES = {
@@ -21,12 +21,12 @@ TABLES = {
 @pytest.mark.parametrize("n_rows", [0, 1, 7, 3000])
 def test_it_is_an_index(table: Tensor, n_rows: int) -> None:
     row = torch.randint(len(table), (n_rows,), generator=GENERATOR)
-    found = native.take_rows(table, row)
+    found = engines.take_rows(table, row)
     assert torch.equal(found, table[row])
     assert found.dtype == table.dtype
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(engines, "library", lambda: None)
     row = torch.tensor([3, 3, 499])
-    assert torch.equal(native.take_rows(TABLES["ids"], row), TABLES["ids"][row])
+    assert torch.equal(engines.take_rows(TABLES["ids"], row), TABLES["ids"][row])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.file_systems import MOUNTS, _type_of
 from bigtrk.disk.files import read_json
+from bigtrk.disk.local_files import MOUNTS, _type_of
 from bigtrk.errors import InputError
 from bigtrk.machine import CGROUP
 from scripts.docs.tables import cost_tables

@@ -11,8 +11,8 @@ import pytest
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.trackml import write_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
-from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.sector import whole_sector

@@ -13,7 +13,7 @@ import torch
 from bigtrk.cost.event_size import PowerLaw
 from bigtrk.disk.files import read_json
 from bigtrk.graphs.sector import Sector
-from partition.quality import figures
+from partition.cutting import figures
 from partition.sectors import cut
 from scripts.docs.tables import cut_tables
 from scripts.scaling import partition_volumes

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 
 # Particle 7 made hits 1 to 4, particle 8 hits 5 to 7, 8 and 9 are noise; hits 4 and 9 are in no
 # track. Track 0 has three hits of particle 7 and one of 8, track 5 two of particle 8 and noise.

@@ -11,13 +11,12 @@ from bigtrk import __version__
 from bigtrk.console import follow
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.events.colliderml.writer import SampleWriter
+from bigtrk.events.colliderml_writer import write_sample
 from bigtrk.events.detectors import find_layers, write_detectors
-from bigtrk.events.event import Event, event_name
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import Event, EventFormat, event_name
 from bigtrk.events.geometry import DetectorLayers
 from bigtrk.events.simulation.simulate import check_simulated, simulate_event
-from bigtrk.events.writer import write_event
+from bigtrk.events.trackml import write_event
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with
 
@@ -60,10 +59,7 @@ def simulate_folder(
     _claim(out, parameters)
     write_detectors(out, layers)
     make = partial(_make, particles, seed, layers, with_truth)
-    if file_format is EventFormat.TRACKML:
-        _write_trackml(out, events, make)
-    else:
-        SampleWriter(out, layers, make).write(events)
+    WRITERS[file_format](out, events, layers, make)
 
 
 Make = Callable[[int], Event]  # simulates the event of a number
@@ -76,11 +72,17 @@ def _make(
     return event if with_truth else replace(event, particles=None, truth=None)
 
 
-def _write_trackml(out: Path, events: Sequence[int], make: Make) -> None:
+def _write_trackml(out: Path, events: Sequence[int], _: DetectorLayers, make: Make) -> None:
     for event_id in follow(events, len(events), "simulate"):
         # Hits are written last.
         if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
             write_event(make(event_id), out)
+
+
+WRITERS: dict[EventFormat, Callable[[Path, Sequence[int], DetectorLayers, Make], None]] = {
+    EventFormat.TRACKML: _write_trackml,
+    EventFormat.COLLIDERML: write_sample,
+}
 
 
 def _claim(out: Path, parameters: dict[str, Any]) -> None:

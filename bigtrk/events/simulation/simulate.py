@@ -1,24 +1,375 @@
-"""A simulated event: helices, material, layers, noise, measurement, in TrackML's tables."""
+"""A simulated event in TrackML's tables: particles, deposits in modules, noise, measured hits."""
+
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Columns, Event, event_name
-from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
-from bigtrk.events.open_data_detector import ODD_BEAM_SIGMA_Z, is_open_data_detector
-from bigtrk.events.simulation.deposits import (
-    NO_PARTICLE,
-    Deposits,
-    concatenate,
-    noise_deposits,
-    particle_deposits,
+from bigtrk.events.geometry import (
+    ODD_BEAM_SIGMA_Z,
+    TRACKML_LAYERS,
+    DetectorLayers,
+    is_open_data_detector,
 )
-from bigtrk.events.simulation.digitisation import fired_cells, measure, merge_deposits, to_global
-from bigtrk.events.simulation.particles import BEAM_SIGMA_Z, generate_particles
+from bigtrk.events.simulation.tracks import MAX_SLOPE, Crossings, helices, places, propagate
+
+Float64 = NDArray[np.float64]
+
+# Quantiles of event 1000: pT 0.10 (least), 0.22, 0.36, 0.63, 1.5 GeV (95 %);
+# |eta| below 4, half of it within 1.46.
+MIN_PT = 0.1
+PT_SCALE = 1.75  # GeV
+PT_POWER = 5.0
+MAX_ETA = 4.0
+ETA_SIGMA = 2.5
+BEAM_SIGMA_Z = 5.5  # mm, as in event 1000 of the challenge's training set
+BEAM_SIGMA_XY = 0.01  # mm
+# Event 1000, particles of >= 3 hits: 42 % start more than 1 mm from the beam at 0.15 GeV, 31 % at
+# 0.3 GeV, 8 % above 1 GeV; half of them within 35 to 75 mm.
+DISPLACED_LEAST = 0.07
+DISPLACED_SOFT = 0.6
+DISPLACED_PT = 0.3  # GeV
+DISPLACED_MEAN = 80.0  # mm, transverse
+DECAY_MOMENTUM = 0.2  # GeV, a pion's in the rest frame of the K0 it comes from
+PARTICLES_PER_VERTEX = 50
+MAX_VERTICES = 2000  # the id has 12 bits for the vertex; the first keeps an int64 positive
+PION = 211
+
+
+def generate_particles(
+    n_particles: int, rng: np.random.Generator, beam_sigma_z: float = BEAM_SIGMA_Z
+) -> Columns:
+    """Generates a particle table without nhits: P = `n_particles` rows, ascending by particle_id.
+
+    pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV; some particles, soft ones above all, start at
+    a secondary vertex, displaced roughly along their own direction. beam_sigma_z (mm): the spread
+    of the primary vertices along the beam.
+    """
+    vertices = min(max(1, n_particles // PARTICLES_PER_VERTEX), MAX_VERTICES)
+    vertex = np.sort(rng.integers(vertices, size=n_particles))
+    pt = MIN_PT + PT_SCALE * rng.pareto(PT_POWER, n_particles)
+    share = DISPLACED_LEAST + DISPLACED_SOFT * np.exp(-pt / DISPLACED_PT)
+    displaced = rng.random(n_particles) < share
+    phi = rng.uniform(-np.pi, np.pi, n_particles)
+    edge = ndtr(MAX_ETA / ETA_SIGMA)
+    eta = ETA_SIGMA * ndtri(rng.uniform(1 - edge, edge, n_particles))
+    x, y, z = _vertices(vertex, vertices, beam_sigma_z, rng)
+    dx, dy, dz = _displacements(pt, phi, eta, displaced, rng)
+    charge = rng.choice([-1.0, 1.0], n_particles)
+    return {
+        "particle_id": _particle_ids(vertex, displaced),
+        "particle_type": (charge * PION).astype(np.int64),
+        "vx": x + dx,
+        "vy": y + dy,
+        "vz": z + dz,
+        "px": pt * np.cos(phi),
+        "py": pt * np.sin(phi),
+        "pz": pt * np.sinh(eta),
+        "q": charge,
+    }
+
+
+def _vertices(
+    vertex: NDArray[np.int64], vertices: int, sigma_z: float, rng: np.random.Generator
+) -> tuple[Float64, Float64, Float64]:
+    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [sigma_z]])
+    x, y, z = rng.normal(size=(3, vertices)) * sigmas
+    return x[vertex], y[vertex], z[vertex]
+
+
+def _displacements(
+    pt: Float64,
+    phi: Float64,
+    eta: Float64,
+    displaced: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> tuple[Float64, Float64, Float64]:
+    """Draws the flight of a neutral parent, off the particle's direction by its decay momentum."""
+    angle = np.minimum(DECAY_MOMENTUM / pt, 1.0)
+    flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, len(phi)), 0.0)
+    parent_phi = phi + angle * rng.normal(size=len(phi))
+    parent_eta = eta + angle * rng.normal(size=len(phi))
+    return (
+        flight * np.cos(parent_phi),
+        flight * np.sin(parent_phi),
+        flight * np.sinh(parent_eta),
+    )
+
+
+def _particle_ids(vertex: NDArray[np.int64], displaced: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Packs ids as TrackML does: vertex (from bit 52), number (24), generation (16), child (0)."""
+    number = np.arange(len(vertex)) - np.searchsorted(vertex, vertex)
+    assert number.max(initial=0) < 2**28, "more particles than the id can number"
+    return (vertex + 1 << 52) + (number + 1 << 24) + displaced * ((1 << 16) + number % 997 + 1)
+
 
 Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+
+INEFFICIENCY = 0.02
+# Chance to stop in a module (nuclear interactions); it gives TrackML's eight hits per particle.
+STOPPED_PER_MODULE = 0.04
+CHARGE_PER_MM = 1.5  # gives the 0.30 to 0.35 per pixel cluster of TrackML's cells
+NO_PARTICLE = -1
+
+
+@dataclass(frozen=True)
+class Deposits:
+    """D deposits, each field [D].
+
+    particle: row of the particle table, -1 for noise. layer: row of the layer table. column, row:
+    the module. u v (mm): from the module's centre, along phi (arc at the module's arc_radius) and
+    along the row. slope_u slope_v: of the track to the normal. charge (arbitrary units).
+    px py pz (GeV): true momentum.
+    """
+
+    particle: Int64
+    layer: Int64
+    column: Int64
+    row: Int64
+    u: Float64
+    v: Float64
+    slope_u: Float64
+    slope_v: Float64
+    charge: Float64
+    px: Float64
+    py: Float64
+    pz: Float64
+
+    def __len__(self) -> int:
+        return len(self.particle)
+
+    def take(self, rows: NDArray[np.generic]) -> "Deposits":
+        """Returns the deposits of `rows` (indices or a mask)."""
+        return Deposits(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def concatenate(first: Deposits, second: Deposits) -> Deposits:
+    """Appends the second table to the first."""
+    pairs = ((getattr(first, f.name), getattr(second, f.name)) for f in fields(Deposits))
+    return Deposits(*(np.concatenate(pair) for pair in pairs))
+
+
+def particle_deposits(
+    particles: Columns, layers: DetectorLayers, rng: np.random.Generator
+) -> Deposits:
+    """Simulates particles in a 2 T solenoid and the material of `layers`, for half a turn."""
+    # From a stream of its own: what happens in the modules draws the same numbers without material.
+    crossings = propagate(helices(particles), layers, rng.spawn(1)[0])
+    deposits, inside = _in_modules(crossings, layers)
+    deposits, angle = deposits.take(inside), crossings.angle[inside]
+    deposits = deposits.take(_survives(deposits.particle, angle, rng))
+    deposits = deposits.take(rng.random(len(deposits)) >= INEFFICIENCY)
+    return _with_charge(deposits, deposits.charge * rng.gamma(9.0, 1 / 9.0, len(deposits)))
+
+
+def noise_deposits(
+    signal: Deposits, share: float, layers: DetectorLayers, rng: np.random.Generator
+) -> Deposits:
+    """Draws deposits without a particle, `share` of the sum, on layers as busy as the signal's."""
+    count = round(len(signal) * share / (1 - share))
+    layer = signal.layer[rng.integers(len(signal), size=count)] if len(signal) else signal.layer
+    count = len(layer)
+    column = rng.integers(layers.n_phi[layer])
+    row = rng.integers(layers.n_rows[layer])
+    v = rng.uniform(-0.5, 0.5, count) * layers.row_length[layer]
+    half_u = layers.half_angle[layer] * layers.arc_radius(layer, column, row)
+    u = rng.uniform(-1, 1, count) * half_u
+    charge = CHARGE_PER_MM * layers.thickness[layer] * rng.uniform(0.1, 0.6, count)
+    zeros = np.zeros(count)
+    particle = np.full(count, NO_PARTICLE)
+    return Deposits(particle, layer, column, row, u, v, zeros, zeros, charge, zeros, zeros, zeros)
+
+
+def _survives(particle: Int64, angle: Float64, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Says whether the particle still exists at each crossing."""
+    crossings = rng.geometric(STOPPED_PER_MODULE, particle.max(initial=-1) + 1)
+    alive: NDArray[np.bool_] = places(particle, angle) < crossings[particle]
+    return alive
+
+
+def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits, NDArray[np.bool_]]:
+    """Returns crossings' deposits in the nearest column of their side, and if a module is there."""
+    layer, x, y, pz = crossings.layer, crossings.x, crossings.y, crossings.pz
+    px, py = crossings.px, crossings.py
+    phi, radius = np.arctan2(y, x), np.hypot(x, y)
+    barrel = layers.is_barrel[layer]
+    along = layers.along(layer, x, y, crossings.z)
+    column = _nearest_column(phi, crossings.side, layers.n_phi[layer])
+    row = np.floor((along - layers.low[layer]) / layers.row_length[layer]).astype(np.int64)
+    from_centre = np.mod(phi - layers.column_phi(layer, column) + np.pi, 2 * np.pi) - np.pi
+    inside = (row >= 0) & (row < layers.n_rows[layer])
+    inside &= np.abs(from_centre) <= layers.half_angle[layer]
+    p_phi, p_r = (py * x - px * y) / radius, (px * x + py * y) / radius
+    slope_u = _slope(p_phi, np.where(barrel, p_r, pz))
+    slope_v = _slope(np.where(barrel, pz, p_r), np.where(barrel, p_r, pz))
+    path = layers.thickness[layer] * np.sqrt(1 + slope_u**2 + slope_v**2)
+    u = from_centre * layers.arc_radius(layer, column, row)
+    v = along - layers.row_centre(layer, row)
+    charge = CHARGE_PER_MM * path
+    who = crossings.particle
+    return Deposits(who, layer, column, row, u, v, slope_u, slope_v, charge, px, py, pz), inside
+
+
+def _nearest_column(phi: Float64, side: Int64, n_phi: Int64) -> Int64:
+    """Returns the column of parity `side` whose centre is nearest to `phi`."""
+    place = (phi + np.pi) / (2 * np.pi) * n_phi - 0.5
+    column: Int64 = np.mod(2 * np.rint((place - side) / 2).astype(np.int64) + side, n_phi)
+    return column
+
+
+def _slope(along: Float64, normal: Float64) -> Float64:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = along / normal
+    return np.clip(np.nan_to_num(slope), -MAX_SLOPE, MAX_SLOPE)
+
+
+def _with_charge(deposits: Deposits, charge: Float64) -> Deposits:
+    values = {field.name: getattr(deposits, field.name) for field in fields(Deposits)}
+    return Deposits(**(values | {"charge": charge}))
+
+
+STRIP_PITCH = 1.0  # mm; modules of a longer pitch_v are strips, whose cells read 1
+# mm; a hit of a longer strip is put into its middle: an error of a third of its length would leave
+# the module.
+LONG_STRIP = 20.0
+
+
+def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, Int64]:
+    """Merges deposits in the same cell of a module into one hit.
+
+    Returns the hit of each deposit, [D], and each hit's deposit of largest charge, [N]; hits
+    are in order of layer and module.
+    """
+    position = _cell_position(deposits, deposits.u, deposits.v, layers)
+    channel_u, channel_v = (np.floor(cells).astype(np.int64) for cells in position)
+    module = deposits.row * layers.n_phi[deposits.layer] + deposits.column
+    order, begin = _groups(deposits.layer, module, channel_u, channel_v)
+    count = np.diff(begin, append=len(order))
+    hit = np.empty(len(order), dtype=np.int64)
+    hit[order] = np.repeat(np.arange(len(begin)), count)
+    by_charge = np.lexsort((-deposits.charge, hit))
+    return hit, by_charge[begin]
+
+
+def measure(
+    deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
+) -> tuple[Float64, Float64]:
+    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12), but
+    for v of long strips the middle of the strip.
+    """
+    weight = np.bincount(hit, deposits.charge)
+    layer = np.zeros(len(weight), dtype=np.int64)
+    layer[hit] = deposits.layer
+    measured = []
+    for true, pitch in ((deposits.u, layers.pitch_u), (deposits.v, layers.pitch_v)):
+        mean = np.bincount(hit, deposits.charge * true) / weight
+        measured.append(mean + rng.normal(size=len(mean)) * pitch[layer] / np.sqrt(12))
+    middle = _middle_of_strip(mean, layer, layers)
+    return measured[0], np.where(layers.pitch_v[layer] > LONG_STRIP, middle, measured[1])
+
+
+def _middle_of_strip(v: Float64, layer: Int64, layers: DetectorLayers) -> Float64:
+    """Returns the middle of the strip, within its module, that each v is on: [N] -> [N] (mm)."""
+    half, pitch = layers.row_length[layer] / 2, layers.pitch_v[layer]
+    start = np.floor(_in_cells(v, half, pitch)) * pitch
+    middle: Float64 = (start + np.minimum(start + pitch, 2 * half)) / 2 - half
+    return middle
+
+
+def to_global(
+    lead: Deposits, u: Float64, v: Float64, layers: DetectorLayers
+) -> tuple[Float64, Float64, Float64]:
+    """Returns x, y, z (mm) of the points u, v on the modules of `lead`, each [N]."""
+    barrel = layers.is_barrel[lead.layer]
+    across = layers.surface(lead.layer, lead.column)
+    along = layers.row_centre(lead.layer, lead.row) + v
+    radius = np.where(barrel, across, along)
+    phi = layers.column_phi(lead.layer, lead.column)
+    phi += u / layers.arc_radius(lead.layer, lead.column, lead.row)
+    return radius * np.cos(phi), radius * np.sin(phi), np.where(barrel, along, across)
+
+
+def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Columns:
+    """Returns the cells of each hit: hit [C] (0-based), ch0 ch1 [C] int64, value [C] float64.
+
+    A deposit's track is a straight line through the sensor; each cell it passes gets the charge
+    of its part of the line. Cells that several deposits of a hit share are summed; strips read 1.
+    """
+    half_depth = layers.thickness[deposits.layer] / 2
+    reach_u, reach_v = half_depth * deposits.slope_u, half_depth * deposits.slope_v
+    entry = _cell_position(deposits, deposits.u - reach_u, deposits.v - reach_v, layers)
+    leave = _cell_position(deposits, deposits.u + reach_u, deposits.v + reach_v, layers)
+    deposit, start, end = _segments(entry, leave)
+    middle = (start + end) / 2
+    channels = [
+        np.floor(a[deposit] + middle * (b - a)[deposit]).astype(np.int64)
+        for a, b in zip(entry, leave, strict=True)
+    ]
+    value = (end - start) * deposits.charge[deposit]
+    order, begin = _groups(hit[deposit], *channels)
+    total = np.add.reduceat(value[order], begin) if len(begin) else value
+    first = order[begin]
+    is_strip = layers.pitch_v[deposits.layer[deposit[first]]] > STRIP_PITCH
+    return {
+        "hit": hit[deposit[first]],
+        "ch0": channels[0][first],
+        "ch1": channels[1][first],
+        "value": np.where(is_strip, 1.0, total),
+    }
+
+
+def _groups(*keys: Int64) -> tuple[Int64, NDArray[np.intp]]:
+    """Returns the order that sorts by `keys` and the places where a new combination starts."""
+    order = np.lexsort(keys[::-1])
+    starts = np.ones(len(order), dtype=bool)
+    starts[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    return order, np.flatnonzero(starts)
+
+
+def _cell_position(
+    deposits: Deposits, u: Float64, v: Float64, layers: DetectorLayers
+) -> tuple[Float64, Float64]:
+    """Returns positions in cells from the module's corner, clipped at its edges."""
+    layer = deposits.layer
+    half_v = layers.row_length[layer] / 2
+    half_u = layers.half_angle[layer] * layers.arc_radius(layer, deposits.column, deposits.row)
+    return (
+        _in_cells(u, half_u, layers.pitch_u[layer]),
+        _in_cells(v, half_v, layers.pitch_v[layer]),
+    )
+
+
+def _in_cells(along: Float64, half: Float64, pitch: Float64) -> Float64:
+    return np.clip(along + half, 0.0, np.nextafter(2 * half, 0.0)) / pitch
+
+
+def _segments(
+    entry: tuple[Float64, ...], leave: tuple[Float64, ...]
+) -> tuple[Int64, Float64, Float64]:
+    """Cuts each track at the borders of cells: deposit [S] int64, start and end [S] (0 to 1)."""
+    every = np.arange(len(entry[0]))
+    cuts = [(every, np.zeros(len(every))), (every, np.ones(len(every)))]
+    cuts += [_border_crossings(a, b) for a, b in zip(entry, leave, strict=True)]
+    deposit, part = (np.concatenate(parts) for parts in zip(*cuts, strict=True))
+    order = np.lexsort((part, deposit))
+    deposit, part = deposit[order], part[order]
+    same = deposit[1:] == deposit[:-1]
+    return deposit[1:][same], part[:-1][same], part[1:][same]
+
+
+def _border_crossings(entry: Float64, leave: Float64) -> tuple[Int64, Float64]:
+    """Finds tracks that cross a whole number from `entry` to `leave`, and after which fraction."""
+    low, high = np.minimum(entry, leave), np.maximum(entry, leave)
+    first = np.floor(low).astype(np.int64) + 1
+    count = np.maximum(np.ceil(high).astype(np.int64) - first, 0)
+    track = np.repeat(np.arange(len(entry)), count)
+    within = np.arange(len(track)) - np.repeat(np.cumsum(count) - count, count)
+    border = first[track] + within
+    return track, (border - entry[track]) / (leave - entry)[track]
+
 
 NOISE_SHARE = 0.17  # TrackML: 0.15 to 0.23
 MIN_WEIGHTED_HITS = 4

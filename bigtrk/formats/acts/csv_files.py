@@ -13,7 +13,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event, event_name
 from bigtrk.events.reader import read_event
-from bigtrk.events.writer import write_table
+from bigtrk.events.trackml import write_table
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.tracks.builders.builder import NO_TRACK

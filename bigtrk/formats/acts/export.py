@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigtrk.disk.files import unlinked
-from bigtrk.disk.folders import whole_folder
+from bigtrk.disk.files import unlinked, whole_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acts.forms import forms_of
 from bigtrk.formats.acts.model_files import check_packages, write_onnx, write_torchscript

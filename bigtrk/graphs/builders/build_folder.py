@@ -1,4 +1,4 @@
-"""The work of `bigtrk build`: every event of a folder as a graph."""
+"""The work of `bigtrk build`: every event of a folder as a graph, by windows or a module map."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -9,15 +9,18 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from bigtrk.console import say
+from bigtrk.console import follow, say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.reader import find_events, is_colliderml, read_event
+from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
+from bigtrk.graphs.builders.map_windows import MapWindows
+from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.fill_folder import GraphToMake, Make, event_digest, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, Make, event_digest, fill_folder
 from bigtrk.graphs.storage.manifest import MANIFEST, WINDOWS
 
 # More events narrow the margins little, and all are held in memory at once.
@@ -71,8 +74,7 @@ def build_with(
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
-    source = "colliderml" if is_colliderml(events) else "trackml"
-    parameters = {"from": source, "modules": True, **builder.parameters}
+    parameters = {"from": format_of(events).value, "modules": True, **builder.parameters}
     tasks = _tasks(events, names, builder)
     return fill_folder(out, tasks, len(names), parameters, "building graphs", prefix=prefix)
 
@@ -190,3 +192,48 @@ def _is_poor(efficiency: float | None) -> bool:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.2%}"
+
+
+MODULE_MAP = "module_map.safetensors"  # beside the graphs that were built with it
+
+
+def build_by_module_map(
+    events: Path,
+    out: Path,
+    file: Path | None,
+    windows: MapWindows,
+    pt_min: float,
+    names: list[str] | None = None,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Builds a graph of each event of `events` in folder `out` by a module map; returns the
+    manifest.
+
+    names, prefix: as of `build_with`. The map is that of `file`, else it is
+    learnt from the truth of all these events (particles above `pt_min` GeV); it is written to
+    `out`/module_map.safetensors.
+
+    Raises:
+        InputError: bad input; graphs built before stay.
+    """
+    names = find_events(events) if names is None else names
+    module_map = read_module_map(file) if file else _learnt(events, names, pt_min)
+    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows), names, prefix)
+    write_module_map(out / MODULE_MAP, module_map)
+    return manifest
+
+
+def _learnt(events: Path, names: list[str], pt_min: float) -> ModuleMap:
+    made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
+    module_map = learn_module_map(_read(events, names), made, pt_min)
+    say(
+        f"the module map has {len(module_map.triplets):,} triplets of {len(module_map.modules):,} "
+        f"modules; it knows all that is true in these events, so judge it on others: build them "
+        f"with --module-map"
+    )
+    return module_map
+
+
+def _read(events: Path, names: list[str]) -> Iterator[Event]:
+    for name in follow(names, len(names), "learning a module map"):
+        yield read_event(events, name)

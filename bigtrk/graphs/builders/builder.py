@@ -1,17 +1,167 @@
-"""Graph builders: each chooses the doublets of an event that are a graph's edges."""
+"""Graph builders: each chooses the doublets of an event that are a graph's edges; the graph made of
+them, and the record of how good that graph is.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bigtrk.events.event import Event
-from bigtrk.events.truth import overlap_edges, true_edges
-from bigtrk.graphs.builders.assembly import event_graph, quality
-from bigtrk.graphs.builders.doublets import build_doublets
-from bigtrk.graphs.builders.windows import Windows
-from bigtrk.graphs.coordinates import Ints
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.events.truth import (
+    hit_particles,
+    hit_weights,
+    module_ids,
+    overlap_edges,
+    particle_kinematics,
+    true_edges,
+)
+from bigtrk.graphs.builders.window_learning import is_target
+from bigtrk.graphs.builders.windows import Windows, build_doublets
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import (
+    AT_A_TIME,
+    EDGE_FEATURES,
+    Floats,
+    Ints,
+    as_tensor,
+    cluster_columns,
+    edge_table,
+    hit_coordinates,
+)
+from bigtrk.graphs.sector import edge_order
+
+# A graph should hold the edges of these particles, by which a track finder is judged.
+TARGET_PT = 1.0  # GeV
+TARGET_HITS = 3
+QUALITY = (
+    "true_edges",
+    "target_edges",
+    "edge_efficiency",
+    "target_efficiency",
+    "purity",
+    "target_purity",
+)
+
+
+def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
+    """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge.
+
+    Edges are sorted by (destination, source). true: the event's true edges [2, T], None without
+    truth: then y, particle_id, hit_weight and particles are None; a particle whose momentum is
+    unknown has pT NaN.
+    """
+    edges = _sorted(doublets, len(event.hits["hit_id"]))
+    del doublets  # as large as the edges, and of no use beside them
+    features = hit_columns(event)
+    hit_id = event.hits["hit_id"].astype(np.int64)
+    known = true is not None
+    weight = hit_weights(event) if known else None
+    return EventGraph(
+        name=event.name,
+        node_feature_names=tuple(features),
+        edge_feature_names=EDGE_FEATURES,
+        node_features=as_tensor(features),
+        edge_index=torch.from_numpy(edges),
+        edge_features=edge_table(features, edges),
+        y=None if true is None else torch.from_numpy(are_true(edges, true, len(hit_id))),
+        hit_id=torch.from_numpy(hit_id),
+        particle_id=torch.from_numpy(hit_particles(event)) if known else None,
+        hit_weight=None if weight is None else torch.from_numpy(weight),
+        modules=torch.from_numpy(module_ids(event.hits)),
+        particles=_particle_table(event) if known else None,
+    )
+
+
+def hit_columns(event: Event) -> dict[str, Floats]:
+    """Returns the features of an event's hits, each [N]: those of clusters where it has cells."""
+    columns = hit_coordinates(event.hits)
+    if event.cells is None:
+        return columns
+    return columns | cluster_columns(event.hits["hit_id"].astype(np.int64), event.cells)
+
+
+def quality(event: Event, graph: EventGraph, true: Ints | None) -> dict[str, Any]:
+    """Returns counts and quality of an event's graph, None where they cannot be computed.
+
+    edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
+    graph / edges; target_efficiency and target_purity likewise for true edges of particles with
+    pT > 1 GeV and >= 3 hits.
+    """
+    found = dict.fromkeys(QUALITY) if true is None else _quality(event, graph, true)
+    return {"nodes": graph.n_nodes, "edges": graph.n_edges, **found}
+
+
+def _quality(event: Event, graph: EventGraph, true_edge: Ints) -> dict[str, float | None]:
+    assert graph.y is not None
+    source = true_edge[0]
+    target = is_target(event, TARGET_PT, TARGET_HITS)
+    found = int(graph.y.sum())
+    found_target = int((graph.y & torch.from_numpy(target)[graph.edge_index[0]]).sum())
+    return shares(found, found_target, graph.n_edges, len(source), int(target[source].sum()))
+
+
+def shares(
+    found: int, found_target: int, n_edges: int, true: int, target: int
+) -> dict[str, float | None]:
+    """Returns QUALITY of a graph of `n_edges`, with so many of an event's true and target edges."""
+    return {
+        "true_edges": true,
+        "target_edges": target,
+        "edge_efficiency": _ratio(found, true),
+        "target_efficiency": _ratio(found_target, target),
+        "purity": _ratio(found, n_edges),
+        "target_purity": _ratio(found_target, n_edges),
+    }
+
+
+def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
+    """Returns which edges [2, E] are the first of those with the same ends: rows, ascending.
+
+    Graphs from elsewhere may have an edge twice, of which a share that was found counts one.
+    """
+    _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
+    return torch.from_numpy(np.sort(first))
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
+    """Says whether each of `edges` [2, E] of hit rows is among the true ones [2, T]: [E]."""
+    n_edges = edges.shape[1]
+    wanted = np.unique(true[1] * n_hits + true[0])
+    found = np.zeros(n_edges, dtype=bool)
+    if not len(wanted):
+        return found
+    # Some at a time: np.isin would sort all edges together with the true ones.
+    for start in range(0, n_edges, AT_A_TIME):
+        some = slice(start, start + AT_A_TIME)
+        key = edges[1, some] * n_hits + edges[0, some]
+        place = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+        found[some] = wanted[place] == key
+    return found
+
+
+def _sorted(edges: Ints, n_nodes: int) -> Ints:
+    """Sorts edges [2, E] by (destination, source), as sectors hold them."""
+    return np.take(edges, edge_order(torch.from_numpy(edges), n_nodes).numpy(), axis=1)
+
+
+def _particle_table(event: Event) -> ParticleTable:
+    columns = particle_kinematics(event)
+    vertex = np.stack([columns[name] for name in ("vx", "vy", "vz")], axis=1)
+    return ParticleTable(
+        particle_id=torch.from_numpy(columns["particle_id"]),
+        pt=torch.from_numpy(columns["pt"].astype(np.float32)),
+        eta=torch.from_numpy(columns["eta"].astype(np.float32)),
+        vertex=torch.from_numpy(vertex.astype(np.float32)),
+        nhits=torch.from_numpy(columns["nhits"]),
+    )
 
 
 class GraphBuilder(Protocol):

@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.truth import module_ids, overlap_edges, true_edges
-from bigtrk.graphs.coordinates import Ints
+from bigtrk.graphs.features import Ints
 
 SAMPLED = 2000  # points of which the pairs are counted first
 

@@ -23,9 +23,8 @@ from bigtrk.events.truth import (
     particle_kinematics,
     true_edges,
 )
-from bigtrk.graphs.builders.doublets import doublets_by_pair
-from bigtrk.graphs.builders.windows import Layer, LayerPair, Windows
-from bigtrk.graphs.coordinates import Floats, Ints, doublet_columns, hit_coordinates
+from bigtrk.graphs.builders.windows import Layer, LayerPair, Windows, doublets_by_pair
+from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
 
 Key = tuple[Layer, Layer]
 

@@ -1,17 +1,32 @@
-"""A folder of event graphs: one file per event and a manifest."""
+"""A folder of event graphs, read one event at a time, and filled from whatever they are made of."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bigtrk.config import parse
-from bigtrk.graphs.checks import GRAPH, check_columns, check_rows
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.console import complain, follow
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.graphs.event_graph import GRAPH, EventGraph, check_columns, check_rows
 from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.storage.entries import GraphEntry
-from bigtrk.graphs.storage.event_folder import EventFolder, particle_sections, read_particles
-from bigtrk.graphs.storage.manifest import describe, file_of
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
+from bigtrk.graphs.storage.manifest import (
+    MANIFEST,
+    SUFFIX,
+    WINDOWS,
+    EventFolder,
+    GraphEntry,
+    describe,
+    file_of,
+    particle_sections,
+    read_manifest,
+    read_particles,
+    write_manifest,
+)
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
 
 
 def write_graph(
@@ -93,3 +108,184 @@ def _graph(opened: SectionFile) -> EventGraph:
         particles=read_particles(opened),
         **content,
     )
+
+
+Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
+
+
+@dataclass(frozen=True)
+class GraphToMake:
+    """One graph to make. `source` is a digest of what it is made from. beside: called when it is
+    made, gives sections of what its source knows and a graph has no place for.
+    """
+
+    event: str
+    source: str
+    make: Make
+    beside: Callable[[], dict[str, Section]] = dict
+
+
+def fill_folder(
+    out: Path,
+    tasks: Iterable[GraphToMake],
+    total: int,
+    parameters: dict[str, Any],
+    what: str,
+    *,
+    prefix: str = "",
+    alone: bool = False,
+) -> dict[str, Any]:
+    """Makes each graph that `out` lacks with these parameters, then writes the manifest.
+
+    A graph is kept if its file is whole, a graph, and was made from the same source with the same
+    `parameters`. The folder is made with the first graph. The manifest lists all whole graphs there
+    that were made with these `parameters`, by whatever call.
+
+    prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
+    only, and they replace others of their names.
+
+    Raises:
+        InputError: `out` holds something else, or a graph of this name from another source, or a
+            task's input is bad; the graphs made before stay, and the same call resumes behind them.
+    """
+    _check_out(out)
+    events = []
+    for task in follow(tasks, total, what):
+        event, made_from = f"{prefix}{task.event}", {**parameters, "source": task.source}
+        if not _is_made(out, event, made_from, alone):
+            graph, record = task.make()
+            record = {**record, "made_from": made_from}
+            write_graph(out, replace(graph, name=event), record, task.beside())
+        events.append(event)
+    return finish_folder(out, GraphFolder, parameters, events, _parameters, alone=alone)
+
+
+def finish_folder(
+    out: Path,
+    kind: type[EventFolder],
+    parameters: dict[str, Any],
+    events: Iterable[str],
+    options: Callable[[dict[str, Any]], Any],
+    *,
+    alone: bool = False,
+) -> dict[str, Any]:
+    """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
+    `options`, read from their records, are these `parameters`. The folder's lock is held meanwhile:
+    of two calls that fill it at once, the later one lists the files of both.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with FolderLock() as lock:
+        lock.take(out, patient=True)
+        others = [] if alone else _others(out, kind, parameters, options)
+        return write_manifest(out, kind.kind, parameters, {*events, *others})
+
+
+def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Refuses to replace a file of record `before` by one `after` that was made from another event.
+
+    Raises:
+        InputError: their sources are known, and differ.
+    """
+    old, new = (record.get("made_from", {}).get("source") for record in (before, after))
+    if old and new and old != new:
+        event = path.name.removesuffix(SUFFIX)
+        raise InputError(
+            f"{path}: was made from another event {event}; to keep both, name another folder or "
+            f"give these graphs names of their own, as 'bigtrk build EVENTS GRAPHS --prefix b-' "
+            f"does; or remove that file"
+        )
+
+
+def _parameters(record: dict[str, Any]) -> dict[str, Any]:
+    made_from = record.get("made_from", {})
+    return {key: value for key, value in made_from.items() if key != "source"}
+
+
+def event_digest(event: Event) -> str:
+    """Returns the SHA-256 over the names and values of an event's tables."""
+    sha = hashlib.sha256(event.name.encode())
+    for table in ("hits", "cells", "particles", "truth"):
+        columns = getattr(event, table) or {}
+        for name in sorted(columns):
+            sha.update(f"{table} {name} {columns[name].dtype} {len(columns[name])}\n".encode())
+            sha.update(columns[name].tobytes())
+    return sha.hexdigest()
+
+
+def graph_digest(graph: EventGraph) -> str:
+    """Returns the SHA-256 over a graph's name, tensors, and names of columns."""
+    sections = {name: digest(content) for name, content in graph_sections(graph).items()}
+    facts = (graph.name, graph.node_feature_names, graph.edge_feature_names, sections)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def as_it_is(graph: EventGraph) -> tuple[EventGraph, dict[str, Any]]:
+    """Returns a graph whose edges were chosen elsewhere, and its record: their purity, if known."""
+    if graph.y is None or graph.n_edges == 0:
+        return graph, {"purity": None}
+    return graph, {"purity": int(graph.y.sum()) / graph.n_edges}
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder for the graphs")
+    if (out / MANIFEST).exists():
+        kind, _ = read_manifest(out)
+        if kind != "graphs":
+            raise InputError(f"{out}: holds {kind}; name another folder for the graphs")
+    elif out.exists():
+        _check_unfinished(out)
+
+
+def _check_unfinished(out: Path) -> None:
+    """Checks that a folder without a manifest holds at most what a killed writer left there."""
+    others = sorted(
+        path.name
+        for path in out.iterdir()
+        if path.suffix != SUFFIX
+        and path.name not in (WINDOWS, LOCK)
+        and not path.name.startswith(".")
+    )
+    if others:
+        raise InputError(
+            f"{out}: holds something else, such as {others[0]}; name another folder for the graphs"
+        )
+
+
+def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -> bool:
+    path = file_of(out, event)
+    if not path.exists():
+        return False
+    try:
+        opened = SectionFile(path)
+        check_graph(opened)
+    except InputError:
+        return False  # it is damaged, or no graph: made again
+    if not replaces:
+        check_same_event(path, opened.record, {"made_from": made_from})
+    return (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
+
+
+def _others(
+    out: Path,
+    kind: type[EventFolder],
+    parameters: dict[str, Any],
+    options: Callable[[dict[str, Any]], Any],
+) -> list[str]:
+    """Lists the events of a folder that were made with `parameters`; says how many were not."""
+    alike: list[str] = []
+    unlike: list[str] = []
+    for path in sorted(out.glob(f"*{SUFFIX}")):
+        try:
+            opened = SectionFile(path)
+            entry = parse(kind.entry, describe(opened), str(path))
+        except InputError:
+            continue  # it is damaged, or of another kind
+        if path == file_of(out, entry.event):
+            (alike if options(opened.record) == parameters else unlike).append(entry.event)
+    if unlike:
+        complain(
+            f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other options "
+            f"and are not in {MANIFEST}; make them with these, or remove them"
+        )
+    return alike

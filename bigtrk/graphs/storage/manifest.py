@@ -1,17 +1,170 @@
-"""The manifest of a folder of graphs or sectors: its content and how it was made.
+"""A folder of graphs or sectors: its manifest, the entries of that, and one file per event.
 
 Each file carries its own record, so the manifest can be assembled again at any time, by
-whichever of several tasks finishes last. Its last entry is a digest of all before it.
+whichever of several tasks finishes last. Its last entry is a digest of all before it. Entries are
+checked for all who plan with an event before its file is read.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, FiniteFloat, model_validator
+
+from bigtrk.config import Settings, parse
 from bigtrk.disk.files import by_numbers, read_bytes, seal, unseal, write_atomically
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.graphs.event_graph import PARTICLES, ParticleTable, check_particles
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile
 from bigtrk.machine import software
+
+MODULUS = 2**64
+
+Count = Annotated[int, Field(ge=0, lt=2**40)]
+Id = Annotated[int, Field(ge=0, lt=2**31)]  # in sectors, where ids are stored in 32 bits
+Sum = Annotated[int, Field(ge=0, lt=MODULUS)]
+Share = Annotated[FiniteFloat, Field(ge=0)]
+Digests = dict[str, str]
+_ENTRY = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+def event_sums(nodes: int, edges: int) -> dict[str, int]:
+    """Returns what the sums of all sectors of an event add up to."""
+    sums = {
+        "own_edges": edges,
+        "node_ids": nodes * (nodes - 1) // 2,
+        "node_squares": nodes * (nodes - 1) * (2 * nodes - 1) // 6,
+        "edge_ids": edges * (edges - 1) // 2,
+        "edge_squares": edges * (edges - 1) * (2 * edges - 1) // 6,
+        "halo": 0,
+        "cut": 0,
+    }
+    return {name: value % MODULUS for name, value in sums.items()}
+
+
+class GraphEntry(Settings):
+    """An event of a folder of graphs; keys that are not listed here are free for anybody."""
+
+    model_config = _ENTRY
+
+    event: str
+    file: str
+    bytes: Count
+    digests: Digests
+    nodes: Count
+    edges: Count
+    node_feature_names: list[str]
+    edge_feature_names: list[str]
+    source_digests: Digests = Field(default_factory=dict)
+    made_from: dict[str, Any] = Field(default_factory=dict)
+    purity: float | None = None
+
+
+class CutQuality(Settings):
+    """The quality of a cut, as far as predictions use it."""
+
+    model_config = _ENTRY
+
+    cut_fraction: Share
+    halo_fraction: Share
+    edge_imbalance: Share
+
+
+class SectorSums(Settings):
+    """The sums over a sector's ids (sector_sums.py)."""
+
+    model_config = _ENTRY
+
+    own_edges: Sum
+    node_ids: Sum
+    node_squares: Sum
+    edge_ids: Sum
+    edge_squares: Sum
+    halo: Sum
+    cut: Sum
+
+
+# For each sum, what the sectors fail to do if it does not add up.
+_FAILED = {
+    "own_edges": "own each of the event's edges once",
+    "node_ids": "own each of the event's nodes once",
+    "node_squares": "own each of the event's nodes once",
+    "edge_ids": "own each of the event's edges once",
+    "edge_squares": "own each of the event's edges once",
+    "halo": "send each other the nodes that they expect",
+    "cut": "hold the same cut edges",
+}
+
+
+class SectorEntry(Settings):
+    """The counts of one sector; splits are by the other part."""
+
+    model_config = _ENTRY
+
+    owned: Id
+    halo: Id
+    edges: Id
+    send_splits: list[Id]
+    recv_splits: list[Id]
+    sums: SectorSums
+
+
+class SectorsEntry(GraphEntry):
+    """An event of a folder of sectors."""
+
+    nodes: Id
+    edges: Id
+    parts: Id = Field(ge=1)
+    labels: list[str]
+    sectors: list[SectorEntry]
+    quality: CutQuality | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if len(self.sectors) != self.parts:
+            raise ValueError(f"parts is {self.parts}, but there are {len(self.sectors)} sectors")
+        for number, sector in enumerate(self.sectors):
+            if not len(sector.send_splits) == len(sector.recv_splits) == self.parts:
+                raise ValueError(f"the splits of sector {number} are not one for each part")
+            if sum(sector.recv_splits) != sector.halo:
+                raise ValueError(
+                    f"recv_splits of sector {number} are not its {sector.halo} halo rows"
+                )
+        if sum(sector.owned for sector in self.sectors) != self.nodes:
+            raise ValueError(f"the sectors do not own the event's {self.nodes} nodes")
+        # Merging allocates a row for each node; each has its id in the file.
+        if self.nodes > self.bytes:
+            raise ValueError(f"{self.bytes} bytes hold no {self.nodes} nodes")
+        self._check_exchange()
+        self._check_sums()
+        return self
+
+    def _check_exchange(self) -> None:
+        """Checks that a sector sends what the others expect; gloo ends the processes otherwise."""
+        sent = _matrix(sector.send_splits for sector in self.sectors)
+        received = _matrix(sector.recv_splits for sector in self.sectors)
+        differ = np.argwhere(sent != received.T)
+        if len(differ):
+            a, b = differ[0].tolist()
+            raise ValueError(
+                f"sector {a} sends {sent[a, b]} rows to sector {b}, which expects {received[b, a]}"
+            )
+        to_itself = np.flatnonzero(sent.diagonal())
+        if len(to_itself):
+            raise ValueError(f"sector {to_itself[0]} sends rows to itself")
+
+    def _check_sums(self) -> None:
+        for name, expected in event_sums(self.nodes, self.edges).items():
+            found = sum(getattr(sector.sums, name) for sector in self.sectors)
+            if found % MODULUS != expected:
+                raise ValueError(f"the sectors do not {_FAILED[name]} (sum {name!r})")
+
+
+def _matrix(splits: Iterable[list[int]]) -> NDArray[np.int64]:
+    return np.array(list(splits), np.int64)
+
 
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
@@ -104,3 +257,83 @@ def _unsealed(path: Path) -> dict[str, Any]:
             f"{path}: damaged, of an older version, or not a manifest of bigtrk ({reason(error)}); "
             f"if it is bigtrk's, remove it and make the folder again: what is whole is kept"
         ) from None
+
+
+class EventFolder:
+    """The files of many events.
+
+    events: the names, ascending. manifest: the content of manifest.json.
+
+    Raises:
+        InputError: the folder is missing, holds something else, or has a damaged manifest.
+    """
+
+    kind: ClassVar[str]  # in the manifest
+    entry: ClassVar[type[GraphEntry]]
+    maker: ClassVar[str]  # the command that fills such a folder, with {path} for it
+
+    def __init__(self, path: Path) -> None:
+        kind, self.manifest = read_manifest(path)
+        if kind != self.kind:
+            made = self.maker.format(path="OUT")
+            raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
+        self.path = path
+        for event, entry in self.manifest["events"].items():
+            self._check(event, entry)
+        self.events = sorted(self.manifest["events"], key=by_numbers)
+
+    def _check(self, event: str, entry: dict[str, Any]) -> None:
+        where = f"{self.path / MANIFEST}, event {event!r}"
+        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=self.path)}'"
+        try:
+            described = parse(self.entry, entry, where)
+        except InputError as error:
+            raise InputError(f"{error}; {remedy}") from None
+        if described.event != event:
+            raise InputError(f"{where}: describes {described.event!r}; {remedy}")
+
+    def record(self, event: str) -> dict[str, Any]:
+        """Returns the manifest's entry of `event`.
+
+        Raises:
+            InputError: the folder has no such event.
+        """
+        if event not in self.manifest["events"]:
+            made = self.maker.format(path=self.path)
+            raise InputError(
+                f"{self.path}: has no event {event!r}; make it with '{made}', or name another"
+            )
+        found: dict[str, Any] = self.manifest["events"][event]
+        return found
+
+    def open(self, event: str) -> SectionFile:
+        """Opens the file of `event`.
+
+        Raises:
+            InputError: there is no such event, its file is damaged, or it is not the file that
+                the manifest describes.
+        """
+        described = self.record(event)
+        opened = SectionFile(file_of(self.path, event))
+        if describe(opened) != described:
+            raise InputError(
+                f"{opened.path}: is not the file that the manifest describes; finish "
+                f"'{self.maker.format(path=self.path)}' with its former options"
+            )
+        return opened
+
+
+def particle_sections(particles: ParticleTable | None) -> dict[str, Section]:
+    """Returns the section "particles" of an event's file, none where they are unknown."""
+    if particles is None:
+        return {}
+    return {"particles": {name: getattr(particles, name) for name in PARTICLES}}
+
+
+def read_particles(opened: SectionFile) -> ParticleTable | None:
+    """Reads the event's particles, None where its file has none."""
+    if "particles" not in opened.digests:
+        return None
+    content = opened.read("particles")
+    check_particles(content, f"{opened.path}, particles")
+    return ParticleTable(**content)

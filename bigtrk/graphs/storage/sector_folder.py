@@ -3,6 +3,12 @@
 Sections of a file: "sector/0" to "sector/K-1" and, where known, "particles" once. The record
 holds what sectors have in common, their counts, and how they were made. Node and edge ids take
 32 bits in the file, a third less to read; they are int64 in memory.
+
+A rank reads one sector. What it sends must be what others expect, and each node and edge must be
+owned once, which it cannot see. So the record of an event's file holds sums over the ids of all
+sectors: each is compared with its sector when that is read, and all with each other when the folder
+is opened. All sums are modulo 2^64. They reveal mistakes, not malice: other ids of the same sums
+can be contrived.
 """
 
 from collections.abc import Sequence
@@ -10,19 +16,159 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bigtrk.config import parse
+from bigtrk.disk.hashing import mixed
 from bigtrk.errors import InputError
-from bigtrk.graphs.checks import LABELS
-from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.sector_merge import group, merge
-from bigtrk.graphs.storage.entries import SectorsEntry
-from bigtrk.graphs.storage.event_folder import EventFolder, particle_sections, read_particles
-from bigtrk.graphs.storage.manifest import describe, file_of
-from bigtrk.graphs.storage.sector_checks import check_content, check_sector
-from bigtrk.graphs.storage.sector_sums import sector_sums
+from bigtrk.graphs.event_graph import LABELS, SECTOR, ParticleTable, check_columns, check_rows
+from bigtrk.graphs.sector import Sector, group, is_ordered, merge
+from bigtrk.graphs.storage.manifest import (
+    MODULUS,
+    EventFolder,
+    SectorsEntry,
+    describe,
+    file_of,
+    particle_sections,
+    read_particles,
+)
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
+
+
+def sector_sums(sector: Sector) -> dict[str, int]:
+    """Computes the sums of one sector.
+
+    own_edges: the number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of
+    the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of the
+    rows sent, less those received, each with its owner, receiver and node id. cut: the sum of
+    hashes of the cut edges owned, less the others, each with its id and the node ids of its ends.
+    """
+    foreign = sector.edge_id[~sector.owns_edge]
+    owned = sector.node_id[: sector.n_owned]
+    sums = {
+        "own_edges": sector.n_edges - len(foreign),
+        "node_ids": int(owned.sum()),
+        "node_squares": _squares(owned),
+        "edge_ids": int(sector.edge_id.sum()) - int(foreign.sum()),
+        "edge_squares": _squares(sector.edge_id) - _squares(foreign),
+        "halo": _halo(sector),
+        "cut": _cut(sector),
+    }
+    return {name: value % MODULUS for name, value in sums.items()}
+
+
+def _squares(ids: Tensor) -> int:
+    return int(torch.dot(ids, ids))
+
+
+def _halo(sector: Sector) -> int:
+    receiver = _each(sector.send_splits)
+    owner = _each(sector.recv_splits)
+    sent, received = sector.node_id[sector.send_index], sector.node_id[sector.n_owned :]
+    of_sent = (sector.part * sector.parts + receiver) * sector.event_nodes + sent
+    of_received = (owner * sector.parts + sector.part) * sector.event_nodes + received
+    return int(mixed(of_sent).sum()) - int(mixed(of_received).sum())
+
+
+def _each(splits: tuple[int, ...]) -> Tensor:
+    """Returns the part that each row goes to or comes from: [parts] -> [sum of splits]."""
+    return torch.arange(len(splits)).repeat_interleave(torch.tensor(splits))
+
+
+def _cut(sector: Sector) -> int:
+    rows = (~((sector.edge_index[0] < sector.n_owned) & sector.owns_edge)).nonzero()[:, 0]
+    source, destination = sector.node_id[sector.edge_index[:, rows]]
+    hashes = mixed(mixed(sector.edge_id[rows]) ^ (source * sector.event_nodes + destination))
+    own = sector.owns_edge[rows]
+    return int(hashes[own].sum()) - int(hashes[~own].sum())
+
+
+_REMEDY = "make the file again"
+
+
+def check_content(
+    content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
+) -> None:
+    """Refuses tensors that do not match the record, or that index rows that are not there.
+
+    `counts`: the counts of this sector in the event's `record`.
+
+    Raises:
+        InputError: a tensor does not match, or an index leads outside.
+    """
+    nodes = counts["owned"] + counts["halo"]
+    sizes = {
+        "N": nodes,
+        "E": counts["edges"],
+        "F": len(record["node_feature_names"]),
+        "G": len(record["edge_feature_names"]),
+        "S": sum(counts["send_splits"]),
+    }
+    check_columns(content, SECTOR, sizes, where)
+    labels = [name for name in LABELS if name in content]
+    if labels != record["labels"]:
+        raise InputError(
+            f"{where}: knows {', '.join(labels) or 'no labels'}, where the event's sectors know "
+            f"{', '.join(record['labels']) or 'none'}; {_REMEDY}"
+        )
+    bounds = {
+        "edge_index": nodes,
+        "node_id": record["nodes"],
+        "edge_id": record["edges"],
+        "send_index": counts["owned"],
+    }
+    for name, bound in bounds.items():
+        check_rows(content[name], bound, f"{where}: {name}")
+
+
+def check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
+    """Refuses a sector that is out of order, or that has other `sums` than its record says.
+
+    Raises:
+        InputError: nodes are not ascending in the blocks of their owners, or rows sent in those of
+            their receivers; edges are not among owned nodes first, then cut, each by (destination,
+            source); or ids are not those that the other sectors expect.
+    """
+    _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
+    _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
+    _check_edges(sector, where)
+    found = sector_sums(sector)
+    if wrong := [name for name, value in found.items() if value != sums[name]]:
+        raise InputError(
+            f"{where}: its ids are not those that the record counts (sum {wrong[0]!r}), so it does "
+            f"not fit the other sectors; {_REMEDY}"
+        )
+
+
+def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
+    """Checks that ids [sum of splits] ascend within each of the blocks."""
+    starts = torch.tensor(splits).cumsum(0)
+    rises = ids[1:] > ids[:-1]
+    rises[starts[(starts > 0) & (starts < len(ids))] - 1] = True
+    if not rises.all():
+        row = int((~rises).nonzero()[0, 0]) + 1
+        raise InputError(
+            f"{where} does not ascend at row {row}, so it repeats itself or is out of order; "
+            f"{_REMEDY}"
+        )
+
+
+def _check_edges(sector: Sector, where: str) -> None:
+    owned = sector.edge_index < sector.n_owned
+    inside, touching = owned.all(dim=0), owned.any(dim=0)
+    n_inside = int(inside.sum())
+    if not touching.all():
+        row = int((~touching).nonzero()[0, 0])
+        raise InputError(f"{where}: edge {row} joins two nodes of other sectors; {_REMEDY}")
+    # Owned rows ascend as their node ids do.
+    cut = sector.node_id[sector.edge_index[:, n_inside:]]
+    ordered = is_ordered(sector.edge_index[:, :n_inside]) and is_ordered(cut)
+    if not (inside[:n_inside].all() and ordered):
+        raise InputError(
+            f"{where}: edges are not those among owned nodes first, then cut ones, each by "
+            f"(destination, source); {_REMEDY}"
+        )
+
 
 MOST_IDS = 2**31 - 1  # nodes or edges of an event
 _IDS = ("edge_index", "node_id", "edge_id", "send_index")
@@ -38,7 +184,7 @@ def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -
     """
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
-    sections = {f"sector/{sector.part}": _section(sector) for sector in sectors}
+    sections = {f"sector/{sector.part}": _stored_section(sector) for sector in sectors}
     path = file_of(folder, first.event)
     write_sections(
         path, sections | particle_sections(first.particles), {**record, **_describe(sectors)}
@@ -70,7 +216,7 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
     }
 
 
-def _section(sector: Sector) -> Section:
+def _stored_section(sector: Sector) -> Section:
     assert max(sector.event_nodes, sector.event_edges) <= MOST_IDS, "ids are stored in 32 bits"
     columns = {name: getattr(sector, name) for name in (*_VALUES, *LABELS)}
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bigtrk.disk.unnamed_files import PAGE, UnnamedFile, UnnamedFiles, padded
+from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
 from bigtrk.models.stores.streamed import Mover, Place, StreamedStore
 
 # Several blocks are under way at once, so that a disk is kept busy by blocks of this size.

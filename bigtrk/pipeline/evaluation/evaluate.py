@@ -10,7 +10,7 @@ from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, printable
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.graphs.storage.fill_folder import event_digest
+from bigtrk.graphs.storage.graph_folder import event_digest
 from bigtrk.pipeline.evaluation.event_losses import EventLosses, event_losses
 from bigtrk.pipeline.evaluation.summary import (
     loss_bins_record,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles
-from bigtrk.graphs.builders.assembly import are_true
+from bigtrk.graphs.builders.builder import are_true
 from bigtrk.graphs.builders.radius import true_pairs
 from bigtrk.tracks.builders.builder import NO_TRACK, numbered
 from bigtrk.tracks.builders.components import adjacency, components

@@ -15,7 +15,7 @@ from bigtrk.parallel.world import World
 from bigtrk.pipeline.scoring import EdgeScorer
 from bigtrk.tracing import waiting
 from bigtrk.training.evaluation.scoring import stitched
-from partition.one_event import CutSettings, divide
+from partition.cutting import CutSettings, divide
 from partition.partitioners import Method
 from partition.sectors import cut
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.config import load_settings, overlap
-from bigtrk.disk.file_systems import network_file_system
 from bigtrk.disk.files import disk_errors, write_new_json
+from bigtrk.disk.local_files import network_file_system
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.search import SEARCH, SearchRecord, read_search_record, trial_name

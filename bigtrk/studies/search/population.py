@@ -23,9 +23,8 @@ import numpy as np
 
 from bigtrk.config import override
 from bigtrk.console import complain, say
-from bigtrk.disk.files import disk_errors, unlinked
+from bigtrk.disk.files import disk_errors, unlinked, whole_folder
 from bigtrk.disk.folder_lock import FolderLock, HeldError
-from bigtrk.disk.folders import whole_folder
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.record import FileRecord, Kind, read_record, write_record

@@ -15,8 +15,7 @@ from typing import Literal
 from bigtrk import shipped
 from bigtrk.config import parse
 from bigtrk.disk.files import open_to_append, parse_json, unlinked
-from bigtrk.disk.folder_lock import LockWatch
-from bigtrk.disk.lock_owner import Owner
+from bigtrk.disk.folder_lock import LockWatch, Owner
 from bigtrk.errors import InputError, reason
 from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores

@@ -17,9 +17,8 @@ from bigtrk.disk.files import check_file, check_output_name, write_atomically
 from bigtrk.disk.parquet import read_integers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import open_source
-from bigtrk.events.columns import TableSpec
-from bigtrk.events.event import event_name
-from bigtrk.events.tables import HEADER_LINES, parse_table
+from bigtrk.events.event import TableSpec, event_name
+from bigtrk.events.trackml import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.storage.hit_tracks import HitTracks

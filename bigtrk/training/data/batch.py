@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles, padded
+from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
 from bigtrk.errors import InputError
-from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
-from bigtrk.graphs.target import edge_weights, target_edges
+from bigtrk.graphs.target import edge_log_pt, edge_pt, edge_weights, target_edges
 from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo

@@ -7,9 +7,9 @@ import numpy as np
 
 from bigtrk.console import complain, follow
 from bigtrk.errors import InputError, printable
-from bigtrk.events.colliderml.layout import particle_numbers
-from bigtrk.events.event import Event
-from bigtrk.events.reader import is_colliderml, read_event
+from bigtrk.events.colliderml_reader import particle_numbers
+from bigtrk.events.event import Event, EventFormat
+from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.truth import hit_particles, hit_weights
 from bigtrk.records.evaluation import (
     Binned,
@@ -193,7 +193,10 @@ def score_files(
     judged: list[JudgedTracks] = []
     scores: list[EventScore] = []
     crowded: str | None = None
-    matchings, public = criteria.matchings(), ColliderMLTask(is_colliderml(events))
+    matchings, public = (
+        criteria.matchings(),
+        ColliderMLTask(format_of(events) is EventFormat.COLLIDERML),
+    )
     for number in follow(numbers, len(numbers), "score"):
         event = _read_with_truth(events, names[number])
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))

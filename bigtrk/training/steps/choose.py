@@ -7,7 +7,7 @@ from bigtrk.cost.sharding import sharding
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.costs import operations
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration

@@ -12,7 +12,7 @@ from torch import nn
 from bigtrk.console import complain
 from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
-from bigtrk.disk.file_systems import free_bytes, memory_file_system, network_file_system
+from bigtrk.disk.local_files import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.stores.files import FileStore

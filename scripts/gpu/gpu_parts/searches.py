@@ -10,11 +10,8 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from bigtrk.sampling.bulk import fastest
-from bigtrk.sampling.draws import epoch_key
-from bigtrk.sampling.products import Products
-from bigtrk.sampling.subgraphs import in_edges
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.engines import Products, fastest
+from bigtrk.sampling.subgraphs import Walk, epoch_key, in_edges
 from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
 
 DIMENSIONS, NEIGHBOURS = 8, 30  # of an embedding; near each point, about

@@ -11,7 +11,7 @@ from colliderml.tasks.tracking import metrics as public
 
 import bigtrk
 from bigtrk.api import Graphs
-from bigtrk.events.formats import EventFormat
+from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.truth import hit_particles, hit_weights

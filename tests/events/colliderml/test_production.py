@@ -12,11 +12,9 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.events.colliderml.tables import detector_codes
-from bigtrk.events.event import Event
-from bigtrk.events.formats import EventFormat
-from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.open_data_detector import ODD_LAYERS
+from bigtrk.events.colliderml_writer import detector_codes
+from bigtrk.events.event import Event, EventFormat
+from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation import production
 from bigtrk.events.simulation.production import simulate_folder

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import event_sizes, find_events, has_detectors, read_event
+from bigtrk.events.reader import event_sizes, find_events, read_event
+from bigtrk.events.trackml import has_detectors
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from tests.events.colliderml.samples import (
     EVENTS,

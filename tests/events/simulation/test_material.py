@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.simulation.material import (
+from bigtrk.events.geometry import TRACKML_LAYERS, layer_thickness
+from bigtrk.events.simulation.tracks import (
     PION_MASS,
     RADIATION_MASS,
     energy_loss,
-    layer_thickness,
     scattering_angle,
     slowed,
 )

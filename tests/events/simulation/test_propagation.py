@@ -8,10 +8,20 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers, layers_from_rows
-from bigtrk.events.simulation.helix import Helices, continued, helices, momentum, position, take
-from bigtrk.events.simulation.material import PION_MASS, energy_loss, scattering_angle
-from bigtrk.events.simulation.particles import generate_particles
-from bigtrk.events.simulation.propagation import Crossings, propagate
+from bigtrk.events.simulation.simulate import generate_particles
+from bigtrk.events.simulation.tracks import (
+    PION_MASS,
+    Crossings,
+    Helices,
+    continued,
+    energy_loss,
+    helices,
+    momentum,
+    position,
+    propagate,
+    scattering_angle,
+    take,
+)
 
 Float64 = NDArray[np.float64]
 

@@ -9,16 +9,20 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulation.deposits import Deposits
-from bigtrk.events.simulation.digitisation import fired_cells, measure, merge_deposits
-from bigtrk.events.simulation.helix import (
+from bigtrk.events.simulation.simulate import (
+    Deposits,
+    fired_cells,
+    measure,
+    merge_deposits,
+    simulate_event,
+)
+from bigtrk.events.simulation.tracks import (
     cylinder_crossings,
     disc_crossings,
     helices,
     momentum,
     position,
 )
-from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
 
 # Whose tracks are the helices of their particles.

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from bigtrk.events.detectors import module_places, module_table
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES
-from bigtrk.events.simulation import deposits
-from bigtrk.events.simulation.deposits import Deposits, particle_deposits
-from bigtrk.events.simulation.helix import helices
-from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.geometry import ODD_LAYERS, VOLUMES
+from bigtrk.events.simulation import simulate
+from bigtrk.events.simulation.simulate import Deposits, particle_deposits, simulate_event
+from bigtrk.events.simulation.tracks import helices
 
 Float64 = NDArray[np.float64]
 
@@ -23,8 +22,8 @@ NO_MATERIAL = replace(ODD_LAYERS, material=np.zeros(len(ODD_LAYERS)))
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets particles reach the end, and sensors miss none."""
-    monkeypatch.setattr(deposits, "INEFFICIENCY", 0.0)
-    monkeypatch.setattr(deposits, "STOPPED_PER_MODULE", 1e-12)
+    monkeypatch.setattr(simulate, "INEFFICIENCY", 0.0)
+    monkeypatch.setattr(simulate, "STOPPED_PER_MODULE", 1e-12)
 
 
 def straight(x: Float64, y: Float64, z: Float64) -> Deposits:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model

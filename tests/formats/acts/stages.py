@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from bigtrk.formats.acts.stage import Stage
-from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
+from bigtrk.graphs.features import EDGE_FEATURES, Ints, as_tensor, edge_columns, with_eta
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration

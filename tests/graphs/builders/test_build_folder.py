@@ -13,8 +13,8 @@ from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.trackml import write_event
 from bigtrk.events.truth import true_edges
-from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders import build_folder as build_module
 from bigtrk.graphs.builders import builder
 from bigtrk.graphs.builders.build_folder import build_folder, show_folder

@@ -12,10 +12,9 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.graphs.builders import assembly
+from bigtrk.graphs.builders import builder as assembly
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_with_record
-from bigtrk.graphs.builders.doublets import build_doublets
-from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.builders.windows import build_doublets, builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES, EDGE_FEATURES, NODE_FEATURES
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from bigtrk.events.event import Columns
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders import doublets
-from bigtrk.graphs.builders.doublets import build_doublets
-from bigtrk.graphs.builders.windows import LayerPair, Windows, builtin_windows
+from bigtrk.graphs.builders import windows as doublets
+from bigtrk.graphs.builders.windows import LayerPair, Windows, build_doublets, builtin_windows
 
 LAYERS = ((8, 2), (8, 4), (9, 2))
 Pairs = set[tuple[int, int]]

@@ -8,7 +8,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES
+from bigtrk.events.geometry import ODD_LAYERS, VOLUMES
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges

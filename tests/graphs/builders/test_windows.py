@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.open_data_detector import ODD_LAYERS
+from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS
 from bigtrk.graphs.builders.windows import (
     SHIPPED,
     Windows,

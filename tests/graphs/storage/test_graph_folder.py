@@ -14,8 +14,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 
 

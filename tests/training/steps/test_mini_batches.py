@@ -15,9 +15,9 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
-from bigtrk.sampling.products import Products
+from bigtrk.sampling.engines import Products
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.walk import Sampler, Walk
+from bigtrk.sampling.subgraphs import Sampler, Walk
 from bigtrk.training.data.batch import BatchMaker, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import A100, CPU
-from bigtrk.disk import file_systems
+from bigtrk.disk import local_files
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
@@ -70,11 +70,11 @@ MOUNTS = """\
 """
 
 
-def test_network_file_systems_are_known_by_their_mount(tmp_path: Path) -> None:
+def test_network_local_files_are_known_by_their_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(folder=tmp_path))
     found = {
-        name: file_systems.network_file_system(tmp_path / name, mounts)
+        name: local_files.network_file_system(tmp_path / name, mounts)
         for name in (".", "far away", "far away/home/me", "far away/near/x", "far away!")
     }
     assert found == {
@@ -84,7 +84,7 @@ def test_network_file_systems_are_known_by_their_mount(tmp_path: Path) -> None:
         "far away/near/x": None,
         "far away!": None,
     }
-    assert file_systems.network_file_system(tmp_path, tmp_path / "none") is None
+    assert local_files.network_file_system(tmp_path, tmp_path / "none") is None
 
 
 def test_a_network_file_system_takes_a_setting(
@@ -103,8 +103,8 @@ def test_a_folder_in_memory_is_said(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"31 30 0:41 / {tmp_path}/shm rw - tmpfs tmpfs rw\n")
-    assert file_systems.memory_file_system(tmp_path / "shm/me", mounts) == "tmpfs"
-    assert file_systems.memory_file_system(tmp_path, mounts) is None
+    assert local_files.memory_file_system(tmp_path / "shm/me", mounts) == "tmpfs"
+    assert local_files.memory_file_system(tmp_path, mounts) is None
     monkeypatch.setattr(spill, "memory_file_system", lambda _: "tmpfs")
     check_folder(SpillFolder(tmp_path))
     assert "lies in memory (tmpfs), where files spare none; name" in capsys.readouterr().err

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.console import follow
-from bigtrk.disk.files import write_atomically
-from bigtrk.disk.folders import new_folder
+from bigtrk.disk.files import new_folder, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.graphs.names import OLDER, SCORES
 from bigtrk.formats.acorn.graphs.own_columns import own_columns

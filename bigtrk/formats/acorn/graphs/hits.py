@@ -10,7 +10,7 @@ from torch import Tensor
 from bigtrk.formats.acorn.graphs.columns import AcornColumns
 from bigtrk.formats.acorn.graphs.names import HITS
 from bigtrk.formats.acorn.graphs.truth import reader_of
-from bigtrk.graphs.coordinates import Floats, cylindrical, eta_of
+from bigtrk.graphs.features import Floats, cylindrical, eta_of
 
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
 _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights

@@ -14,8 +14,8 @@ from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import true_edges
 from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, TRUE_MAP
 from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, VERTEX
-from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import Ints
 
 _TRUTH = "build the graph from events with truth, as acorn's stages ask for it"
 

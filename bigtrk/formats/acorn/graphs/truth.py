@@ -15,8 +15,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
 from bigtrk.formats.acorn.graphs.columns import AcornColumns
 from bigtrk.formats.acorn.graphs.names import PARTICLE, PtUnit, unit_of
-from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.features import Floats, Ints
 
 TRUE_EDGES_OF = "track_edges"
 VERTEX = tuple(f"track_particle_{axis}" for axis in ("vx", "vy", "vz"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from bigtrk.config import parse
+from bigtrk.disk.files import new_folder
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.models.checkpoint import AcornCheckpoint, read_checkpoint
 from bigtrk.formats.acorn.models.hyper_parameters import HyperParameters

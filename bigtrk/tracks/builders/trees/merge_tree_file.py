@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError, one_line
-from bigtrk.graphs.checks import Layout, check_columns
+from bigtrk.graphs.event_graph import Layout, check_columns
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.candidates import FEATURES

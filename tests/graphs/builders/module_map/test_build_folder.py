@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.graphs.builders.module_map.map_file import read_module_map
+from bigtrk.graphs.builders.module_map import read_module_map
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from tests.programs import run_here
 from tests.test_bad_input import one_line

@@ -12,11 +12,9 @@ from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, module_ids, overlap_edges, true_edges
 from bigtrk.graphs.builders.builder import build_with_record
-from bigtrk.graphs.builders.module_map.builder import ModuleMapBuilder
-from bigtrk.graphs.builders.module_map.features import changes, doublet_features, hit_places
-from bigtrk.graphs.builders.module_map.learning import learn_module_map
-from bigtrk.graphs.builders.module_map.module_map import ModuleMap
-from bigtrk.graphs.builders.module_map.names import MapWindows
+from bigtrk.graphs.builders.map_windows import MapWindows
+from bigtrk.graphs.builders.module_map import ModuleMap, changes, doublet_features, hit_places
+from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import is_target
 
 Modules = tuple[tuple[int, ...], ...]

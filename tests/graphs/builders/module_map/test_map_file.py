@@ -10,9 +10,8 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders.module_map.learning import learn_module_map
-from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
-from bigtrk.graphs.builders.module_map.module_map import ModuleMap
+from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map_builder import learn_module_map
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
 
 

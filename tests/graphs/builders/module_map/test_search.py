@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders import doublets
+from bigtrk.graphs.builders import windows as doublets
 from bigtrk.graphs.builders.builder import build_graph
-from bigtrk.graphs.builders.module_map.builder import ModuleMapBuilder
-from bigtrk.graphs.builders.module_map.module_map import FEATURES, Bounds, ModuleMap
-from bigtrk.graphs.builders.module_map.names import MapWindows
+from bigtrk.graphs.builders.map_windows import MapWindows
+from bigtrk.graphs.builders.module_map import FEATURES, Bounds, ModuleMap
+from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder
 
 # Volume, layer, module: two layers of two modules each and one of one; none of them is in a row of
 # what comes first by number.

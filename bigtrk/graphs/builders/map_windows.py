@@ -1,4 +1,4 @@
-"""The windows of a module map by name."""
+"""The windows of a module map by name, which the command line reads without torch."""
 
 from enum import StrEnum
 

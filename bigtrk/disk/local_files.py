@@ -1,7 +1,8 @@
-"""Files of a local disk without a name, so that they are gone with the process, however it ends.
+"""The file systems that folders lie on; and files without a name on local disks, which are gone
+with the process, however it ends.
 
-They are read and written past the file system's cache where it allows that: pages there would count
-as memory of a job, and push out what it needs.
+Unnamed files are read and written past the file system's cache where it allows that: pages there
+would count as memory of a job, and push out what it needs.
 """
 
 import fcntl
@@ -13,8 +14,48 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bigtrk.disk.file_systems import free_bytes
 from bigtrk.errors import RankError, reason
+
+MOUNTS = Path("/proc/self/mountinfo")
+# Types whose files lie on other machines, as Linux names them.
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p"}
+_NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
+_NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"}
+_MEMORY = {"tmpfs", "ramfs"}
+
+
+def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """Returns the type of the file system of `folder` if that lies on other machines, else None."""
+    kind = _type_of(folder.resolve(), mounts)
+    return kind if kind in _NETWORK else None
+
+
+def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """Returns the type of the file system of `folder` if its files lie in memory, else None."""
+    kind = _type_of(folder.resolve(), mounts)
+    return kind if kind in _MEMORY else None
+
+
+def free_bytes(place: Path | int) -> int:
+    """Returns the bytes that this user may still fill where a folder, or an open file, lies.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
+
+
+def _type_of(path: Path, mounts: Path) -> str | None:
+    """Returns the type of the file system mounted nearest above `path`, the last of several."""
+    found: dict[Path, str] = {}
+    lines = mounts.read_text().splitlines() if mounts.exists() else []
+    for line in lines:  # proc(5): the fourth field is the place, the type follows " - "
+        fields, _, after = line.partition(" - ")
+        place = fields.split()[4].encode().decode("unicode_escape")
+        found[Path(place)] = after.split()[0]
+    return next((found[place] for place in (path, *path.parents) if place in found), None)
+
 
 # Direct reads and writes begin and end at multiples of this.
 PAGE = 4096

@@ -1,0 +1,503 @@
+"""Events of a ColliderML sample: Parquet, a row per event, a list per column.
+
+Source: the data card of CERN/ColliderML-Release-1. Tables are found wherever their files or folders
+have their names: `data/ttbar_pu200_tracker_hits/train-00000-of-01000.parquet` of the release, also
+in the cache of the package colliderml; the production's `ttbar.v1.reco.tracker_hits.events0-9.
+parquet`; or simply `tracker_hits/*.parquet`. Released files have one row group of a hundred events,
+too much to read at once: it is decoded row by row, and reading on to the next row repeats nothing.
+
+A hit's id is its place in the lists of its event, from 0. Particles are numbered from 1, so that 0
+is noise here as everywhere: one more than in the sample.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bigtrk.console import warn_once
+from bigtrk.disk.files import check_file
+from bigtrk.disk.parquet import values_of_groups
+from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
+from bigtrk.errors import InputError, one_line, reason
+from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event, TableSpec, event_name, only_event
+
+EVENT_ID = "event_id"
+# What a detector measures, and all that simulated hits know.
+MEASURED_HITS = TableSpec(
+    stems=("tracker_hits",),
+    ids=("volume_id", "layer_id", "surface_id"),
+    finite=("x", "y", "z"),
+)
+TRACKER_HITS = replace(
+    MEASURED_HITS,
+    optional_ids=("particle_id",),
+    optional_floats=("true_x", "true_y", "true_z"),
+)
+PARTICLES = TableSpec(
+    stems=("particles",),
+    ids=("particle_id",),
+    floats=("vx", "vy", "vz", "px", "py", "pz", "charge"),
+    optional_ids=("pdg_id", "num_tracker_hits", "primary"),
+)
+FLAGS = ("primary",)  # may be booleans; 0 or 1 here
+# The names that these columns have in an `Event`; others keep theirs.
+OURS = {
+    "surface_id": "module_id",
+    "true_x": "tx",
+    "true_y": "ty",
+    "true_z": "tz",
+    "charge": "q",
+    "pdg_id": "particle_type",
+    "num_tracker_hits": "nhits",
+}
+_TABLE = re.compile(r"(?:^|[._-])(tracker_hits|particles)(?=[._-]|$)")
+
+
+class StoredFile(NamedTuple):
+    """A file as it was found: its content is read again once `size` or `modified` are others."""
+
+    path: Path
+    size: int  # bytes
+    modified: int  # ns
+
+
+def _folders_named(prefix: Path) -> list[Path]:
+    """Lists the folders of tables whose names begin with that of `prefix`."""
+    if not prefix.parent.is_dir():
+        return []
+    beginning = f"{prefix.name}_"
+    return sorted(
+        entry
+        for entry in prefix.parent.iterdir()
+        if entry.name.startswith(beginning) and _TABLE.search(entry.name) and entry.is_dir()
+    )
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    """Lists the Parquet files below a folder, ascending: also those of linked folders, of each
+    once, but no hidden ones, such as macOS's "._name" and the copies that notebooks keep.
+    """
+    files: list[Path] = []
+    seen = set()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        visible = [name for name in sorted(inner) if not name.startswith(".")]
+        inner[:] = [] if (place := os.path.realpath(folder)) in seen else visible
+        if place not in seen:
+            parquet = (name for name in names if name.endswith(".parquet") and name[0] != ".")
+            files.extend(Path(folder, name) for name in parquet)
+        seen.add(place)
+    return sorted(files)
+
+
+def _table_of(file: Path, root: Path) -> str | None:
+    """Names the table that a file is of: the file's name says it, or that of the nearest folder."""
+    for part in (file.name, *reversed(file.relative_to(root).parts[:-1]), root.name):
+        if match := _TABLE.search(part):
+            return match[1]
+    return None
+
+
+def _stored(path: Path) -> StoredFile:
+    check_file(path)
+    status = path.stat()
+    return StoredFile(path, status.st_size, status.st_mtime_ns)
+
+
+def particle_numbers(stored: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Returns the ids that particles have here, one more than those stored: [M] -> [M].
+
+    Stored ones count a list from 0, which is noise here, and 2^64 - 1 stands for no particle: that
+    one becomes 0. Ids beyond 2^63 - 2 become negative, and no others do.
+    """
+    return (stored.astype(np.uint64) + np.uint64(1)).astype(np.int64)
+
+
+def stored_particle_ids(ours: NDArray[np.generic]) -> NDArray[np.uint64]:
+    """Inverts `particle_numbers`: [M] -> [M]."""
+    return ours.astype(np.uint64) - np.uint64(1)
+
+
+BUFFER_BYTES = 1 << 20  # read at once of each column; without, a whole group's packed bytes are
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of an event: row `row` of row group `group` of a file, row `number` of the file.
+
+    columns: those to read. size: the group's bytes per row.
+    """
+
+    file: StoredFile
+    columns: tuple[str, ...]
+    group: int
+    row: int
+    number: int
+    size: int
+
+    def where(self, event: int) -> str:
+        return f"{self.file.path}, row {self.number + 1} (event {event})"
+
+
+class RowStream:
+    """One file's rows of some columns."""
+
+    def __init__(self, file: StoredFile, columns: Sequence[str]) -> None:
+        self._file = pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES)
+        self._columns = list(columns)
+        self._group = -1
+        self._next = 0
+        self._rows: Iterator[pa.RecordBatch] = iter(())
+        self._one_reader = Lock()
+
+    def row(self, place: Place) -> pa.RecordBatch:
+        """Returns one row. Rows before it in its group are decoded, unless it is further on than
+        the last one.
+        """
+        with self._one_reader:
+            if place.group != self._group or place.row < self._next:
+                groups = [place.group]
+                self._rows = self._file.iter_batches(1, groups, self._columns, use_threads=False)
+                self._group, self._next = place.group, 0
+            skipped = place.row - self._next
+            self._group = -1  # what fails is begun again
+            found = next(islice(self._rows, skipped, None))
+            self._group, self._next = place.group, place.row + 1
+            return found
+
+
+@lru_cache(maxsize=4)  # of hits and of particles, of the sample in use and of another
+def _stream(file: StoredFile, columns: tuple[str, ...]) -> RowStream:
+    return RowStream(file, columns)
+
+
+def read_row(place: Place) -> pa.RecordBatch:
+    """Reads the columns of the row at `place`.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    with damage_told(place.file):
+        return _stream(place.file, place.columns).row(place)
+
+
+@contextmanager
+def damage_told(file: StoredFile) -> Iterator[None]:
+    """Turns what Arrow raises for a bad file into one error, which names it.
+
+    Raises:
+        InputError: for each exception.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # Arrow promises no one kind for damage
+        raise InputError(
+            f"{file.path}: not a readable Parquet file ({reason(error)}); it may be truncated: "
+            "fetch it again"
+        ) from None
+
+
+WIDEST = 8  # bytes of a value
+# The number in an event's name has at most 18 digits, by which tracks tell events.
+LAST_EVENT = 10**18 - 1
+
+
+@lru_cache(maxsize=8)
+def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place]:
+    """Finds the place of each event in the files of one table, ascending by event.
+
+    Only schemas, sizes and ids of events are read.
+
+    Raises:
+        InputError: a file is damaged, lacks a column or has one of another type, or two rows are of
+            one event.
+    """
+    places: dict[int, Place] = {}
+    for file in files:
+        for event, place in _rows_of(file, spec):
+            other = places.setdefault(event, place)
+            if other is not place:
+                raise InputError(
+                    f"{place.where(event)}: event_id {event} is also that of {other.file.path}, "
+                    f"row {other.number + 1}; remove one of them or, if they are of different "
+                    "samples, name one, such as FOLDER/ttbar_pu200"
+                )
+    return dict(sorted(places.items()))
+
+
+def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
+    with damage_told(file), file.path.open("rb") as handle:
+        _check_values(values_of_groups(handle), file)
+        opened = pq.ParquetFile(file.path)
+        columns = _present(opened.schema_arrow, spec, file)
+        column = opened.read([EVENT_ID], use_threads=False).column(EVENT_ID)
+        groups = [opened.metadata.row_group(g) for g in range(opened.metadata.num_row_groups)]
+    if (told := sum(group.num_rows for group in groups)) != len(column):
+        raise InputError(
+            f"{file.path}: its row groups are of {told:,} rows, and it holds {len(column):,}; it "
+            "is damaged: fetch it again"
+        )
+    number = 0
+    events = _event_ids(column, file)
+    for group, found in enumerate(groups):
+        size = found.total_byte_size // max(found.num_rows, 1)
+        for row in range(found.num_rows):
+            yield events[number], Place(file, columns, group, row, number, size)
+            number += 1
+
+
+def _check_values(groups: list[int], file: StoredFile) -> None:
+    """Refuses row groups of more values than their file's bytes should unpack to, since a few bytes
+    can stand for any number of equal values.
+    """
+    most = max(groups, default=0)
+    if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
+        raise InputError(
+            f"{file.path}: says that it holds {most:,} values, more than {file.size:,} bytes "
+            "should unpack to; write it again without compression and dictionaries"
+        )
+
+
+def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str, ...]:
+    """Lists the columns of `spec` that a table has, all of the types that it needs."""
+    required = (EVENT_ID, *spec.required)
+    if missing := [name for name in required if name not in schema.names]:
+        raise InputError(
+            f"{file.path}: missing column {', '.join(missing)}; ColliderML's {spec.stems[0]} need "
+            f"{', '.join(required)}, as of its Release 1: fetch the file again, or rename its "
+            f"columns"
+        )
+    ids = (*spec.ids, *spec.optional_ids)
+    wanted = (*required, *spec.optional_ids, *spec.optional_floats)
+    present = [name for name in wanted if name in schema.names]
+    for name in present:
+        if schema.names.count(name) > 1:
+            raise InputError(f"{file.path}: column {name} appears twice; remove one of the two")
+        if not _fits(kind := schema.field(name).type, name, name in ids):
+            raise InputError(
+                f"{file.path}: column {name} holds {one_line(str(kind))}, not "
+                f"{_wanted(name, name in ids)}; convert it"
+            )
+    return tuple(name for name in present if name != EVENT_ID)
+
+
+def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
+    if name == EVENT_ID:
+        return bool(pa.types.is_integer(kind))
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    if name in FLAGS and pa.types.is_boolean(kind.value_type):
+        return True
+    if is_id:
+        return bool(pa.types.is_integer(kind.value_type))
+    return bool(pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type))
+
+
+def _wanted(name: str, is_id: bool) -> str:
+    if name == EVENT_ID:
+        return "one integer per row"
+    return f"a list of {'integers' if is_id else 'float32 or float64'} per row"
+
+
+def _event_ids(column: pa.ChunkedArray, file: StoredFile) -> list[int]:
+    events: list[int | None] = column.to_pylist()
+    for number, event in enumerate(events):
+        if event is None or not 0 <= event <= LAST_EVENT:
+            raise InputError(
+                f"{file.path}, row {number + 1}: event_id is {event}, not a number from 0 to "
+                f"{LAST_EVENT}; number the events"
+            )
+    return [event for event in events if event is not None]
+
+
+FIX = "correct the value, or fetch the file again"
+EMPTY = "remove the row, build the others with --events, or use the event for inference only"
+UNLISTED = np.int64(1)  # the sample's 0: a particle if the particles list it, else none
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The lists of one row, all of one length, by the names that they have here."""
+
+    where: str
+    columns: Columns
+
+    @property
+    def length(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def fail(self, name: str, problem: str, remedy: str) -> NoReturn:
+        raise InputError(f"{self.where}: {name} {problem}; {remedy}")
+
+
+def _read_row(place: Place, event: int, spec: TableSpec) -> _Row:
+    batch = read_row(place)
+    row = _Row(place.where(event), {})
+    lengths = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if column.null_count:
+            row.fail(name, "is null", "write a list of its values, an empty one if there are none")
+        lengths[name] = len(column.flatten())
+        row.columns[OURS.get(name, name)] = _values(column.flatten(), name, spec, row)
+    first = next(iter(lengths))
+    for name, length in lengths.items():
+        if length != lengths[first]:
+            problem = f"has {length} values where {first} has {lengths[first]}"
+            row.fail(name, problem, "write lists of one length in a row, or fetch the file again")
+    return row
+
+
+def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[np.generic]:
+    if values.null_count and name == "particle_id" and name in spec.optional_ids:
+        # What a join finds no particle for is null in polars and pandas; -1 is 2^64 - 1 unsigned.
+        values = values.cast(pa.int64(), safe=False).fill_null(-1)
+    if values.null_count:
+        place = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        row.fail(name, f"is null at place {place} of its list", FIX)
+    found: NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+    if name in spec.finite and len(bad := np.flatnonzero(~np.isfinite(found))):
+        row.fail(name, f"is {found[bad[0]]} at place {bad[0]} of its list", FIX)
+    if found.dtype.kind == "f":
+        return found.astype(np.float64)
+    ids = particle_numbers(found) if name == "particle_id" else found.astype(np.int64)
+    if name != "pdg_id" and len(bad := np.flatnonzero(ids < 0)):
+        problem = f"is {found[bad[0]]} at place {bad[0]} of its list, not from 0 to 2^63 - 2"
+        row.fail(name, problem, FIX)
+    return ids
+
+
+def _columns(row: _Row, names: Sequence[str]) -> Columns:
+    """Returns the ids of hits, and those of the named columns that there are."""
+    found: Columns = {"hit_id": np.arange(row.length)}
+    return found | {name: row.columns[name] for name in names if name in row.columns}
+
+
+def _truth(hits: _Row, particles: _Row) -> Columns:
+    """Returns the truth of hits. Those of particles that are not listed, as where the list was
+    pruned, keep them, as the task's metrics do: nothing else is known of these particles.
+    """
+    particle = hits.columns["particle_id"].astype(np.int64, copy=False)
+    unknown = (particle != NOISE) & ~np.isin(particle, particles.columns["particle_id"])
+    particle = np.where(unknown & (particle == UNLISTED), NOISE, particle)
+    unlisted = particle[unknown & (particle != NOISE)]
+    if len(unlisted):
+        warn_once(
+            "particles that are not listed",
+            f"{hits.where}: {len(unlisted):,} of {hits.length:,} hits are of "
+            f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}; momentum "
+            "and vertex of such particles, here and in other events, are unknown",
+        )
+    return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
+
+
+def _particles(sample: "Sample", event: int) -> _Row:
+    if event not in (places := find_rows(sample.particles, PARTICLES)):
+        raise InputError(
+            f"{sample.path}: no file of particles has event {event}, whose hits name theirs; fetch "
+            "its particles too and name the folder that holds both"
+        )
+    row = _read_row(places[event], event, PARTICLES)
+    ids = row.columns["particle_id"]
+    listed, first = np.unique(ids, return_index=True)
+    if len(listed) < len(ids):
+        again = int(np.setdiff1d(np.arange(len(ids)), first)[0])
+        stored = int(ids[again].item()) - 1
+        problem = f"is {stored} again at place {again} of its list"
+        row.fail("particle_id", problem, "list each particle once")
+    return row
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The files of a sample, ascending by path; those of particles may be none."""
+
+    path: Path
+    hits: tuple[StoredFile, ...]
+    particles: tuple[StoredFile, ...]
+
+    def events(self) -> list[str]:
+        """Lists the names of the events, ascending by number: "event000090000", ...
+
+        Raises:
+            InputError: a file of hits is damaged, or two rows are of one event.
+        """
+        return list(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of the hits of each event by name, the mean over the events of a row
+        group: a measure of the work before an event is read.
+
+        Raises:
+            InputError: as of `events`.
+        """
+        places = find_rows(self.hits, MEASURED_HITS)
+        if not places:
+            raise InputError(
+                f"{self.path}: its files of tracker_hits have no rows; fetch them again, or name "
+                "another folder"
+            )
+        return {event_name(event): place.size for event, place in places.items()}
+
+    def read(self, name: str | None, with_truth: bool) -> Event:
+        """Reads and validates one event: hits, and particles and truth where the hits know them,
+        unless they are not to be read (`with_truth`); then the event may have no hits.
+
+        Raises:
+            InputError: there is no such event, or a file is damaged or a row of it bad.
+        """
+        name = name or only_event(self.events(), self.path)
+        spec = TRACKER_HITS if with_truth else MEASURED_HITS
+        places = find_rows(self.hits, spec)
+        digits = name.removeprefix("event")
+        number = int(digits) if digits.isdecimal() else -1
+        if number not in places or event_name(number) != name:
+            known = self.events()
+            raise InputError(
+                f"{self.path}: its files of tracker_hits have no event {name}; name one of "
+                f"{known[0]} ... {known[-1]}"
+            )
+        row = _read_row(places[number], number, spec)
+        hits = _columns(row, ("x", "y", "z", *MODULE_IDS))
+        if with_truth and not row.length:
+            row.fail("x", "is an empty list", EMPTY)
+        if "particle_id" not in row.columns:
+            return Event(name, hits)
+        particles = _particles(self, number)
+        return Event(name, hits, particles=particles.columns, truth=_truth(row, particles))
+
+
+def find_sample(path: Path) -> Sample | None:
+    """Finds the files of hits and particles below a folder; None where there are no hits.
+
+    `path` may also be what the names of several folders begin with: `data/ttbar_pu200` stands for
+    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`.
+
+    Raises:
+        InputError: `path` is one of a sample's files, or a file of it cannot be read.
+    """
+    if path.is_file() and path.suffix == ".parquet":
+        raise InputError(
+            f"{path}: is one file of a sample; name the folder that holds its tracker_hits and "
+            "particles"
+        )
+    files: dict[str, list[StoredFile]] = {"tracker_hits": [], "particles": []}
+    for root in [path] if path.is_dir() else _folders_named(path):
+        for file in _parquet_files(root):
+            if table := _table_of(file, root):
+                files[table].append(_stored(file))
+    hits, particles = map(tuple, files.values())
+    return Sample(path, hits, particles) if hits else None

@@ -1,0 +1,367 @@
+"""The ways of particles through the detector: helices, bent and slowed by the material of layers.
+
+A particle of charge q turns by the angle a (rad, 0 at its vertex) along
+    x = cx - q R sin(phi0 - q a),  y = cy + q R cos(phi0 - q a),  z = vz + R a cot(theta)
+with R = pT / (0.3 B): PDG review, "Tracking detectors", motion in a uniform field along +z.
+
+Formulas of material are those of the PDG review "Passage of particles through matter" (R. L.
+Workman et al., Prog. Theor. Exp. Phys. 2022, 083C01, chapter 34), for pions, with all material
+taken for silicon. Which surfaces a particle meets, and in which order, is read off its helix at the
+vertex; where it meets them, off the helix on which the layers before have left it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.events.event import Columns
+from bigtrk.events.geometry import DetectorLayers
+
+Float64 = NDArray[np.float64]
+
+PION_MASS = 0.13957039  # GeV
+RADIATION_MASS = 21.82  # g/cm^2, the same
+# Silicon's Z/A (mol/g) and mean excitation energy, the electron's mass, and 4 pi N_A r_e^2 m_e c^2.
+Z_OVER_A, EXCITATION, ELECTRON_MASS, BETHE = (
+    0.49848,
+    173e-9,
+    0.51099895e-3,
+    0.307075e-3,
+)  # GeV, cm^2
+
+
+def scattering_angle(momentum: Float64, thickness: Float64) -> Float64:
+    """Returns the rms angle in a plane by which material deflects pions, [M] (rad).
+
+    momentum [M] (GeV), thickness [M] (radiation lengths, more than 0). Highland's formula in the
+    form of Lynch and Dahl, equation 34.16.
+    """
+    beta = momentum / np.hypot(momentum, PION_MASS)
+    logarithm = np.log(thickness / beta**2)
+    angle: Float64 = 0.0136 / (beta * momentum) * np.sqrt(thickness) * (1 + 0.038 * logarithm)
+    return angle
+
+
+def energy_loss(momentum: Float64, thickness: Float64) -> Float64:
+    """Returns the mean energy that pions lose by ionisation, [M] (GeV).
+
+    momentum [M] (GeV), thickness [M] (radiation lengths). Bethe's equation, 34.5, at the momentum
+    before the material, without the density effect, which would take off 4 % at 1 GeV.
+    """
+    energy = np.hypot(momentum, PION_MASS)
+    beta_gamma2 = (momentum / PION_MASS) ** 2
+    beta2 = (momentum / energy) ** 2
+    ratio = ELECTRON_MASS / PION_MASS
+    most = 2 * ELECTRON_MASS * beta_gamma2 / (1 + 2 * energy / PION_MASS * ratio + ratio**2)
+    logarithm = np.log(2 * ELECTRON_MASS * beta_gamma2 * most / EXCITATION**2) / 2
+    loss: Float64 = BETHE * Z_OVER_A / beta2 * (logarithm - beta2)
+    return loss * thickness * RADIATION_MASS
+
+
+def slowed(momentum: Float64, thickness: Float64) -> Float64:
+    """Returns the momentum of pions after the mean energy loss, [M] (GeV); NaN where they stop."""
+    energy = np.hypot(momentum, PION_MASS) - energy_loss(momentum, thickness)
+    return np.sqrt(np.where(energy > PION_MASS, energy**2 - PION_MASS**2, np.nan))
+
+
+FIELD = 2.0  # T
+GEV_PER_TESLA_MM = 0.299792458e-3
+HALF_TURN = np.pi
+
+
+@dataclass(frozen=True)
+class Helices:
+    """The helices of P particles: each field [P] float64.
+
+    vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: direction there.
+    charge: +1 or -1. radius (mm) and centre_x, centre_y (mm) of the turning circle.
+    """
+
+    vx: Float64
+    vy: Float64
+    vz: Float64
+    phi0: Float64
+    pt: Float64
+    cot_theta: Float64
+    charge: Float64
+    radius: Float64
+    centre_x: Float64
+    centre_y: Float64
+
+
+def helices(particles: Columns, field: float = FIELD) -> Helices:
+    """Computes the helices of particles (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
+    vx, vy, vz, px, py, pz, charge = (
+        particles[name].astype(np.float64) for name in ("vx", "vy", "vz", "px", "py", "pz", "q")
+    )
+    pt, phi0 = np.hypot(px, py), np.arctan2(py, px)
+    radius = pt / (GEV_PER_TESLA_MM * field)
+    return _from(vx, vy, vz, phi0, pt, pz / pt, charge, radius)
+
+
+def _from(
+    vx: Float64,
+    vy: Float64,
+    vz: Float64,
+    phi0: Float64,
+    pt: Float64,
+    cot_theta: Float64,
+    charge: Float64,
+    radius: Float64,
+) -> Helices:
+    centre_x = vx + charge * radius * np.sin(phi0)
+    centre_y = vy - charge * radius * np.cos(phi0)
+    return Helices(vx, vy, vz, phi0, pt, cot_theta, charge, radius, centre_x, centre_y)
+
+
+def take(helix: Helices, rows: NDArray[np.int64]) -> Helices:
+    """Returns the helices of `rows`: [P] fields -> [M] fields."""
+    return Helices(*(values[rows] for values in vars(helix).values()))
+
+
+def put(helix: Helices, rows: NDArray[np.int64], others: Helices) -> None:
+    """Writes the helices `others`, [M], into `rows` of `helix`."""
+    for mine, new in zip(vars(helix).values(), vars(others).values(), strict=True):
+        mine[rows] = new
+
+
+def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
+    """Returns x, y, z (mm) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    phi = helix.phi0 - helix.charge * angle
+    x = helix.centre_x - helix.charge * helix.radius * np.sin(phi)
+    y = helix.centre_y + helix.charge * helix.radius * np.cos(phi)
+    return x, y, helix.vz + helix.radius * angle * helix.cot_theta
+
+
+def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
+    """Returns px, py, pz (GeV) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    phi = helix.phi0 - helix.charge * angle
+    return helix.pt * np.cos(phi), helix.pt * np.sin(phi), helix.pt * helix.cot_theta
+
+
+def continued(
+    helix: Helices, angle: Float64, across: Float64, along: Float64, total: Float64
+) -> Helices:
+    """Returns the helices that go on after turning by `angle`, deflected, with another momentum.
+
+    All [P]. across, along (rad): deflection in the planes of the direction and of, in turn, the
+    azimuth's increase and the direction's own plane with the beam. total: momentum (GeV) there.
+    """
+    x, y, z = position(helix, angle)
+    sine = 1 / np.hypot(1.0, helix.cot_theta)
+    sideways, upwards = np.tan(across), np.tan(along)
+    ahead = sine * (1 - upwards * helix.cot_theta)
+    transverse = np.hypot(ahead, sideways)
+    phi = helix.phi0 - helix.charge * angle + np.arctan2(sideways, ahead)
+    pt = total * transverse / np.sqrt(1 + sideways**2 + upwards**2)
+    cot_theta = sine * (helix.cot_theta + upwards) / transverse
+    return _from(x, y, z, phi, pt, cot_theta, helix.charge, pt * helix.radius / helix.pt)
+
+
+def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
+    """Returns the angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
+
+    NaN where it does not within its first half turn.
+    """
+    angle = np.minimum(*_cylinder_angles(_column(helix), radii))
+    return np.where(angle <= HALF_TURN, angle, np.nan)
+
+
+def disc_crossings(helix: Helices, z: Float64) -> Float64:
+    """Returns the angle at which each helix crosses each plane z, [P], [S] -> [P, S] (rad).
+
+    NaN where it does not within its first half turn.
+    """
+    angle = _disc_angle(_column(helix), z)
+    return np.where((angle > 0) & (angle <= HALF_TURN), angle, np.nan)
+
+
+def crossing_near(
+    helix: Helices, is_barrel: NDArray[np.bool_], surface: Float64, expected: Float64
+) -> Float64:
+    """Returns the angle at which each helix crosses its own surface, [P] (rad).
+
+    surface [P] (mm): radius of a cylinder or z of a disc. Of its crossings the one nearest to the
+    angle `expected` [P]; negative where that lies behind, NaN where there is none.
+    """
+    first, second = _cylinder_angles(helix, surface)
+    first, second = (a - 2 * np.pi * np.rint((a - expected) / (2 * np.pi)) for a in (first, second))
+    is_first = np.abs(first - expected) <= np.abs(second - expected)
+    return np.where(is_barrel, np.where(is_first, first, second), _disc_angle(helix, surface))
+
+
+def _column(helix: Helices) -> Helices:
+    """Gives the fields the shape [P, 1]."""
+    return Helices(*(values[:, None] for values in vars(helix).values()))
+
+
+def _cylinder_angles(helix: Helices, radii: Float64) -> tuple[Float64, Float64]:
+    """Returns both angles, from 0 to a turn, at which helices cross cylinders; NaN for none."""
+    centre = np.hypot(helix.centre_x, helix.centre_y)
+    psi = np.arctan2(helix.centre_y, helix.centre_x)
+    base = centre**2 + helix.radius**2
+    scale = 2 * helix.charge * helix.radius * centre
+    # rho^2 = centre^2 + R^2 + 2 q R centre sin(psi - phi), solved for phi.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        arc = np.arcsin((radii**2 - base) / scale)
+    offset = helix.charge * (helix.phi0 - psi)
+    turn = helix.charge * arc
+    return (
+        np.mod(offset + turn, 2 * np.pi),
+        np.mod(offset + helix.charge * np.pi - turn, 2 * np.pi),
+    )
+
+
+def _disc_angle(helix: Helices, z: Float64) -> Float64:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        angle: Float64 = (z - helix.vz) / (helix.radius * helix.cot_theta)
+    return angle
+
+
+Int64 = NDArray[np.int64]
+
+MAX_SLOPE = 15.0  # of a track to a layer's normal: bounds its path in the layer and its clusters
+# A surface that the helix at the vertex crosses further away than this from its layer is not met
+# (mm). 99.9 % of crossings are within 61 mm of where that helix would have been.
+NEAR = 100.0
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    """C surfaces of layers that particles meet, each field [C].
+
+    particle: row of the particle table. layer: row of the layer table. side: 0 for the surface of
+    its even columns, 1 for that of the odd ones. angle (rad): turned since the vertex.
+    """
+
+    particle: Int64
+    layer: Int64
+    side: Int64
+    angle: Float64
+
+    def take(self, rows: NDArray[np.generic]) -> Self:
+        """Returns the surfaces of `rows` (indices or a mask)."""
+        return type(self)(*(values[rows] for values in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Crossings(Surfaces):
+    """The places at which C surfaces are met, x y z (mm) [C], with momentum px py pz (GeV) [C]."""
+
+    x: Float64
+    y: Float64
+    z: Float64
+    px: Float64
+    py: Float64
+    pz: Float64
+
+
+def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) -> Crossings:
+    """Leads P particles through the layers and their material, for half a turn at most.
+
+    Returns the crossings of surfaces within the extent of their layer. `rng` serves deflections
+    alone; without material they are those of the helices, to the last bit.
+    """
+    ahead = _surfaces_ahead(helix, layers)
+    # Drawn at once: which of them a surface gets does not hang on what happens before it.
+    kicks = rng.normal(size=(2, len(ahead.particle)))
+    tracks = _Tracks(helix)
+    met = np.full((7, len(ahead.particle)), np.nan)
+    for rows in _steps(ahead):
+        here = tracks.meet(ahead.take(rows), layers)
+        tracks.deflect(here, layers, kicks[:, rows])
+        met[:, rows] = [here.angle, here.x, here.y, here.z, here.px, here.py, here.pz]
+    every = Crossings(ahead.particle, ahead.layer, ahead.side, *met)
+    return every.take(np.isfinite(every.angle))
+
+
+class _Tracks:
+    """The P particles on their way: the helix of each since its last deflection, NaN once it has
+    stopped, and the angle turned before, [P] (rad).
+    """
+
+    def __init__(self, helix: Helices) -> None:
+        self._helix = take(helix, np.arange(len(helix.pt)))
+        self._turned = np.zeros(len(helix.pt))
+
+    def meet(self, ahead: Surfaces, layers: DetectorLayers) -> Crossings:
+        """Finds where particles, each once, meet the surfaces `ahead`; angle NaN: they miss it."""
+        helix, turned = take(self._helix, ahead.particle), self._turned[ahead.particle]
+        surface = layers.surface(ahead.layer, ahead.side)
+        is_barrel = layers.is_barrel[ahead.layer]
+        angle = crossing_near(helix, is_barrel, surface, ahead.angle - turned)
+        place = position(helix, angle)
+        there = (angle >= 0) & (turned + angle <= HALF_TURN)
+        there &= layers.extends(ahead.layer, layers.along(ahead.layer, *place))
+        total = np.where(there, turned + angle, np.nan)
+        where = *place, *momentum(helix, angle)
+        return Crossings(ahead.particle, ahead.layer, ahead.side, total, *where)
+
+    def deflect(self, met: Crossings, layers: DetectorLayers, kicks: Float64) -> None:
+        """Leads particles, each once, through the material that they have met.
+
+        kicks [2, M]: deflections in two planes, in units of their rms angle.
+        """
+        thickness = _thickness(met, layers)
+        through = thickness > 0
+        met, thickness = met.take(through), thickness[through]
+        total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
+        across, along = scattering_angle(total, thickness) * kicks[:, through]
+        angle = met.angle - self._turned[met.particle]
+        helix, after = take(self._helix, met.particle), slowed(total, thickness)
+        put(self._helix, met.particle, continued(helix, angle, across, along, after))
+        self._turned[met.particle] = met.angle
+
+
+def _thickness(met: Crossings, layers: DetectorLayers) -> Float64:
+    """Returns the radiation lengths on the way through each layer, 0 where there are none.
+
+    A layer's material lies on the surface of its even columns.
+    """
+    there = (met.side == 0) & np.isfinite(met.angle)
+    outward = (met.px * met.x + met.py * met.y) / np.hypot(met.x, met.y)
+    normal = np.abs(np.where(layers.is_barrel[met.layer], outward, met.pz))
+    total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
+    path = total / np.maximum(normal, total / MAX_SLOPE)
+    return np.where(there, layers.material[met.layer] * path, 0.0)
+
+
+def _surfaces_ahead(helix: Helices, layers: DetectorLayers) -> Surfaces:
+    """Finds the surfaces that helices cross in or near their layer, without regard to material."""
+    sides = [_crossings(helix, layers, side) for side in (0, 1)]
+    particle, layer, side, angle = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    along = layers.along(layer, *position(take(helix, particle), angle))
+    near = layers.extends(layer, along, beyond=NEAR)
+    return Surfaces(particle, layer, side, angle).take(near)
+
+
+def _crossings(
+    helix: Helices, layers: DetectorLayers, side: int
+) -> tuple[Int64, Int64, Int64, Float64]:
+    """Finds crossings of the layers' even or odd side: particle, layer, side and turning angle."""
+    every = np.arange(len(layers))
+    surface = layers.surface(every, np.full(len(layers), side))
+    angle = np.full((len(helix.pt), len(layers)), np.nan)
+    barrel = layers.is_barrel
+    angle[:, barrel] = cylinder_crossings(helix, surface[barrel])
+    angle[:, ~barrel] = disc_crossings(helix, surface[~barrel])
+    particle, layer = np.nonzero(np.isfinite(angle))
+    return particle, layer, np.full(len(particle), side), angle[particle, layer]
+
+
+def places(particle: Int64, angle: Float64) -> Int64:
+    """Returns how many crossings of the same particle come before each, [C]."""
+    order = np.lexsort((angle, particle))
+    ordered = particle[order]
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    return place
+
+
+def _steps(ahead: Surfaces) -> Iterator[NDArray[np.intp]]:
+    """Yields the rows of each particle's first surface, of each one's second, and so on."""
+    place = places(ahead.particle, ahead.angle)
+    yield from np.split(np.argsort(place, kind="stable"), np.cumsum(np.bincount(place))[:-1])

@@ -1,0 +1,202 @@
+"""The triplet module map: which three modules a track passes in a row, and within which windows.
+
+As that of Biscarat et al. ("Towards a realistic track reconstruction algorithm based on graph
+neural networks for the HL-LHC", EPJ Web of Conferences 251, 03047, 2021), but for the bend in the
+transverse plane: theirs is a difference of dy/dx, which is infinite for a doublet along y.
+
+Shapes: M modules, T triplets of them, F = 10 features of a triplet of hits.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bigtrk.config import Settings, parse
+from bigtrk.errors import InputError
+from bigtrk.events.event import Columns
+from bigtrk.graphs.builders.map_windows import MapWindows
+from bigtrk.graphs.event_graph import Layout, check_columns, check_rows
+from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
+
+
+def grouped(keys: Ints) -> tuple[Ints, Ints]:
+    """Returns the order that sorts rows by their `keys` [K, C], and the place in that order where
+    each group of equal ones starts.
+    """
+    order = np.lexsort(keys.T[::-1])
+    ordered = keys[order]
+    new = np.ones(len(keys), dtype=bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return order, np.flatnonzero(new)
+
+
+def numbered(keys: Ints) -> tuple[Ints, Ints]:
+    """Returns the different rows of `keys` [K, C], ascending, and the number of each row's own
+    among them [K].
+    """
+    order, start = grouped(keys)
+    number = np.empty(len(keys), dtype=np.int64)
+    number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(keys)))
+    return keys[order[start]], number
+
+
+def rows_of(wanted: Ints, known: Ints) -> Ints:
+    """Returns the row of `known` [M, C], each different, that equals each of `wanted` [K, C]; -1
+    where there is none.
+    """
+    different, number = numbered(np.concatenate([known, wanted]))
+    row = np.full(len(different), -1, dtype=np.int64)
+    row[number[: len(known)]] = np.arange(len(known))
+    return row[number[len(known) :]]
+
+
+# Of the triplet's first doublet and of its second: coordinates.doublet_columns.
+DOUBLET_FEATURES = ("z0", "phi_slope", "deta", "dphi")
+# dz/dr of the second doublet less that of the first; the angle (rad) between them in (x, y).
+CHANGES = ("slope_change", "bend")
+FEATURES = (
+    *(f"{name}_{doublet}" for doublet in ("12", "23") for name in DOUBLET_FEATURES),
+    *CHANGES,
+)
+FIRST, SECOND, CHANGE = slice(0, 4), slice(4, 8), slice(8, 10)  # rows of FEATURES
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Windows of triplets, each inclusive: lower and upper [F, T]."""
+
+    lower: Floats
+    upper: Floats
+
+    def at(self, rows: slice) -> "Bounds":
+        """Takes some rows of FEATURES."""
+        return Bounds(self.lower[rows], self.upper[rows])
+
+    def hold(self, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
+        """Says of which columns of `features` [F, K] all are within the windows of their `triplet`
+        [K]: [K]; never where one is NaN.
+        """
+        inside = np.ones(len(triplet), dtype=bool)
+        for feature, lower, upper in zip(features, self.lower, self.upper, strict=True):
+            inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
+        return inside
+
+
+@dataclass(frozen=True)
+class ModuleMap:
+    """A learnt map; made: how.
+
+    modules [M, 3]: volume, layer and module. triplets [T, 3]: rows of `modules` from the inside
+    out, none twice. counts [T]: how often each was seen. bounds: of each kind of windows.
+    """
+
+    made: str
+    modules: Ints
+    triplets: Ints
+    counts: Ints
+    bounds: dict[MapWindows, Bounds]
+
+    def sections(self) -> dict[str, Section]:
+        """Returns the map's tensors, windows in sections of their own, as its file has them."""
+        joined = {"modules": self.modules, "triplets": self.triplets, "counts": self.counts}
+        made = {"map": {name: torch.from_numpy(rows) for name, rows in joined.items()}}
+        for kind, bounds in self.bounds.items():
+            ends = {"lower": bounds.lower, "upper": bounds.upper}
+            made[kind.value] = {name: torch.from_numpy(rows) for name, rows in ends.items()}
+        return made
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of triplets and windows."""
+        digests = {name: digest(section) for name, section in self.sections().items()}
+        return hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()
+
+
+FORMAT = "bigtrk module map"
+# M modules, T triplets, F features.
+_MAP: Layout = {
+    "modules": (torch.int64, "M3"),
+    "triplets": (torch.int64, "T3"),
+    "counts": (torch.int64, "T"),
+}
+_BOUNDS: Layout = {"lower": (torch.float64, "FT"), "upper": (torch.float64, "FT")}
+
+
+class _Record(Settings):
+    """The record beside the tensors."""
+
+    format: Literal["bigtrk module map"]
+    version: Literal[1]
+    made: str
+    features: tuple[str, ...]
+
+
+def write_module_map(path: Path, module_map: ModuleMap) -> None:
+    """Writes `module_map` to one file, atomically."""
+    record = _Record(format=FORMAT, version=1, made=module_map.made, features=FEATURES)
+    write_sections(path, module_map.sections(), record.model_dump(mode="json"))
+
+
+def read_module_map(path: Path) -> ModuleMap:
+    """Reads what `write_module_map` wrote, and verifies its checksums.
+
+    Raises:
+        InputError: the file is missing, damaged, none of a module map, or of another version.
+    """
+    opened = SectionFile(path)
+    if opened.record.get("format") != FORMAT:
+        raise InputError(
+            f"{path}: holds no module map; name a file that --learn-module-map has made"
+        )
+    record = parse(_Record, opened.record, str(path))
+    if record.features != FEATURES:
+        raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; learn it again")
+    joined = opened.read("map")
+    if "modules" not in joined:  # which graphs may lack
+        raise InputError(f"{path}: has no modules; learn it again")
+    check_columns(joined, _MAP, {}, str(path))
+    check_rows(joined["triplets"], len(joined["modules"]), f"{path}: triplets")
+    sizes = {"F": len(FEATURES), "T": len(joined["triplets"])}
+    bounds = {kind: _read_bounds(opened, kind, sizes) for kind in MapWindows}
+    modules, triplets, counts = (joined[name].numpy() for name in _MAP)
+    for rows, what in ((modules, "module"), (triplets, "triplet")):
+        if len(grouped(rows)[1]) < len(rows):
+            raise InputError(f"{path}: holds a {what} twice; learn it again")
+    return ModuleMap(record.made, modules, triplets, counts, bounds)
+
+
+def _read_bounds(opened: SectionFile, kind: MapWindows, sizes: dict[str, int]) -> Bounds:
+    ends = opened.read(kind.value)
+    check_columns(ends, _BOUNDS, sizes, f"{opened.path}: {kind.value}")
+    lower, upper = (ends[name].numpy() for name in _BOUNDS)
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise InputError(f"{opened.path}: {kind.value} windows are not finite; learn it again")
+    return Bounds(lower, upper)
+
+
+def hit_places(hits: Columns) -> dict[str, Floats]:
+    """Returns the columns x, y, z, r (mm), phi (rad) and eta of `hits` [N]."""
+    return {**{axis: hits[axis].astype(np.float64) for axis in "xy"}, **hit_coordinates(hits)}
+
+
+def doublet_features(places: dict[str, Floats], doublets: Ints) -> Floats:
+    """Returns DOUBLET_FEATURES of doublets [2, D]: [4, D]; infinities and NaN where dr = 0."""
+    columns = doublet_columns(places, doublets)
+    return np.stack([columns[name] for name in DOUBLET_FEATURES])
+
+
+def changes(places: dict[str, Floats], triplets: Ints) -> Floats:
+    """Returns CHANGES from the first doublet of triplets [3, K] to the second: [2, K]; not finite
+    where a dr = 0.
+    """
+    dx, dy, dz, dr = (np.diff(places[name][triplets], axis=0) for name in ("x", "y", "z", "r"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = dz / dr
+        slope_change = slope[1] - slope[0]
+    bend = np.arctan2(dx[0] * dy[1] - dy[0] * dx[1], dx[0] * dx[1] + dy[0] * dy[1])
+    return np.stack([slope_change, bend])
