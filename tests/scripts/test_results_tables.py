@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.planning.prediction import Predicted
-from scripts.bench.bench_checkpoint import WAYS, figures
-from scripts.bench.plan_accuracy import Compared
-from scripts.bench.plan_draws import Job
 from scripts.docs import results_tables
 from scripts.docs.results_tables import TABLES, Page, pages
 from scripts.docs.table import percent, span
-from scripts.docs.tables import cost_tables, parallel_tables
+from scripts.docs.tables import parallel_tables
 from tests.distributed.matrix import Case
 from tests.distributed.pyg_matrix import STACK, trial
 from tests.programs import CHECKOUT
@@ -166,64 +162,6 @@ def test_the_worst_of_each_network_is_shown() -> None:
     found = parallel_tables.parity_models({"rows": json.loads(json.dumps(rows))})
     assert found.columns == ("layers", "DDP, fp64", "ZeRO-3, fp32", "cases", "failed")
     assert found.rows == [["GATv2Conv, GCNConv, SAGEConv", "2e-09", "1e-07", "3", "1"]]
-
-
-def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> None:
-    """The row that plan_accuracy.py writes."""
-    job = Job("event 1000", sectors=False, ranks=1, settings=("model.hidden=32",), steps=4)
-    fitted, default, recorded = Predicted(9e8, 1.1), Predicted(1.002e9, 0.5), Predicted(1e9, 1.0)
-    row = Compared(job, fitted, default, (recorded, recorded)).row()
-    found = cost_tables.plan_accuracy({"jobs": [json.loads(json.dumps(row))]})
-    assert [list(cells)[1:] for cells in found.rows] == [["-10 %", "+10 %", "+0 %", "-50 %"]]
-
-
-def test_choices_are_shown_beside_their_rivals() -> None:
-    """The rows that plan_choice.py writes: one fitted, one did not."""
-    killed = {"seconds": None, "peak_bytes": 9, "out_of_memory": True}
-    size = {"number": 6, "edges": 40_123, "hidden": 16}
-    draw = {**size, "ranks": 2, "limit_gib": 0.304, "seconds": 0.256}
-    settings = {"model.recompute": "layer", "training.spill": "null", "engine.name": "ddp"}
-    runs = {"choice": {"seconds": 0.256}, "a": {"seconds": 0.25}, "b": killed}
-    first = {**draw, "choice": {"settings": settings, "parts": 4}, "ratio": 1.024, "runs": runs}
-    files = {"settings": {"model.recompute": "chunk"}, "parts": 1}
-    none = {**draw, "choice": files, "seconds": None, "ratio": None, "runs": {"choice": killed}}
-    found = cost_tables.plan_choice({"draws": [first, none]})
-    began = ["7", "40,123", "16", "2", "0.30 GiB"]
-    assert found.rows == [
-        [*began, "`layer`, 4", "0.26 s", "1.02", "1 of 2"],
-        [*began, "`chunk`, files, 1", "", "out of memory", "0 of 0"],
-    ]
-
-
-def test_peaks_are_shown_with_one_heap_and_with_several() -> None:
-    """The row that heap_growth.py writes."""
-    case = {"particles": 5400, "hidden": 16, "layers": 3, "recompute": "layer", "sectors": 2}
-    one = {"first": 1e8, "last": 1.05e8, "seconds": 0.9}
-    several = {"first": 1.01e8, "last": 1.2e8, "seconds": 1.0}
-    found = cost_tables.heap_growth({"cases": [{**case, "one": one, "several": several}]})
-    numbers = ["5,400", "100 MB", "105 MB", "101 MB", "120 MB", "0.88", "0.90"]
-    assert found.rows == [["`layer`, hidden 16, 2 sectors", *numbers]]
-
-
-def test_steps_are_shown_with_pages_of_the_pool_and_of_the_system() -> None:
-    """The row that page_pool.py writes."""
-    case = {"particles": 5400, "hidden": 16, "layers": 3, "recompute": "layer", "sectors": 1}
-    pool = {"first": 1e9, "last": 1.05e9, "seconds": 0.9}
-    system = {"first": 1.01e9, "last": 1e9, "seconds": 1.2}
-    sides = {"more": ["model.name=mlp"], "pool": pool, "system": system}
-    found = cost_tables.page_pool({"cases": [{**case, **sides}]})
-    numbers = ["5,400", "0.90 s", "1,050 MB", "1.20 s", "1,000 MB", "0.75", "1.05"]
-    assert found.rows == [["`layer`, hidden 16, whole, `model.name=mlp`", *numbers]]
-
-
-def test_checkpoints_are_shown_by_engine() -> None:
-    """The row that bench_checkpoint.py writes."""
-    seconds = {"none": [0.0, 0.1], "thread": [0.01, 0.2], "synchronous": [0.04, 0.3]}
-    row = figures({way: [[9.0, 9.0], seconds[way]] for way in WAYS})
-    engine = {"engine": "DDP", "parameters": 10, "bytes": 2**20, **row}
-    assert cost_tables.checkpoint({"engines": {"ddp": engine}}).rows == [
-        ["DDP", "1.0 MiB", "10.0 ms", "40.0 ms", "25 %", "100 ms", "200 ms", "300 ms"]
-    ]
 
 
 def test_numbers_are_written_as_elsewhere() -> None:

@@ -22,7 +22,8 @@ from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
 from bigtrk.models.embedding import Embedding
-from scripts.physics.as_acts import (
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
+from tests.oracle.as_acts import (
     OPEN,
     as_known,
     calls,
@@ -31,7 +32,6 @@ from scripts.physics.as_acts import (
     given_x,
     ours,
 )
-from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.programs import CHECKOUT
 
 CLOSE = 1e-5
