@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.files import read_json
+from tests.distributed.graphs import random_graph
+from tests.distributed.runs import write_in_sectors
 from tests.programs import CHECKOUT
 
 SCRIPTS = CHECKOUT / "scripts"
@@ -189,3 +191,18 @@ def test_cuts_are_counted_and_taken_up(tmp_path: Path) -> None:
     parts = [cut["parts"] for cut in read_json(output)["events"][0]["merged"]]
     assert parts == [2, 4, 8, 16]
     assert last_line("scaling/partition_volumes.py", *options, folder=tmp_path) == found
+
+
+@pytest.mark.slow
+def test_studies_compare_all_ways(tmp_path: Path) -> None:
+    write_in_sectors(tmp_path, [random_graph(seed, 60, 300) for seed in range(3)], 2)
+    small = ("model.hidden=8", "model.layers=2", "sampling.batch_size=20")
+    given = ("graphs", "sectors", "--minutes=0.02", *small)
+    trained = last_line("studies/sampling_study.py", *given, folder=tmp_path)
+    assert len(trained) == 5
+    assert all(0 <= found["auc"] <= 1 for found in trained.values())
+    run_of = ("study/full-graph", "sectors", "--draws=4", "--events=2")
+    audited = last_line("studies/gradient_audit.py", *run_of, folder=tmp_path)
+    assert list(audited) == ["events", "shadow", "naive-sectors", "halo-sectors", "wedges"]
+    assert audited["events"]["bias_squared"] == 0
+    assert audited["events"]["cosine"] == pytest.approx(1)

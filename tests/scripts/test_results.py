@@ -69,7 +69,7 @@ def test_without_a_repository_of_its_own_nothing_is_published(
 
 
 def test_a_published_file_names_its_commit_and_ends_in_the_last_line(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened("--publish").write(SUMMARY, radius={"same": True})
     content = written(checkout / "docs/results/gpu.json")
