@@ -69,7 +69,7 @@ CASES = (
     Case("simulated, 250,000 hits", 23_300),
     Case("simulated, 1.0 M hits", 93_000, ("--learn-windows", "--pt-min", "1.6")),
 )
-QUICK = (Case("simulated, 2,000 hits", 200), Case("simulated, 4,000 hits", 400))
+QUICK = (Case("simulated, 2,000 hits", 200, ("--learn-windows", "--pt-min", "0.2")),)
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, help="kept; a new folder by default")
     parser.add_argument("--large", type=Path, help="graphs, for those of the largest event")
-    add_options(parser, quick="two small events, in up to 16 parts")
+    add_options(parser, quick="a small event, in up to 16 parts")
     arguments = parser.parse_args()
     results = Results("partition_volumes", arguments)
     cases, parts = (QUICK, QUICK_FINEST) if arguments.quick else (CASES, FINEST)

@@ -183,13 +183,19 @@ def test_an_event_in_files_trains_the_same_within_its_limit(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_cuts_are_counted_and_taken_up(tmp_path: Path) -> None:
-    output = tmp_path / "found.json"
-    options = ("--quick", f"--work={tmp_path}/work", f"--output={output}")
+def test_cuts_are_counted_as_the_partitioner_makes_them(tmp_path: Path) -> None:
+    work, output = tmp_path / "work", tmp_path / "found.json"
+    options = ("--quick", f"--work={work}", f"--output={output}")
     found = last_line("scaling/partition_volumes.py", *options, folder=tmp_path)
-    assert all(0 < event["cut"] < 1 for event in found.values())
-    parts = [cut["parts"] for cut in read_json(output)["events"][0]["merged"]]
-    assert parts == [2, 4, 8, 16]
+    [event] = read_json(output)["events"]
+    graphs, sectors = str(work / "simulated_2000_hits/graphs"), tmp_path / "sectors"
+    run("-m", "bigtrk", "partition", graphs, str(sectors), "--parts=16")
+    [made] = read_json(sectors / "manifest.json")["events"].values()
+    quality, cut = made["quality"], event["merged"][-1]
+    assert cut["cut_edges"] / event["edges"] == quality["cut_fraction"] > 0
+    assert cut["halo_rows"] / event["nodes"] == quality["halo_fraction"] > 0
+    assert cut["neighbours"]["mean"] == quality["neighbours"]
+    # Started again it goes on from what it has counted.
     assert last_line("scaling/partition_volumes.py", *options, folder=tmp_path) == found
 
 
