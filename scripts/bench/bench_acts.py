@@ -25,8 +25,8 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import export_to_acts, stages_of
 from bigtrk.training.data.features import load_features
-from scripts.physics.as_acts import OPEN, Exported, calls
 from scripts.results import Results, add_options
+from tests.oracle.as_acts import OPEN, Exported, calls
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -32,9 +32,9 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from scripts.bench.measure_sharding import ENGINES as SETTINGS
-from scripts.bench.measure_sharding import backward
 from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
+from tests.distributed.held_memory import backward
 
 ENGINES, WAYS = ("ddp", "fsdp2", "zero3"), ("none", "thread", "synchronous")
 RANKS, STEPS, ROUNDS = 2, 16, 15

@@ -20,11 +20,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, astuple, fields
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, say
@@ -37,8 +39,6 @@ from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.training_process import RANKS, Launch
-from scripts.faults.trends import Trend, trend
-from scripts.faults.watched import Held, Sample, watch
 from scripts.results import Results, add_options
 
 EVENTS, VALIDATION, PARTICLES = 22, 2, 300
@@ -51,6 +51,136 @@ SETTINGS = [
 WARM_UP = 0.2
 LEAST_MEMORY, LEAST_COUNT = 0.02, 0.5
 POINTS = 200
+
+
+PERIOD = 1.0  # s
+STEP = b'"kind": "step"'
+
+
+@dataclass(frozen=True)
+class Held:
+    """The resources of a rank. memory: MiB of its own, in memory or swapped out; handles: open file
+    descriptors; mapped: mappings of files of the training.
+
+    Anonymous memory alone counts, since that of files comes and goes with the system's cache, and
+    the share of a library that counts as a process's with how many others have loaded it. A file
+    can stay mapped when its descriptor is closed, so mappings are counted, too.
+    """
+
+    memory: float
+    handles: int
+    mapped: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample after so many steps: the launch's number of processes, and what each rank holds."""
+
+    step: int
+    processes: int
+    ranks: tuple[Held, ...]
+
+
+def watch(launched: Launch, run: Path) -> Iterator[Sample]:
+    """Yields a sample each second until the last process has ended."""
+    while processes := launched.processes():
+        try:
+            ranks = tuple(held(launched.rank(rank), run.parent) for rank in range(RANKS))
+            yield Sample(steps_done(run), len(processes), ranks)
+        except (OSError, KeyError):  # a process ended meanwhile
+            continue
+        finally:
+            time.sleep(PERIOD)
+
+
+def held(processes: Sequence[int], folder: Path) -> Held:
+    """Sums what some processes hold; `folder` has the files of the training.
+
+    Raises:
+        OSError, KeyError: one has ended.
+    """
+    found = [astuple(_held(Path("/proc") / str(process), folder)) for process in processes]
+    return (
+        Held(*(sum(column) for column in zip(*found, strict=True))) if found else Held(0, 0, 0, 0)
+    )
+
+
+def _held(process: Path, folder: Path) -> Held:
+    lines = (process / "status").read_text().splitlines()
+    status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    maps = (process / "maps").read_text().splitlines()
+    return Held(
+        memory=(int(status["RssAnon"][0]) + int(status["VmSwap"][0])) / 1024,
+        handles=sum(1 for _ in (process / "fd").iterdir()),
+        mapped=sum(f"{folder}/" in line for line in maps),
+        threads=int(status["Threads"][0]),
+    )
+
+
+def steps_done(run: Path) -> int:
+    """Counts steps by the run's record."""
+    record = run / METRICS
+    return record.read_bytes().count(STEP) if record.exists() else 0
+
+
+WINDOWS = 20
+ERRORS = 3  # standard errors that a slope must exceed
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A series over `steps` steps: its range, its mean, its slope per step, and the standard error
+    of the slope.
+    """
+
+    low: float
+    high: float
+    level: float
+    slope: float
+    error: float
+    steps: int
+
+    @property
+    def growth(self) -> float:
+        """Returns the growth from the first to the last step."""
+        return self.slope * self.steps
+
+    def grows(self, least: float) -> bool:
+        """Says whether it grows by more than `least` in all, and by more than chance explains."""
+        return self.growth > least and self.slope > ERRORS * self.error
+
+
+def trend(steps: Sequence[int], values: Sequence[float]) -> Trend:
+    """Fits least squares over the means of 20 windows, each of as many samples.
+
+    Samples that follow each other are alike; taken for independent ones they would make the error
+    too small.
+
+    Raises:
+        InputError: there are fewer samples than windows.
+    """
+    if len(values) < WINDOWS:
+        raise InputError(
+            f"{len(values)} samples are too few to tell growth from chance; train more --steps"
+        )
+    x, y = (
+        np.array([window.mean() for window in np.array_split(np.array(series, float), WINDOWS)])
+        for series in (steps, values)
+    )
+    x, y = x - x.mean(), y - y.mean()
+    slope = x @ y / (x @ x)
+    residuals = y - slope * x
+    return Trend(
+        low=min(values),
+        high=max(values),
+        level=float(np.mean(values)),
+        slope=float(slope),
+        error=float(np.sqrt(residuals @ residuals / ((WINDOWS - 2) * (x @ x)))),
+        steps=steps[-1] - steps[0],
+    )
+
+
 KINDS = [field.name for field in fields(Held)]
 
 Trends = dict[str, list[Trend]]  # by what is held, of each rank

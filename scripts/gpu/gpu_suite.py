@@ -33,7 +33,7 @@ from bigtrk.cost.machines import data_sheet
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator, version
-from scripts.gpu.gpu_parts import bits, programs, searches, steps
+from scripts.gpu.gpu_parts import programs, searches, steps
 from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
 from scripts.results import CHECKOUT, Results, add_options, read_tree
 
@@ -42,7 +42,7 @@ WORK = CHECKOUT / "runs/gpu_suite"  # which git ignores
 PARTS: dict[str, Callable[[Extent], Row]] = {
     "steps_event1000": partial(steps.steps, EVENT_1000, steps.OURS),
     "steps_ctd": partial(steps.steps, CTD, steps.OURS),
-    "bits": bits.repeated,
+    "bits": steps.repeated,
     "tests": programs.tests,
     "plain_event1000": partial(steps.steps, EVENT_1000, steps.PLAIN),
     "sampling": searches.sampling,

@@ -1,6 +1,7 @@
 """Every engine, cut and recomputation against one whole-graph process in float64.
 
-    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--output FILE] [--publish]
+    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--output FILE]
+        [--quick | --publish]
 
 Progress goes to standard error, a table to standard output; the last line is one JSON object with
 `cases`, `failed`, `worst_fp64` and `worst_fp32` (largest relative difference of logits, gradients
@@ -82,11 +83,12 @@ def main() -> None:
     """Runs, prints the table, writes the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
-    add_options(parser)
+    add_options(parser, quick="one launch")
     arguments = parser.parse_args()
     results = Results("parity_matrix", arguments)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     trials = [trial for trial in all_trials() if trial.engine in arguments.engines]
+    trials = trials[:_PER_LAUNCH] if arguments.quick else trials
     start = time.perf_counter()
     cases = [case for launch in run(trials) for case in launch]
     seconds = time.perf_counter() - start

@@ -15,31 +15,142 @@ efficiency of each builder there.
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import exp
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from bigtrk.console import exit_on_bad_input, say
-from bigtrk.tracks.builders.builder import TrackBuilder
+import numpy as np
+
+from bigtrk.console import exit_on_bad_input, follow, say
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.pipeline.stages import MERGE_TREE, classified, load_pipeline
+from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
-from scripts.physics.builder_scan import (
-    CUTS,
-    MERGE,
-    THRESHOLDS,
-    Gain,
-    Row,
-    Scored,
-    at_equal_fakes,
-    best,
-    judged,
-    merge_tree_of,
-    scan,
-    score_events,
-)
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
+from bigtrk.tracks.judging import judge_tracks
+from bigtrk.tracks.matching import Criteria
+from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.summary import summarise_judged
 from scripts.results import Results, add_options
 
 Make = Callable[[float], TrackBuilder]
+
+
+MERGE = "merge_tree"
+# Even steps of the logit: fakes fall by less than a third from one to the next.
+CUTS = tuple(1 / (1 + exp(-step / 2)) for step in range(-8, 17))
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+CRITERIA = Criteria()
+STRICT, TWO_WAY = (
+    next(each for each in CRITERIA.matchings() if (each.style, each.mode) == (style, "strict"))
+    for style in ("ATLAS", "two_way")
+)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An event with truth, and its scored graph."""
+
+    event: Event
+    graph: ScoredGraph
+
+
+@dataclass(frozen=True)
+class Row:
+    """A builder's tracks at one cut, of all events together: ATLAS matching in strict mode, the
+    efficiency of two-way matching, the mean TrackML score and the mean seconds of an event.
+    """
+
+    cut: float
+    efficiency: float | None
+    fake: float | None
+    duplicate: float | None
+    two_way: float | None
+    trackml_score: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The merge tree as the pipeline has it, beside the best tracks of components that hold no
+    more fakes; None where no cut gives so few.
+    """
+
+    merge_tree: Row
+    components: Row | None
+
+    @property
+    def points(self) -> float | None:
+        """Returns by how much the merge tree's efficiency is the larger one, a fraction of 1."""
+        mine = self.merge_tree.efficiency
+        other = None if self.components is None else self.components.efficiency
+        return None if mine is None or other is None else mine - other
+
+
+def score_events(pipeline: Path, events: Path) -> list[Scored]:
+    """Sends each event of a folder, with truth, through the pipeline once, up to its scores."""
+    stages, names = load_pipeline(pipeline), find_events(events)
+    read = (read_event(events, name) for name in follow(names, len(names), "score edges"))
+    return [Scored(event, classified(stages.graph(event)[0], stages.classifier)) for event in read]
+
+
+def judged(events: Sequence[Scored], builder: TrackBuilder, cut: float) -> Row:
+    """Makes the tracks of events and judges them; cut: the builder's, for the row."""
+    seconds, found = 0.0, []
+    for one in events:
+        begin = perf_counter()
+        tracks = builder(one.graph, CRITERIA.min_hits)
+        seconds += perf_counter() - begin
+        hit_id = one.event.hits["hit_id"].astype(np.int64)
+        listed = HitTracks(hit_id, tracks, one.event.name, np.arange(len(tracks)))
+        found.append(judge_tracks(one.event, listed, (STRICT, TWO_WAY)))
+    summary = summarise_judged(found, (STRICT, TWO_WAY))
+    strict, two_way = (each.metrics for each in summary.matchings)
+    return Row(
+        cut=cut,
+        efficiency=strict.efficiency,
+        fake=strict.fake_rate,
+        duplicate=strict.duplicate_rate,
+        two_way=two_way.efficiency,
+        trackml_score=summary.trackml_score,
+        seconds=seconds / len(events),
+    )
+
+
+def scan(
+    events: Sequence[Scored], make: Callable[[float], TrackBuilder], cuts: Sequence[float]
+) -> list[Row]:
+    """Judges the tracks of the builder that `make` makes, at each of its cuts."""
+    return [judged(events, make(cut), cut) for cut in cuts]
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """Returns the row with the largest efficiency x (1 - fakes)."""
+    return max(rows, key=lambda row: (row.efficiency or 0) * (1 - (row.fake or 0)))
+
+
+def at_equal_fakes(rows: Sequence[Row], fake: float | None) -> Row | None:
+    """Returns the row of the largest efficiency among those with no more fakes than `fake`; None
+    where none has so few.
+    """
+    few = [row for row in rows if row.fake is not None and fake is not None and row.fake <= fake]
+    return max(few, key=lambda row: row.efficiency or 0, default=None)
+
+
+def gain(events: Sequence[Scored], tree: MergeTree) -> Gain:
+    """Compares a merge tree at its threshold with components at equal fakes."""
+    mine = judged(events, tree, tree.threshold)
+    components = scan(events, BUILDERS[BuilderName.COMPONENTS], CUTS)
+    return Gain(mine, at_equal_fakes(components, mine.fake))
+
+
+def merge_tree_of(pipeline: Path) -> MergeTree:
+    """Reads the merge tree of a pipeline."""
+    return read_merge_tree(pipeline / MERGE_TREE)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ the real event, by `bigtrk reconstruct`, and judged by `bigtrk score`. Work that
 kept. The last line is one JSON object, of means over the seeds: ATLAS matching in strict mode and
 two-way matching, for particles above 1 GeV; the target edges and the number of edges after the
 filter; the seconds from hits to tracks of an event; and the gain of the merge tree over components
-at equal fakes on the same scores (builder_scan.py). Judged by pixel_setting.py are also "pixel",
+at equal fakes on the same scores (builders_table.py). Judged are also "pixel",
 tracks of the hits of the pixel volumes alone, and "pixel_part", the pixel hits of all tracks. With
 `--pixel-training` the former are made by pipelines that are trained on such hits, too.
 """
@@ -24,15 +24,22 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import yaml
 
 from bigtrk.console import console, exit_on_bad_input, say
+from bigtrk.events.event import Columns, Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.trackml import write_event
+from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
 from bigtrk.pipeline.training.train import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
-from scripts.physics.builder_scan import gain, merge_tree_of, score_events
-from scripts.physics.pixel_setting import judge_pixels, write_pixel_events
+from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
+from bigtrk.tracks.storage.files import event_number, open_tracks
+from bigtrk.tracks.storage.hit_tracks import HitTracks
+from scripts.physics.builders_table import gain, merge_tree_of, score_events
 from scripts.results import Results, add_options
 
 PARTICLES, EVENTS, TEST_EVENTS = 10_000, 22, 4
@@ -95,6 +102,70 @@ def graphs_of(pipeline: Path, events: Path) -> dict[str, float]:
         "edge_efficiency": fmean(one["target_efficiency"] for one in records),
         "edges": fmean(one["edges"] for one in records),
     }
+
+
+VOLUMES = (7, 8, 9)
+ETA_MAX = 4.0
+MATCHING = Matching("two_way", "strict", pt_min=0.9, min_track_length=3, hits_min=3)
+
+
+def write_pixel_events(events: Path, out: Path) -> None:
+    """Writes the events of a folder to `out` without the hits of other volumes; those that are
+    there stay.
+    """
+    there = {path.name for path in out.glob("*-hits.csv.gz")}
+    for name in find_events(events):
+        if f"{name}-hits.csv.gz" not in there:
+            write_event(pixel_event(read_event(events, name)), out)
+
+
+def pixel_event(event: Event) -> Event:
+    """Takes the hits of the pixel volumes, their cells and their truth."""
+    hits = _rows(event.hits, np.isin(event.hits["volume_id"], VOLUMES))
+
+    def of_hits(table: Columns | None) -> Columns | None:
+        return table and _rows(table, np.isin(table["hit_id"], hits["hit_id"]))
+
+    # The number of a particle's hits is another now; readers count them.
+    particles = event.particles and {
+        name: column for name, column in event.particles.items() if name != "nhits"
+    }
+    return Event(event.name, hits, of_hits(event.cells), particles, of_hits(event.truth))
+
+
+def _rows(table: Columns, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Columns:
+    return {name: column[chosen] for name, column in table.items()}
+
+
+def judge_pixels(tracks: Path, events: Path) -> dict[str, float | None]:
+    """Judges the pixel hits of tracks by the truth of `events`, whole ones or pixel events; all
+    together: efficiency and fakes.
+    """
+    source = open_tracks(tracks)
+    total = pooled(
+        [
+            metrics(read_event(events, name), source.read(event_number(name)))
+            for name in find_events(events)
+        ]
+    )
+    return {"efficiency": total.efficiency, "fake": total.fake_rate}
+
+
+def metrics(event: Event, tracks: HitTracks) -> TrackMetrics:
+    """Matches the pixel hits of one event's tracks, where these are three or more. A track of a
+    particle that need not be found is no fake.
+    """
+    track_of_hit = tracks.of_hits(event.hits["hit_id"].astype(np.int64))
+    track_id = track_of_hit[np.isin(event.hits["volume_id"], VOLUMES)]
+    event = pixel_event(event)
+    table = particle_kinematics(event)
+    central = np.abs(table["eta"].astype(np.float64)) < ETA_MAX
+    particles = Particles(
+        table["particle_id"].astype(np.int64)[central],
+        table["pt"].astype(np.float64)[central],
+        table["nhits"].astype(np.int64)[central],
+    )
+    return match_tracks(track_id, hit_particles(event), particles, MATCHING).metrics
 
 
 def pixels(pipeline: Path, hits: Path) -> dict[str, float | None]:

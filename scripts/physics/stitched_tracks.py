@@ -19,16 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import Precision
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
-from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.storage.files import open_tracks
 from scripts.results import CHECKOUT, Results, add_options
+from tests.oracle.changed_hits import changed_hits
 
 RANKS = (2, 4, 8)
 
@@ -44,24 +42,6 @@ class Made:
     def least_edges(self) -> int:
         """Returns the number of edges of the smallest graph after the filter."""
         return min(int(event["edges"]["filter"]) for event in self.told.values())
-
-
-def changed_hits(one: Ids, other: Ids) -> int:
-    """Counts the hits whose track is of other hits: tracks [N] each, of the same N hits. A hit in
-    no track is alone.
-    """
-    _, first, first_size = np.unique(_alone(one), return_inverse=True, return_counts=True)
-    _, second, second_size = np.unique(_alone(other), return_inverse=True, return_counts=True)
-    _, pair, shared = np.unique(
-        first * len(second_size) + second, return_inverse=True, return_counts=True
-    )
-    same = (shared[pair] == first_size[first]) & (shared[pair] == second_size[second])
-    return int((~same).sum())
-
-
-def _alone(track: Ids) -> Ids:
-    """Gives each hit in no track a number of its own: [N] -> [N]."""
-    return np.where(track == NO_TRACK, NO_TRACK - 1 - np.arange(len(track)), track)
 
 
 def changed(one: Made, other: Made) -> float:

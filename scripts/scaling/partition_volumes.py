@@ -6,10 +6,13 @@
 Event 1000 by the windows that are shipped and by wider ones (0.34 M and 3.0 M edges), and simulated
 events in the Open Data Detector of 250,000 hits and of 1.0 M (40 M edges; --large names a folder of
 graphs made before, whose first is taken instead). Each is cut once, in 256 parts, which merge
-into fewer; cuts in 8 and 64 parts of their own are counted beside them. What was cut is kept under
---work, and a script that is started again goes on from there. Nothing is timed. The last line is
-one JSON object: by event the shares of cut edges and halo rows in 8 parts, and that of the halo
-rows of 64 parts which cross hosts of 4 ranks, in the tree's order and placed at random.
+into fewer. What was cut is kept under --work, and a script that is started again goes on from
+there. Nothing is timed. The last line is one JSON object: by event the shares of cut edges and halo
+rows in 8 parts, and that of the halo rows of 64 parts which cross hosts of 4 ranks, in the tree's
+order and placed at random.
+
+Shapes: N nodes, E edges, P parts of the finest cut, K parts that it is merged into, H halo rows of
+the finest cut. P and K are powers of two: part p is in part `p * K // P`.
 """
 
 import argparse
@@ -17,11 +20,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, say
@@ -30,10 +35,20 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from partition.partitioners import adjacency, bisect
 from scripts.results import CHECKOUT, Results, add_options
-from scripts.scaling.halo_volumes import Integers, finest_cut, volumes
 
-FINEST, DIRECT, SEED = 256, (8, 64), 0
+FINEST, SEED = 256, 0
 QUICK_FINEST = 16
+Integers = NDArray[np.integer[Any]]
+HOSTS = (4, 8)  # ranks on a host
+DRAWS = 20  # random placements, whose mean is taken
+# A placement: for K parts on hosts of R ranks, the host of each part, [K].
+PLACEMENTS: dict[str, Callable[[int, int, np.random.Generator], Integers]] = {
+    # Rank p has part p, and hosts have ranks in a row: neighbours in METIS's tree share a host.
+    "tree": lambda parts, ranks, _: np.arange(parts) // ranks,
+    # Ranks are dealt out host by host, as srun --distribution=cyclic does.
+    "cyclic": lambda parts, ranks, _: np.arange(parts) % (parts // ranks),
+    "random": lambda parts, ranks, draw: draw.permutation(parts) // ranks,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,95 @@ CASES = (
     Case("simulated, 250,000 hits", 23_300),
     Case("simulated, 1.0 M hits", 93_000, ("--learn-windows", "--pt-min", "1.6")),
 )
-QUICK = (Case("simulated, 2,000 hits", 200), Case("simulated, 4,000 hits", 400))
+QUICK = (Case("simulated, 2,000 hits", 200, ("--learn-windows", "--pt-min", "0.2")),)
+
+
+@dataclass(frozen=True)
+class FinestCut:
+    """A cut in P parts, from which those in fewer parts are counted without its edges.
+
+    part [N]; edges [P, P]: edges by the parts of their source and destination; receiver [H] and
+    node [H]: the part that has a row in its halo, and the row's node, each pair once.
+    """
+
+    part: Integers
+    edges: Integers
+    receiver: Integers
+    node: Integers
+
+    @property
+    def parts(self) -> int:
+        return len(self.edges)
+
+
+def finest_cut(edge_index: Integers, part: Integers, parts: int) -> FinestCut:
+    """Counts the edges between parts and lists the halo rows: [2, E], [N], P."""
+    source, destination = part[edge_index]
+    edges = np.bincount(source * parts + destination, minlength=parts**2).reshape(parts, parts)
+    crossing = source != destination
+    # Either end of a cut edge is in the halo of the other's part.
+    receiver = np.concatenate([destination[crossing], source[crossing]]).astype(np.int64)
+    node = np.concatenate([edge_index[0, crossing], edge_index[1, crossing]])
+    pairs = np.unique(receiver * len(part) + node)
+    return FinestCut(part, edges, pairs // len(part), pairs % len(part))
+
+
+def exchanged_rows(cut: FinestCut, parts: int) -> Integers:
+    """Counts the rows that each of K parts sends to each other: [sender, receiver], [K, K]."""
+    owner = cut.part[cut.node].astype(np.int64) * parts // cut.parts
+    receiver = cut.receiver * parts // cut.parts
+    outside = owner != receiver
+    # Parts that are merged may have the same row in their halos.
+    _, once = np.unique((receiver * len(cut.part) + cut.node)[outside], return_index=True)
+    pairs = owner[outside][once] * parts + receiver[outside][once]
+    return np.bincount(pairs, minlength=parts**2).reshape(parts, parts)
+
+
+def volumes(cut: FinestCut, parts: int) -> dict[str, Any]:
+    """Counts what K parts compute and exchange.
+
+    cut_edges: of different parts; largest_edges: those of the part that computes the most, cut ones
+    included. halo_rows: of all parts; largest_halo: of one part. neighbours: parts that a part
+    exchanges rows with, mean and most. hosts: by ranks on a host and placement, `between_hosts`.
+    """
+    fold = cut.parts // parts
+    edges = cut.edges.reshape(parts, fold, parts, fold).sum((1, 3))
+    inside, rows = np.diag(edges), exchanged_rows(cut, parts)
+    neighbours = ((rows + rows.T) > 0).sum(0)
+    return {
+        "parts": parts,
+        "cut_edges": int(edges.sum() - inside.sum()),
+        "largest_edges": int((edges.sum(0) + edges.sum(1) - inside).max()),
+        "halo_rows": int(rows.sum()),
+        "largest_halo": int(rows.sum(0).max()),
+        "neighbours": {"mean": float(neighbours.mean()), "most": int(neighbours.max())},
+        "hosts": {str(ranks): placed(rows, ranks) for ranks in HOSTS if parts > ranks},
+    }
+
+
+def placed(rows: Integers, ranks: int) -> dict[str, dict[str, float]]:
+    """Counts rows between hosts of so many ranks, by placement; means over draws."""
+    draw = np.random.default_rng(0)
+    found = {}
+    for name, place in PLACEMENTS.items():
+        draws = DRAWS if name == "random" else 1
+        each = [between_hosts(rows, place(len(rows), ranks, draw)) for _ in range(draws)]
+        found[name] = {key: float(np.mean([one[key] for one in each])) for key in each[0]}
+    return found
+
+
+def between_hosts(rows: Integers, host: Integers) -> dict[str, int]:
+    """Counts what crosses hosts, given rows [sender, receiver] and the host of each part.
+
+    rows: of all parts; largest: those that one part receives; messages: the most parts on other
+    hosts that a part exchanges rows with.
+    """
+    crossing = np.where(host[:, None] != host[None, :], rows, 0)
+    return {
+        "rows": int(crossing.sum()),
+        "largest": int(crossing.sum(0).max()),
+        "messages": int(((crossing + crossing.T) > 0).sum(0).max()),
+    }
 
 
 def graphs_of(case: Case, work: Path) -> Path:
@@ -92,13 +195,10 @@ def counted(graphs: Path, parts: int, kept: Path) -> dict[str, Any]:
     nodes = folder.record(event)["nodes"]
     finest = finest_cut(edge_index, parts_of(edge_index, nodes, parts, kept), parts)
     powers = [1 << i for i in range(1, parts.bit_length())]
-    own = [k for k in DIRECT if k < parts]
-    direct = [finest_cut(edge_index, parts_of(edge_index, nodes, k, kept), k) for k in own]
     return {
         "nodes": nodes,
         "edges": edge_index.shape[1],
         "merged": [volumes(finest, k) for k in powers],
-        "direct": [volumes(cut, k) for cut, k in zip(direct, own, strict=True)],
     }
 
 
@@ -167,7 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, help="kept; a new folder by default")
     parser.add_argument("--large", type=Path, help="graphs, for those of the largest event")
-    add_options(parser, quick="two small events, in up to 16 parts")
+    add_options(parser, quick="a small event, in up to 16 parts")
     arguments = parser.parse_args()
     results = Results("partition_volumes", arguments)
     cases, parts = (QUICK, QUICK_FINEST) if arguments.quick else (CASES, FINEST)

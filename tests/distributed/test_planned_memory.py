@@ -16,8 +16,8 @@ from bigtrk.records.run_folder import read_run
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
-from scripts.bench.measure_sharding import measure
 from tests.distributed.graphs import random_graph
+from tests.distributed.held_memory import measure
 from tests.distributed.ranks import run_ranks
 from tests.programs import CHECKOUT
 

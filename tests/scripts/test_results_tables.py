@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from scripts.bench.bench_checkpoint import WAYS, figures
 from scripts.docs import results_tables
 from scripts.docs.results_tables import TABLES, Page, pages
-from scripts.docs.table import percent, span
-from scripts.docs.tables import cost_tables, parallel_tables
-from tests.distributed.matrix import Case
-from tests.distributed.pyg_matrix import STACK, trial
 from tests.programs import CHECKOUT
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -113,7 +108,6 @@ def test_no_page_waits_for_a_number() -> None:
     """Placeholders of texts that were written before what they tell was counted."""
     for path in pages(CHECKOUT):
         assert not re.findall(r"@@|\bNNN\b|\bMMM\b|\bTODO\b", path.read_text()), path
-    assert CHECKOUT / "docs" / "memory.md" in [*pages(CHECKOUT)]
 
 
 @pytest.mark.parametrize(
@@ -134,48 +128,3 @@ def test_comments_that_cannot_be_filled_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         page(checkout, text)
-
-
-def test_the_worst_of_a_matrix_is_shown() -> None:
-    case = {"engine": "DDP", "precision": "fp64", "per_rank": 2, "passed": True}
-    good = {**case, "kind": "directed", "logits": 1e-16, "gradients": 3e-15, "weights": 0.0}
-    bad = {
-        **case,
-        "kind": "directed",
-        "logits": 2e-9,
-        "gradients": 0,
-        "weights": 0,
-        "passed": False,
-    }
-    other = {**good, "kind": "symmetric"}
-    found = parallel_tables.parity_matrix({"rows": [good, bad, other]})
-    columns = ("engine", "", "sectors per rank", "directed", "symmetric", "cases", "failed")
-    assert found.columns == columns
-    assert found.rows == [["DDP", "fp64", "2", "2e-09", "3e-15", "3", "1"]]
-
-
-def test_the_worst_of_each_network_is_shown() -> None:
-    """The rows that parity_models.py writes, one of which failed."""
-    of_ddp = trial(STACK, "source_to_target", "DDP", 2)
-    good, bad = Case(of_ddp, "mixed", 1e-16, 3e-15, 0.0), Case(of_ddp, "mixed", 2e-9, 0.0, 0.0)
-    sharded = trial(STACK, "source_to_target", "ZeRO-3", 2)
-    rows = [case.row() for case in (good, bad, Case(sharded, "mixed", 1e-7, 0.0, 0.0))]
-    found = parallel_tables.parity_models({"rows": json.loads(json.dumps(rows))})
-    assert found.columns == ("layers", "DDP, fp64", "ZeRO-3, fp32", "cases", "failed")
-    assert found.rows == [["GATv2Conv, GCNConv, SAGEConv", "2e-09", "1e-07", "3", "1"]]
-
-
-def test_checkpoints_are_shown_by_engine() -> None:
-    """The row that bench_checkpoint.py writes."""
-    seconds = {"none": [0.0, 0.1], "thread": [0.01, 0.2], "synchronous": [0.04, 0.3]}
-    row = figures({way: [[9.0, 9.0], seconds[way]] for way in WAYS})
-    engine = {"engine": "DDP", "parameters": 10, "bytes": 2**20, **row}
-    assert cost_tables.checkpoint({"engines": {"ddp": engine}}).rows == [
-        ["DDP", "1.0 MiB", "10.0 ms", "40.0 ms", "25 %", "100 ms", "200 ms", "300 ms"]
-    ]
-
-
-def test_numbers_are_written_as_elsewhere() -> None:
-    assert [percent(part, 1) for part in (0.0512, None, 0)] == ["5.1 %", "", "0.0 %"]
-    assert [percent(part, signed=True) for part in (-0.001, 0.051)] == ["+0 %", "+5 %"]
-    assert [span(1, 2), span(3, 3), span(1.25, 1.26, 1)] == ["1 to 2", "3", "1.2 to 1.3"]

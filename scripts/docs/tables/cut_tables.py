@@ -44,29 +44,6 @@ def _crossing(cut: Any) -> list[str]:
     return [percent(hosts[way]["rows"] / cut["halo_rows"]) for way in ("tree", "cyclic", "random")]
 
 
-def direct_cuts(found: Any) -> Table:
-    """Lists cuts of their own beside those that 256 parts merge into."""
-    rows = []
-    for row in found["events"]:
-        merged = {cut["parts"]: cut for cut in row["merged"]}
-        for cut in row["direct"]:
-            pair = (merged[cut["parts"]], cut)
-            rows.append(
-                [
-                    row["event"],
-                    str(cut["parts"]),
-                    *(percent(one["cut_edges"] / row["edges"], 2) for one in pair),
-                    *(percent(one["halo_rows"] / row["nodes"], 1) for one in pair),
-                    *(f"{one['largest_edges']:,}" for one in pair),
-                ]
-            )
-    columns = (
-        "event", "sectors", "edges cut, merged", "cut directly", "halo rows / nodes, merged",
-        "cut directly", "edges of the largest, merged", "cut directly",
-    )  # fmt: skip
-    return Table(columns, rows)
-
-
 def scaling_curves(found: Any) -> Table:
     """Lists what is predicted for many ranks, by event and sectors."""
     rows = [

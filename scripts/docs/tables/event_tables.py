@@ -1,51 +1,9 @@
-"""Tables of events: how like a real one simulated ones are, and what is exchanged of them."""
+"""Tables of what is exchanged with other software, and of large events."""
 
 from statistics import median
 from typing import Any
 
-from scripts.docs.table import Table, percent
-
-SIDES = {
-    "without_material": "simulated without material",
-    "simulated": "simulated",
-    "event1000": "event 1000",
-}
-RATES = {
-    "edge_efficiency": "true edges in the graph",
-    "target_efficiency": "target edges in the graph",
-    "purity": "true among the graph's edges",
-    "target_purity": "target among the graph's edges",
-}
-
-
-def simulator(found: Any) -> Table:
-    """Lists residuals of circle fits, hits by volume, and graphs by the built-in windows."""
-    sides = [found["compared"][name] for name in SIDES]
-    rows = [
-        *(
-            [f"residual, {pt}", *(_residual(one["residuals"][pt]) for one in sides)]
-            for pt in sides[0]["residuals"]
-        ),
-        *(
-            [_hits_of(volume), *(f"{one['occupancy'].get(volume, 0):,.0f}" for one in sides)]
-            for volume in sides[0]["occupancy"]
-        ),
-        ["edges by the windows", *(f"{one['windows']['edges']:,.0f}" for one in sides)],
-        *(
-            [label, *(percent(one["windows"][name], 1) for one in sides)]
-            for name, label in RATES.items()
-        ),
-    ]
-    return Table(("", *SIDES.values()), rows)
-
-
-def _residual(row: Any) -> str:
-    """Writes median and 90 % quantile of residuals."""
-    return f"{row['median']:.3f} mm ({row['quantile_90']:.2f})"
-
-
-def _hits_of(volume: str) -> str:
-    return "hits" if volume == "all" else f"hits in volume {volume}"
+from scripts.docs.table import Table
 
 
 def interop(found: Any) -> Table:

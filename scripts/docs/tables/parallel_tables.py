@@ -1,4 +1,4 @@
-"""Tables of training on several ranks: exactness, launches, exchanges, scaling, balance."""
+"""Tables of training on several ranks: exactness, launches, exchanges, scaling."""
 
 from typing import Any
 
@@ -124,29 +124,6 @@ def _series(point: Any) -> str:
 
 
 _EVENTS = ("train_events", "validation_events")
-
-
-def balance(found: Any) -> Table:
-    """Lists ways of batching: predicted for 64 ranks, and measured; epochs over `plain`'s."""
-    shown = [row for row in found["rows"] if row["kind"] == "measured" or row["ranks"] == 64]
-    plain = {_launch(row): row["epoch"] for row in shown if row["way"] == "plain"}
-    rows = [
-        [
-            f"{row['ranks']} ({row['kind']})",
-            row["way"],
-            str(row["per_rank"]),
-            f"{row['imbalance']:.3f}",
-            percent(row["spread"], 1),
-            f"{row['epoch'] / plain[_launch(row)]:.3f}",
-        ]
-        for row in shown
-    ]
-    columns = ("ranks", "batching", "events per rank", "imbalance", "spread", "epoch")
-    return Table(columns, rows, texts=2)
-
-
-def _launch(row: Any) -> tuple[str, int, int]:
-    return row["kind"], row["ranks"], row["per_rank"]
 
 
 def large_event(found: Any) -> Table:

@@ -1,4 +1,4 @@
-"""Tables of the stages from hits to tracks: targets, track builders, graph builders."""
+"""Tables of the stages from hits to tracks: targets and track builders."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,6 @@ BUILDERS = {
     "walk": "walk",
     "fast_walk": "fast walk",
     "merge_tree": "merge tree",
-}
-GRAPHS = {
-    "module_map_minmax": "module map, all that it has seen",
-    "module_map_sigma": "module map, 3 sigma",
-    "windows": "learnt windows",
-    "embedding": "embedding, radius",
-    "embedding_filter": "embedding, radius, filter",
-    "windows_filter": "learnt windows, filter",
 }
 
 
@@ -98,25 +90,3 @@ def _tracks(row: Any) -> list[str]:
         "" if score is None else f"{score:.3f}",
         f"{row['seconds']:.2f}",
     ]
-
-
-def graph_builders(found: Any) -> Table:
-    """Lists ways to make graphs: the true edges that they hold, their edges, and their time."""
-    shares = ("target_efficiency", "overlap_efficiency", "edge_efficiency")
-    rows = [
-        [
-            EVENTS[events],
-            GRAPHS[name],
-            *(percent(row[share], 1) for share in shares),
-            f"{row['edges']:,.0f}",
-            percent(row["purity"], 1),
-            f"{row['seconds']:.2f}",
-        ]
-        for events, ways in found["compared"].items()
-        for name, row in ways.items()
-    ]
-    columns = (
-        "", "graph", "target edges", "target edges in a layer", "all true edges", "edges", "purity",
-        "s",
-    )  # fmt: skip
-    return Table(columns, rows, texts=2)

@@ -1,4 +1,4 @@
-"""Tables of the learning: mini-batches, physics, and whether the fast path learns the same."""
+"""Tables of the learning: mini-batches and physics."""
 
 from typing import Any
 
@@ -60,27 +60,6 @@ def shadow_epochs(found: Any) -> Table:
         for k, row in by_bulk.items()
     ]
     return Table(("p", "k", "epoch", "waiting", "sampling alone", "reducing"), rows, texts=0)
-
-
-def unchanged_training(found: Any) -> Table:
-    """Lists the largest differences of losses and AUC, with the limits of those that have one."""
-    rows = [
-        [
-            _compared(name),
-            f"{value:.1e}" if value else "0",
-            f"{found['limits'][name]:g}" if name in found["limits"] else "",
-        ]
-        for name, value in found["summary"].items()
-    ]
-    return Table(("", "largest difference", "limit"), rows)
-
-
-def _compared(name: str) -> str:
-    kind, side, precision = name.split()
-    if kind == "auc":
-        return f"AUC, `{side}` in {precision} and `chunk` in fp32"
-    model = "plain model, edges reordered" if side == "reordered" else f"`{side}`"
-    return f"losses, {model} and plain model in {precision}"
 
 
 def physics_heptrkx(found: Any) -> Table:

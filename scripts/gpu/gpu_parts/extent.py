@@ -17,19 +17,22 @@ from torch import Tensor
 
 from bigtrk.disk.files import write_atomically
 from bigtrk.graphs.sector import edge_order
+from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.kernels import fused
 from scripts.bench.bench_hot_path import SIZES
 from scripts.bench.bench_hot_path import Case as HotCase
 from scripts.bench.bench_hot_path import graph as drawn_graph
-from scripts.bench.kernel_traffic import GRAPHS, graph_of
-from scripts.bench.memory_reads import Graph
+from scripts.scaling.partition_volumes import CASES, Case, graphs_of
 from tests.models.interpreted import mended
 from tests.models.launches import usable_everywhere
 
 Row = dict[str, Any]
 # Graphs by name: how they are made, and drawn ones of their size.
 EVENT_1000, CTD = "event 1000", "CTD"
-_MADE = dict(zip((EVENT_1000, CTD), GRAPHS, strict=True))
+_MADE = {
+    EVENT_1000: CASES[1],
+    CTD: Case("simulated, CTD size", 30_700, ("--learn-windows", "--pt-min", "1.0")),
+}
 _DRAWN = {EVENT_1000: "event 1000, 0.3 GeV", CTD: "CTD"}
 _DRY_NODES, _DRY_EDGES = 20, 90
 
@@ -78,7 +81,7 @@ class Extent:
             edge_index = drawn_graph(HotCase("chunk bf16", size))[2]
             return Edges(edge_index, SIZES[size][0], "drawn")
         if not kept.exists():
-            write_atomically(kept, partial(_write, graph_of(_MADE[name], self.work)))
+            write_atomically(kept, partial(_write, GraphFolder(graphs_of(_MADE[name], self.work))))
         with np.load(kept) as found:
             edge_index = torch.from_numpy(found["edges"]).long()
             return Edges(edge_index, int(found["n_nodes"]), _MADE[name].name)
@@ -116,8 +119,12 @@ class Extent:
             yield
 
 
-def _write(graph: Graph, path: Path) -> None:
-    """Writes what is read of a graph: reading it takes a second, making it half a minute."""
+def _write(folder: GraphFolder, path: Path) -> None:
+    """Writes what is read of a folder's graph, its edges in the order that a training has them in:
+    reading it takes a second, making it half a minute.
+    """
+    event = next(iter(folder.events))
+    edges, n_nodes = folder.read(event).edge_index, folder.record(event)["nodes"]
+    ordered = edges[:, edge_order(edges, n_nodes)].numpy().astype(np.int32)
     with path.open("wb") as file:
-        edges = graph.edge_index.astype(np.int32)
-        np.savez_compressed(file, edges=edges, n_nodes=graph.n_nodes)
+        np.savez_compressed(file, edges=ordered, n_nodes=n_nodes)

@@ -1,4 +1,6 @@
-"""Training steps beside the plain model: times, memory, and shares of the card's data sheet."""
+"""Training steps beside the plain model: times, memory, and shares of the card's data sheet;
+and trainings that are repeated, whose weights have the same bits.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -16,7 +18,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from scripts.bench.bench_hot_path import F, G
-from scripts.gpu.gpu_parts.extent import Edges, Extent, Row
+from scripts.gpu.gpu_parts.extent import EVENT_1000, Edges, Extent, Row
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 # The network of PyG's operations is the plain model: as it is, and compiled by torch.
@@ -116,6 +118,45 @@ def shares(side: str, hidden: int, edges: Edges, seconds: float, extent: Extent)
         "mfu": flops / seconds / sheet.flops(precision == "bf16"),
         "bandwidth": moved / seconds / sheet.bandwidth,
     }
+
+
+STEPS = 3
+
+
+def repeated(extent: Extent) -> Row:
+    """Trains twice in each precision."""
+    edges = extent.graph(EVENT_1000)
+    torch.use_deterministic_algorithms(True)
+    rows = []
+    for precision in ("fp32", "bf16"):
+        one, other = (trained(precision, edges, extent) for _ in range(2))
+        same = all(torch.equal(weight, again) for weight, again in zip(one, other, strict=True))
+        rows.append({"precision": precision, "steps": repeated_steps(extent), "same_bits": same})
+    return {"origin": edges.origin, "rows": rows}
+
+
+def repeated_steps(extent: Extent) -> int:
+    return 1 if extent.dry else STEPS
+
+
+def trained(precision: str, edges: Edges, extent: Extent) -> list[Tensor]:
+    """Returns the weights after some steps, on the CPU."""
+    torch.manual_seed(0)
+    device, edge_index = extent.device, edges.edge_index.to(extent.device)
+    n_edges = edge_index.shape[1]
+    x, edge_features = (
+        torch.randn(n, width).to(device) for n, width in ((edges.n_nodes, F), (n_edges, G))
+    )
+    labels = (torch.arange(n_edges, device=device) % 3 == 0).float()
+    model = InteractionGNN(config_of(extent.widths[0], precision, extent), F, G).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with extent.as_on_card():
+        for _ in range(repeated_steps(extent)):
+            logits = model(x, edge_features, edge_index, edges.n_nodes, no_exchange)
+            binary_cross_entropy_with_logits(logits, labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
 def found_at(part: Row, side: str, hidden: int) -> Iterator[Row]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from bigtrk.api import Graphs
 from bigtrk.formats.acts.export import export_stages
 from bigtrk.pipeline.acts import export_to_acts, stages_of
-from scripts.physics.as_acts import OPEN, changed_tracks, parity
 from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
+from tests.oracle.as_acts import OPEN, changed_tracks, parity
 
 KEYS = {"onnx": "onnx", "pt": "torchscript"}
 FEW, MANY = ((0, 0), (2, 1), (2, 2), (200, 1000)), ((20_000, 1_000_000),)  # hits, edges

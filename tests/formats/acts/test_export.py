@@ -17,10 +17,10 @@ from bigtrk.formats.acts.readme import readme
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.acts import stages_of
 from bigtrk.pipeline.scoring import load_scorer
-from scripts.physics.as_acts import OPEN, changed_tracks, parity
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS
 from tests.formats.acts.stages import MODELS, stage
+from tests.oracle.as_acts import OPEN, changed_tracks, parity
 from tests.programs import run_here
 
 # As gnn4itk_example.py of ACTS orders the features of the ITk.

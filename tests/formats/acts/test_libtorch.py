@@ -11,8 +11,10 @@ from torch.utils.cpp_extension import include_paths, library_paths
 
 from bigtrk.formats.acts.forms import forms_of
 from bigtrk.formats.acts.model_files import write_torchscript
-from scripts.physics.as_acts import calls, difference, ours
+from tests.distributed.parity import difference
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
+from tests.oracle.as_acts import calls
+from tests.proof.test_prove import ours
 
 SOURCE = Path(__file__).parent / "libtorch" / "run_as_acts.cpp"
 # ACTS is compiled in this or a later standard; those of torch's own headers ask for it.

@@ -28,7 +28,7 @@ from bigtrk.models.embedding import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import stages_of
 from bigtrk.training.data.features import load_features
-from scripts.physics.stitched_tracks import changed_hits
+from tests.oracle.changed_hits import changed_hits
 
 Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it gives
 

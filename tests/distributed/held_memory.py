@@ -1,0 +1,111 @@
+"""Counts what an engine keeps in the memory of a rank: storages in the second step after its
+backward pass, when parameters, gradients and optimizer state exist side by side.
+"""
+
+import ctypes
+import gc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from bigtrk.models.protocol import no_exchange
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+
+COLUMNS = ("parameters", "gradients", "optimizer", "other")
+NODES, EDGES = 50, 200
+
+Storages = dict[int, int]  # bytes by address
+
+
+def storages(tensors: Iterable[Tensor]) -> Storages:
+    """Lists the storages behind `tensors`, each once; of a DTensor this rank's shard."""
+    found = {}
+    for tensor in tensors:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        storage = local.untyped_storage()
+        if storage.nbytes():
+            found[storage.data_ptr()] = storage.nbytes()
+    return found
+
+
+def alive() -> Iterator[Tensor]:
+    """Yields every tensor that Python knows of."""
+    gc.collect()
+    for item in gc.get_objects():
+        # isinstance would wake lazy modules, which warn.
+        if issubclass(type(item), Tensor) and not isinstance(item, DTensor):
+            yield item
+
+
+def count(engine: Engine) -> dict[str, int]:
+    """Counts bytes per column; a storage counts in the first that it belongs to."""
+    seen: Storages = {}
+    counted = {}
+    held = engine.held()
+    for column, tensors in zip(
+        COLUMNS, (held.parameters, held.gradients, held.optimizer, alive()), strict=True
+    ):
+        new = {k: v for k, v in storages(tensors).items() if k not in seen}
+        counted[column] = sum(new.values())
+        seen |= new
+    return counted
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        ("before", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),  # bytes in mappings of their own
+        ("between", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),  # bytes in use on the heap
+        ("after", ctypes.c_size_t * 2),
+    ]
+
+
+def allocated() -> int | None:
+    """Counts the bytes this process has from malloc, whoever asked for them, as a check.
+
+    The count is None where the C library cannot tell.
+    """
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo2 is None:
+        return None
+    mallinfo2.restype = _Mallinfo2
+    info = mallinfo2()
+    return int(info.uordblks + info.hblkhd)
+
+
+def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
+    """Counts what the fullest rank holds in the second step, in bytes. Collective."""
+    device, before = ranks.device, allocated()
+    model = build_model(configuration).to(device)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    engine, name = make_engine(
+        configuration.engine, model, configuration.optimizer, Stopwatch(device)
+    )
+    backward(engine, device)
+    engine.step(1e-3)
+    backward(engine, device)
+    held = count(engine)
+    after = allocated()
+    if before is not None and after is not None:
+        held["process"] = after - before
+    everyone = gather_items(held)
+    fullest = {column: max(rank[column] for rank in everyone) for column in held}
+    return {"engine": name, "numbers": numbers, "bytes": fullest}
+
+
+def backward(engine: Engine, device: torch.device) -> None:
+    """Runs one micro-step on a random graph."""
+    x, edge_features = torch.randn(NODES, 4, device=device), torch.randn(EDGES, 6, device=device)
+    edge_index = torch.randint(NODES, (2, EDGES), device=device)
+    with engine.micro_step(last=True):
+        engine.backward(engine.model(x, edge_features, edge_index, NODES, no_exchange).mean())
