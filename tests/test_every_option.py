@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from bigtrk import cli
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from partition import cli as partition_cli
 from tests.formats.acorn.events import columns
 from tests.formats.acorn.events import write as write_acorn

@@ -48,7 +48,7 @@ def export_tracks(
     """Write tracks in the form that other software reads."""
     from bigtrk.formats.acts.csv_files import write_prototracks
     from bigtrk.formats.track_lists import write_track_lists
-    from bigtrk.tracks.storage.files import copy_as_trackml
+    from bigtrk.tracks.files import copy_as_trackml
 
     if (form is TrackFormat.ACTS) != (events is not None):
         raise InputError("--format acts needs --events, which say where hits are; others do not")

@@ -10,7 +10,7 @@ from bigtrk.commands.options import AsJson, Spill, SpillToNetwork, spill_folder
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:

@@ -15,11 +15,15 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.public_scores.majority import majority_particles
-from bigtrk.tracks.storage.files import TRACKS_FILE, TrackSource, open_tracks
-from bigtrk.tracks.storage.pairing import events_by_number
-from bigtrk.tracks.storage.parquet_submission import SubmittedEvent, write_parquet_submission
+from bigtrk.tracks.files import (
+    TRACKS_FILE,
+    SubmittedEvent,
+    TrackSource,
+    events_by_number,
+    open_tracks,
+    write_parquet_submission,
+)
+from bigtrk.tracks.matching import Ids, majority_particles
 
 
 @dataclass

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigtrk.disk.files import check_output_name, write_atomically
-from bigtrk.tracks.storage.files import open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.files import HitTracks, open_tracks
 
 SCHEMA = pa.schema(
     [("event_id", pa.int64()), ("track_id", pa.int64()), ("hit_ids", pa.list_(pa.int64()))]

@@ -23,12 +23,10 @@ from bigtrk.records.run_folder import read_run_if_any
 from bigtrk.reports import write_page
 from bigtrk.reports.display import EventPicture, display_report
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.evaluation import budget_matching, listed_particles
-from bigtrk.tracks.judging import true_particles
-from bigtrk.tracks.matching import Criteria, Particles, match_tracks
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.evaluation import budget_matching, listed_particles, true_particles
+from bigtrk.tracks.matching import Criteria, Ids, Particles, match_tracks
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.run_folder import run_of
 from partition.one_event import CutSettings, divide
 from partition.partitioners import Method

@@ -35,9 +35,8 @@ from bigtrk.pipeline.trained import CPU
 from bigtrk.records.pipeline import PIPELINE, TRAINED, LayerModules, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.tracks.builders.merge_tree import MergeTree, read_merge_tree
+from bigtrk.tracks.evaluation import scored_graph
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 
 EMBEDDING, FILTER, CLASSIFIER = TRAINED  # folders of the runs

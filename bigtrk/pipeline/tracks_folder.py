@@ -14,14 +14,14 @@ from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.pipeline.passage import Passage
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import (
+from bigtrk.tracks.files import (
     TRACKS_FILE,
     event_number,
     open_tracks,
     tracks_path,
     write_submission,
 )
+from bigtrk.tracks.matching import Ids
 
 SUBMISSION = "submission.csv"
 

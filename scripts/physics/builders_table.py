@@ -21,8 +21,8 @@ from typing import Any
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
+from bigtrk.tracks.names import BuilderName
 from scripts.physics.builder_scan import (
     CUTS,
     MERGE,

@@ -12,9 +12,8 @@ from bigtrk.events.event import Columns, Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.events.writer import write_event
+from bigtrk.tracks.files import HitTracks, event_number, open_tracks
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
-from bigtrk.tracks.storage.files import event_number, open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks
 
 VOLUMES = (7, 8, 9)
 ETA_MAX = 4.0

@@ -26,8 +26,8 @@ from bigtrk.errors import InputError
 from bigtrk.pipeline.options import Precision
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.files import open_tracks
+from bigtrk.tracks.matching import Ids
 from scripts.results import CHECKOUT, Results, add_options
 
 RANKS = (2, 4, 8)

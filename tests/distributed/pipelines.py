@@ -13,8 +13,7 @@ from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
+from bigtrk.tracks.builders.merge_tree import MergeTree, write_merge_tree
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration

@@ -27,8 +27,8 @@ from bigtrk.pipeline.sharing.shares import share_of
 from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.studies.launch import torchrun_environment
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.names import BuilderName
 from tests.distributed.pipelines import write_pipeline
 from tests.distributed.ranks import Done, Works, run_all, run_ranks
 

@@ -23,11 +23,10 @@ from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.target import Target, target_edges
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.evaluation import listed_particles
-from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.tracks.evaluation import listed_particles, scored_graph
 from bigtrk.tracks.matching import Matching, TrackMetrics, match_tracks, pooled
+from bigtrk.tracks.names import BuilderName
 from tests.formats.acorn.folders import folder_of
 from tests.programs import CHECKOUT
 

@@ -27,8 +27,8 @@ from bigtrk.pipeline.evaluation.summary import (
 )
 from bigtrk.pipeline.stages import Pipeline
 from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES
-from bigtrk.tracks.builders.components import Components
-from bigtrk.tracks.edge_scores import SCORE_LIMITS
+from bigtrk.tracks.builders.registry import Components
+from bigtrk.tracks.edge_metrics import SCORE_LIMITS
 from bigtrk.tracks.matching import Criteria
 from tests.oracle import stage_losses as plain
 

@@ -17,7 +17,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.training.train import train_pipeline
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
+from bigtrk.tracks.builders.merge_tree import read_merge_tree
 from tests.pipeline.small_pipeline import settings
 
 

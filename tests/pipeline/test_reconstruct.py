@@ -22,8 +22,8 @@ from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.reconstruct import reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.builders.merge_tree import read_merge_tree
+from bigtrk.tracks.files import open_tracks
 from tests.distributed.ranks import ALONE
 from tests.pipeline.small_pipeline import Typed
 from tests.programs import run_here

@@ -16,13 +16,12 @@ from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.tracks.builders.components import Components
+from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees import quality_training
-from bigtrk.tracks.builders.trees.known_event import known_event
-from bigtrk.tracks.hit_columns import scored_graph
-from bigtrk.tracks.storage.files import write_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.builders.registry import Components
+from bigtrk.tracks.evaluation import scored_graph
+from bigtrk.tracks.files import HitTracks, write_tracks
+from bigtrk.tracks.merge_tree_training import known_event
 from bigtrk.training.evaluation.score_files import score_files
 from scripts.docs.tables import stage_tables
 from scripts.physics import pixel_setting
@@ -63,8 +62,8 @@ def events() -> list[Scored]:
 def tree() -> MergeTree:
     learnt = [scored(number) for number in range(2, 4)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quality_training, "STEPS", 200)
-        quality = quality_training.train_quality(
+        patch.setattr(merge_tree_training, "STEPS", 200)
+        quality = merge_tree_training.train_quality(
             [known_event(one.graph, hit_particles(one.event)) for one in learnt]
         )
     return MergeTree(quality, 0.5)

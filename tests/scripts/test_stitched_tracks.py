@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.matching import Ids
 from scripts.physics.stitched_tracks import changed_hits
 
 

@@ -17,9 +17,8 @@ from bigtrk.events.writer import write_table
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import event_number, open_tracks
-from bigtrk.tracks.storage.pairing import events_by_number
+from bigtrk.tracks.files import event_number, events_by_number, open_tracks
+from bigtrk.tracks.matching import Ids
 
 
 def write_prototracks(tracks: Path, events: Path, out: Path) -> list[Path]:

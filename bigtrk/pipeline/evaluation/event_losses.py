@@ -16,12 +16,15 @@ from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.stages import Pipeline
 from bigtrk.tracks.bins import Bins
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.edge_scores import score_counts
-from bigtrk.tracks.evaluation import JudgedTracks, budget_matching
-from bigtrk.tracks.judging import judge_hits
-from bigtrk.tracks.losses import category_bins, first_that_fits
-from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.edge_metrics import score_counts
+from bigtrk.tracks.evaluation import (
+    JudgedTracks,
+    budget_matching,
+    category_bins,
+    first_that_fits,
+    judge_hits,
+)
+from bigtrk.tracks.matching import Criteria, Ids
 
 EVENT, BUILDER = "event", "builder"  # what there is before the first stage; the last one
 CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")

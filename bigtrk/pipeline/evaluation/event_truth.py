@@ -12,11 +12,9 @@ from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.builders.assembly import are_true
 from bigtrk.graphs.builders.radius import true_pairs
-from bigtrk.tracks.builders.builder import NO_TRACK, numbered
-from bigtrk.tracks.builders.components import adjacency, components
-from bigtrk.tracks.judging import true_particles
-from bigtrk.tracks.matching import Judgement, Matching, match_tracks
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.builders.builder import NO_TRACK, adjacency, components, numbered
+from bigtrk.tracks.evaluation import true_particles
+from bigtrk.tracks.matching import Ids, Judgement, Matching, match_tracks
 
 Mask = NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from bigtrk.events.event import Event
 from bigtrk.events.truth import particle_kinematics
 from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES, Axes, Floats
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.matching import Ids
 
 FULL_TURN = 2 * math.pi
 DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))

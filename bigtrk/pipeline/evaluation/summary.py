@@ -10,8 +10,8 @@ from bigtrk.pipeline.evaluation.event_losses import BUILDER, CATEGORIES, EVENT, 
 from bigtrk.pipeline.evaluation.event_truth import StageCounts
 from bigtrk.records.evaluation import Binned, Judged, StageLeft
 from bigtrk.tracks.bins import added
+from bigtrk.tracks.evaluation import summarise_judged
 from bigtrk.tracks.matching import Matching
-from bigtrk.tracks.summary import summarise_judged
 from bigtrk.training.evaluation.track_records import binned, judged_record
 
 # The parts of a passage whose seconds are those of a stage.

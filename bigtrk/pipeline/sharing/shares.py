@@ -20,8 +20,8 @@ from bigtrk.pipeline.tracks_folder import (
     submit,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import write_tracks
+from bigtrk.tracks.files import write_tracks
+from bigtrk.tracks.matching import Ids
 
 # Makes an event's tracks: hit_id [N], track of each hit [N], and what it took. Without an event
 # (None) the rank takes part in what ranks do together.

@@ -17,7 +17,7 @@ from bigtrk.pipeline.scoring import EdgeScorer
 from bigtrk.pipeline.sharing.sector_scoring import cut_for_ranks, score_in_sectors
 from bigtrk.pipeline.stages import tracks_of
 from bigtrk.tracks.builders.builder import TrackBuilder
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.matching import Ids
 from bigtrk.training.out_of_memory import report_out_of_memory
 
 _FOR_AN_EVENT = (

@@ -7,10 +7,15 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.records.pipeline import ThresholdPoint, ThresholdRecord
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees.known_event import known_event
-from bigtrk.tracks.builders.trees.quality_training import train_quality
 from bigtrk.tracks.evaluation import listed_particles
-from bigtrk.tracks.threshold_choice import UNCHOSEN, Scan, choose_threshold, cross_fitted_scan
+from bigtrk.tracks.merge_tree_training import (
+    UNCHOSEN,
+    Scan,
+    choose_threshold,
+    cross_fitted_scan,
+    known_event,
+    train_quality,
+)
 
 
 def train_merge_tree(

@@ -30,7 +30,7 @@ from bigtrk.pipeline.training.track_quality import train_merge_tree
 from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
+from bigtrk.tracks.builders.merge_tree import write_merge_tree
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 

@@ -8,8 +8,8 @@ from bigtrk.events.colliderml.layout import particle_numbers
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_weights
 from bigtrk.records.evaluation import ColliderMLMetrics, ColliderMLScore
-from bigtrk.tracks.public_scores.colliderml import NOTHING, ColliderMLCounts, count_submitted
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.tracks.files import HitTracks
 
 
 @dataclass

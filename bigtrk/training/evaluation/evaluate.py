@@ -19,11 +19,9 @@ from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, TrackRecord, write_evaluation
 from bigtrk.tracks.bins import Bins, added
-from bigtrk.tracks.edge_bins import edge_bins
-from bigtrk.tracks.edge_scores import score_counts
-from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.summary import summarise_tracks
+from bigtrk.tracks.edge_metrics import edge_bins, score_counts
+from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.matching import Ids
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluated_model import load_evaluated

@@ -11,15 +11,10 @@ from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.records.evaluation import EventScore, ScoreRecord
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.evaluation import JudgedTracks
-from bigtrk.tracks.judging import judge_tracks
-from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.overlaps import overlaps
-from bigtrk.tracks.public_scores.task_names import Task
-from bigtrk.tracks.storage.files import open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks, nothing_listed
-from bigtrk.tracks.storage.pairing import events_by_number
-from bigtrk.tracks.summary import summarise_judged
+from bigtrk.tracks.evaluation import JudgedTracks, judge_tracks, summarise_judged
+from bigtrk.tracks.files import HitTracks, events_by_number, nothing_listed, open_tracks
+from bigtrk.tracks.matching import Criteria, overlaps
+from bigtrk.tracks.names import Task
 from bigtrk.training.evaluation.colliderml_score import ColliderMLTask, with_weights
 from bigtrk.training.evaluation.track_records import judged_record
 

@@ -12,9 +12,9 @@ from bigtrk.records.evaluation import (
 )
 from bigtrk.tracks.bins import BinnedRatio, Bins
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.edge_scores import KINDS, SCORE_LIMITS
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary
+from bigtrk.tracks.edge_metrics import KINDS, SCORE_LIMITS
+from bigtrk.tracks.evaluation import JudgedSummary, MatchingSummary, TracksSummary
+from bigtrk.tracks.matching import Ids
 
 
 def edge_bins_record(bins: Bins) -> EdgeBins:

@@ -20,7 +20,7 @@ from bigtrk.formats.acorn.graphs.own_columns import own_columns
 from bigtrk.formats.acorn.graphs.source import FOLDER, AcornSource, read_source
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.tracks.storage.files import event_number
+from bigtrk.tracks.files import event_number
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

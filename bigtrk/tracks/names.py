@@ -1,4 +1,4 @@
-"""The track builders by name."""
+"""Names that commands choose by: of track builders, and of public tasks."""
 
 from enum import StrEnum
 
@@ -10,3 +10,9 @@ class BuilderName(StrEnum):
     JUNCTION_REMOVAL = "junction_removal"
     WALK = "walk"
     FAST_WALK = "fast_walk"
+
+
+class Task(StrEnum):
+    """A task of a public arena, by whose metrics `bigtrk score` judges, too."""
+
+    COLLIDERML = "colliderml"

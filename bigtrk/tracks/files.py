@@ -5,8 +5,9 @@ Shapes: M rows of a file, N hits of an event.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +15,174 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from bigtrk.disk.files import check_file, check_output_name, write_atomically
-from bigtrk.disk.parquet import read_integers
+from bigtrk.disk.parquet import IntegerGroups, read_integers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import open_source
 from bigtrk.events.columns import TableSpec
 from bigtrk.events.event import event_name
+from bigtrk.events.reader import find_events
 from bigtrk.events.tables import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.hit_tracks import HitTracks
-from bigtrk.tracks.storage.parquet_submission import ParquetSubmission
+from bigtrk.tracks.matching import Ids
+
+
+@dataclass(frozen=True)
+class HitTracks:
+    """The listed hits of one event and their tracks: hit_id, track_id [M] int64 (NO_TRACK: in no
+    track). file, row [M]: where each is listed, for messages. claimed [M] int64: the particle that
+    made most of the hit's track, as the file says; None where it does not.
+    """
+
+    hit_id: Ids
+    track_id: Ids
+    file: str
+    row: Ids
+    claimed: Ids | None = None
+
+    def checked(self) -> "HitTracks":
+        """Returns itself.
+
+        Raises:
+            InputError: a hit is listed twice, or a track id is below NO_TRACK.
+        """
+        _, first = np.unique(self.hit_id, return_index=True)
+        if len(first) < len(self.hit_id):
+            row = int(np.setdiff1d(np.arange(len(self.hit_id)), first)[0])
+            self._fail(row, f"hit {self.hit_id[row]} is listed again", "keep one row of each hit")
+        if len(negative := np.flatnonzero(self.track_id < NO_TRACK)):
+            row = int(negative[0])
+            self._fail(
+                row,
+                f"track id {self.track_id[row]} is below {NO_TRACK}",
+                f"number tracks from 0; {NO_TRACK} is for a hit in no track",
+            )
+        return self
+
+    def of_hits(self, hit_id: Ids) -> Ids:
+        """Returns the track of each hit of the event, NO_TRACK where none is listed: [N] -> [N].
+
+        Raises:
+            InputError: a listed hit is not among the event's.
+        """
+        if len(unknown := np.flatnonzero(~np.isin(self.hit_id, hit_id))):
+            row = int(unknown[0])
+            self._fail(
+                row,
+                f"hit {self.hit_id[row]} is not in the event",
+                f"remove its row ({len(unknown)} such rows in all), or give the event of these "
+                "tracks",
+            )
+        track_id = np.full(len(hit_id), NO_TRACK, np.int64)
+        order = np.argsort(hit_id)
+        track_id[order[np.searchsorted(hit_id[order], self.hit_id)]] = self.track_id
+        return track_id
+
+    def without(self, track: int) -> "HitTracks":
+        """Returns the same with the hits of `track` in no track."""
+        track_id = np.where(self.track_id == track, NO_TRACK, self.track_id)
+        return replace(self, track_id=track_id)
+
+    def in_tracks(self) -> "HitTracks":
+        """Returns the hits that are in a track."""
+        kept = self.track_id != NO_TRACK
+        claimed = None if self.claimed is None else self.claimed[kept]
+        return HitTracks(self.hit_id[kept], self.track_id[kept], self.file, self.row[kept], claimed)
+
+    def _fail(self, row: int, problem: str, remedy: str) -> NoReturn:
+        raise InputError(f"{self.file}, row {self.row[row]}: {problem}; {remedy}")
+
+
+def nothing_listed(file: str) -> HitTracks:
+    """Returns what a file that leaves an event out says of it."""
+    none = np.empty(0, np.int64)
+    return HitTracks(none, none, file, none)
+
+
+IDS = ("event_id", "hit_id", "track_id")
+CLAIMED = "majority_particle_id"
+
+
+@dataclass(frozen=True)
+class SubmittedEvent:
+    """One event's rows: hit_id, track_id [N] int64; claimed [N] int64: the particle of each hit's
+    track, None to name none.
+    """
+
+    number: int
+    hit_id: Ids
+    track_id: Ids
+    claimed: Ids | None = None
+
+
+def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
+    """Writes the rows of events in their order, atomically and one event at a time, each a row
+    group of its own. claimed: with the particles of tracks, which each event then has.
+
+    Raises:
+        InputError: as of what `events` reads; nothing is written.
+    """
+    schema = pa.schema([(name, pa.int64()) for name in ((*IDS, CLAIMED) if claimed else IDS)])
+
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, schema) as rows:
+            for event in events:
+                number = np.full(len(event.hit_id), event.number)
+                columns = [number, event.hit_id, event.track_id]
+                each = [*columns, event.claimed] if claimed else columns
+                rows.write_table(pa.table(each, schema=schema))
+
+    write_atomically(path, write)
+
+
+class ParquetSubmission:
+    """A submission on disk, read event by event.
+
+    events: number of each event -> where its rows begin, for messages; ascending.
+
+    Raises:
+        InputError: the file is damaged, or lacks a column.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
+        self._groups: dict[int, list[int]] = {}
+        self._last: tuple[int, dict[str, Ids]] = (-1, {})
+        first_row: dict[int, int] = {}
+        for group, begin in enumerate(self._rows.first_row[:-1].tolist()):
+            found = self._rows.read(group, ("event_id",))["event_id"]
+            numbers, first = np.unique(found, return_index=True)
+            for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
+                self._groups.setdefault(number, []).append(group)
+                first_row.setdefault(number, begin + row + 1)
+        self.events = {number: f"{path}, row {first_row[number]}" for number in sorted(first_row)}
+
+    def read(self, number: int) -> HitTracks:
+        """Reads the rows of an event of `events`.
+
+        Raises:
+            InputError: the file is damaged, or its rows are as HitTracks.checked refuses.
+        """
+        parts = [self._of_group(group, number) for group in self._groups[number]]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return HitTracks(
+            joined["hit_id"],
+            joined["track_id"],
+            str(self._path),
+            joined["row"],
+            joined.get(CLAIMED),
+        ).checked()
+
+    def _of_group(self, group: int, number: int) -> dict[str, Ids]:
+        """Returns the columns of an event's rows in a group, and `row`, which counts from 1."""
+        # Events follow each other in most files: the last group holds the next event's rows, too.
+        if self._last[0] != group:
+            self._last = (group, self._rows.read(group))
+        columns = self._last[1]
+        chosen = np.flatnonzero(columns["event_id"] == number)
+        row = chosen + self._rows.first_row[group] + 1
+        return {name: column[chosen] for name, column in columns.items()} | {"row": row}
+
 
 EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
@@ -192,3 +351,26 @@ def _open_csv(path: Path) -> TrackSource:
 
     events = {number: f"{path}, row {rows[number][0] + FIRST_LINE}" for number in rows}
     return TrackSource(events, read)
+
+
+def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
+    """Returns the names of all events of a folder or zip archive by their numbers, ascending.
+
+    Raises:
+        InputError: two have one number, or `source` has tracks of an event that is not there.
+    """
+    names: dict[int, str] = {}
+    for name in find_events(events):
+        other = names.setdefault(event_number(name), name)
+        if other != name:
+            raise InputError(
+                f"{events}: {other} and {name} have one number, by which tracks tell events; "
+                "rename the files of one of them"
+            )
+    for number, where in source.events.items():
+        if number not in names:
+            raise InputError(
+                f"{where}: these are tracks of event {number}, which {events} does not hold; name "
+                "the folder or zip archive that does, or remove them"
+            )
+    return dict(sorted(names.items()))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.files import HitTracks
+from bigtrk.tracks.matching import Ids
 
 Floats = NDArray[np.float64]
 PT_MIN = 1.0  # GeV
