@@ -35,7 +35,7 @@ from bigtrk.graphs.sector import Sector as Sector
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder, graph_digest
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.parallel.ranks import discover
-from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.pipeline.models import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import classified
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.names import BuilderName

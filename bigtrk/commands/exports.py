@@ -69,7 +69,7 @@ def export_acts_graphs(
     """Score graphs and write them as ACTS's CsvGnnGraphReader reads them."""
     from bigtrk.formats.acts.csv_files import write_gnn_graphs
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.scoring import load_scorer
+    from bigtrk.pipeline.models import load_scorer
 
     allow_code(code or ())
     scorer = load_scorer(run, discover().device)
@@ -101,7 +101,7 @@ def export_acorn(
     Graphs that came from acorn go back with its own columns, edges and their order.
     """
     from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
-    from bigtrk.pipeline.scoring import load_scorer
+    from bigtrk.pipeline.models import load_scorer
 
     allow_code(code or ())
     scorer = None if run is None else load_scorer(run)

@@ -137,7 +137,7 @@ def build(
     from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
     from bigtrk.graphs.builders.builder import TrueEdgeBuilder
     from bigtrk.graphs.builders.module_map.build_folder import build_by_module_map
-    from bigtrk.pipeline.build import build_radius_graphs
+    from bigtrk.pipeline.graphs import build_radius_graphs
 
     allow_code(code or ())
     imported = source not in (Source.TRACKML, Source.COLLIDERML)

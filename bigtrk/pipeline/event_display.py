@@ -16,7 +16,7 @@ from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
 from bigtrk.records.pipeline import is_pipeline
 from bigtrk.records.run_folder import read_run_if_any

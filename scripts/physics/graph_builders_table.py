@@ -22,8 +22,7 @@ from typing import Any
 
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.pipeline.training.settings import read_settings
-from bigtrk.pipeline.training.train import DEFAULT
+from bigtrk.pipeline.training import DEFAULT, read_settings
 from scripts.physics.graph_ways import Held, Way, measured, ways
 from scripts.results import Results, add_options
 

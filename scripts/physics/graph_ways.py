@@ -29,11 +29,9 @@ from bigtrk.graphs.builders.window_learning import is_target, learn_windows
 from bigtrk.graphs.builders.windows import Windows, read_windows, write_windows
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.pipeline.embedding import Embedding, load_embedding
-from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.pipeline.models import EdgeScorer, Embedding, load_embedding, load_scorer
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
-from bigtrk.pipeline.training.settings import PipelineSettings
-from bigtrk.pipeline.training.stage_training import train_stage
+from bigtrk.pipeline.training import PipelineSettings, train_stage
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.training.embedding.validation import radius_of

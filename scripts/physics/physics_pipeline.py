@@ -29,7 +29,7 @@ import yaml
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
-from bigtrk.pipeline.training.train import DEFAULT
+from bigtrk.pipeline.training import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
 from scripts.physics.builder_scan import gain, merge_tree_of, score_events
 from scripts.physics.pixel_setting import judge_pixels, write_pixel_events

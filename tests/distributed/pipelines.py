@@ -8,8 +8,7 @@ from torch import Tensor
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.radius import hit_tree, largest_radius, outwards, pairs_within
-from bigtrk.pipeline.embedding import load_embedding
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_embedding, load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record

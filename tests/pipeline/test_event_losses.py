@@ -16,12 +16,15 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.coordinates import hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.pipeline.evaluation.event_losses import CATEGORIES, EventLosses, event_losses
-from bigtrk.pipeline.evaluation.particle_axes import DISTANCE_EDGES, nearest_distances
-from bigtrk.pipeline.evaluation.summary import (
+from bigtrk.pipeline.evaluation import (
+    CATEGORIES,
+    DISTANCE_EDGES,
     PARTS,
+    EventLosses,
+    event_losses,
     loss_bins_record,
     loss_counts,
+    nearest_distances,
     stages_left,
     tracks_record,
 )

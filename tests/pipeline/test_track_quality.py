@@ -9,7 +9,7 @@ from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.pipeline.training.track_quality import train_merge_tree
+from bigtrk.pipeline.training import train_merge_tree
 from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.evaluation import scored_graph

@@ -12,8 +12,7 @@ from bigtrk.events.truth import hit_particles, overlap_edges, particle_kinematic
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.pipeline.embedding import Embedding
-from bigtrk.pipeline.scoring import EdgeScorer
+from bigtrk.pipeline.models import EdgeScorer, Embedding
 from bigtrk.training.data.model_features import load_features
 from bigtrk.training.settings import DataSettings
 from scripts.docs.tables.stage_tables import GRAPHS, graph_builders

@@ -13,7 +13,7 @@ from bigtrk.formats.acorn.graphs.import_graphs import import_acorn_folder, read_
 from bigtrk.formats.acorn.models.export_model import export_model
 from bigtrk.formats.acorn.models.import_model import import_model, read_model
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.training.model_files import load_model
 from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acorn.acorn_model import (

@@ -25,8 +25,8 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.filtering import filter_folder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.graphs import filter_folder
+from bigtrk.pipeline.models import load_scorer
 from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
 from tests.formats.acorn.folders import drawn_run, folder_of
 from tests.hostile.reader import same

@@ -16,7 +16,7 @@ from bigtrk.formats.acts import export
 from bigtrk.formats.acts.readme import readme
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.acts import stages_of
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from scripts.physics.as_acts import OPEN, changed_tracks, parity
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS

@@ -20,7 +20,8 @@ from bigtrk.formats.acorn.graphs.event_names import events_of, graph_files
 from bigtrk.formats.acorn.graphs.hits import hit_features, hit_ids, hit_modules, hit_weights
 from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, PtUnit
 from bigtrk.formats.acorn.graphs.source import FOLDER, SECTION, kept_columns
-from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
+from bigtrk.formats.acorn.graphs.truth import particle_table, particles_of_hits
+from bigtrk.formats.acorn.graphs.names import TRUE_EDGES_OF
 from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import EventGraph

@@ -11,6 +11,8 @@ HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the ne
 SCORES = "edge_scores"
 TRUE_MAP = "track_to_edge_map"
 PARTICLE = "track_particle_id"
+TRUE_EDGES_OF = "track_edges"
+VERTEX = tuple(f"track_particle_{axis}" for axis in ("vx", "vy", "vz"))
 
 _HIT_COLUMNS = (
     *("x", "z", "r", "phi", "eta", "region", "volume_id", "layer_id", "module_id", "module_index"),

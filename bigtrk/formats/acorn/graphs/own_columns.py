@@ -13,7 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import true_edges
 from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, TRUE_MAP
-from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, VERTEX
+from bigtrk.formats.acorn.graphs.names import TRUE_EDGES_OF, VERTEX
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 

@@ -14,12 +14,10 @@ from bigtrk.console import warn_once
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
 from bigtrk.formats.acorn.graphs.columns import AcornColumns
-from bigtrk.formats.acorn.graphs.names import PARTICLE, PtUnit, unit_of
+from bigtrk.formats.acorn.graphs.names import PARTICLE, TRUE_EDGES_OF, VERTEX, PtUnit, unit_of
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import ParticleTable
 
-TRUE_EDGES_OF = "track_edges"
-VERTEX = tuple(f"track_particle_{axis}" for axis in ("vx", "vy", "vz"))
 _PER_GEV = {PtUnit.MEV: 1000.0, PtUnit.GEV: 1.0}
 _TRUE = "true edges"
 MOST_HITS = 2**31 - 1

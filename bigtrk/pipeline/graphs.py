@@ -1,4 +1,4 @@
-"""Stage 3: graphs thinned to the edges that an edge model does not take for false."""
+"""Stages 2 and 3: radius graphs of events, and graphs without the edges taken for false."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -10,14 +10,48 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.graphs.source import FOLDER, thinned_section
 from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.radius import RadiusBuilder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.target import Target, target_edges
-from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
+from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
 
-EFFICIENCY = 0.995  # of target edges, unless a cut or another share is asked for
+RADIUS_EFFICIENCY = 0.99  # of target edges, unless a radius or another share is asked for
+
+
+def build_radius_graphs(
+    events: Path,
+    out: Path,
+    run: Path,
+    radius: float | None,
+    efficiency: float | None,
+    names: list[str] | None = None,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
+
+    run: that of the embedding. names, prefix: as of `build_with`. The radius is given, or
+    else the one that keeps a share `efficiency` of the target edges of the run's validation events,
+    by default 0.99.
+
+    Raises:
+        InputError: bad input, or an event would have too many edges; graphs built before stay.
+    """
+    if radius is not None and efficiency is not None:
+        raise InputError("give --radius or --efficiency, not both")
+    if radius == 0:
+        raise InputError("--radius 0 joins no hits; give a larger one, or --efficiency")
+    embedding = load_embedding(run)
+    if radius is None:
+        radius = radius_for(run, RADIUS_EFFICIENCY if efficiency is None else efficiency)
+    builder = RadiusBuilder(embedding, embedding.digest, radius)
+    return build_with(events, out, builder, names, prefix)
+
+
+CUT_EFFICIENCY = 0.995  # of target edges, unless a cut or another share is asked for
 
 
 def filter_folder(
@@ -40,7 +74,7 @@ def filter_folder(
         raise InputError("give --cut or --efficiency, not both")
     scorer = load_scorer(run)
     if cut is None:
-        cut = cut_for(run, EFFICIENCY if efficiency is None else efficiency)
+        cut = cut_for(run, CUT_EFFICIENCY if efficiency is None else efficiency)
     folder = GraphFolder(graphs)
     parameters = {
         "from": "graphs",

@@ -1,24 +1,77 @@
-"""The tracks of events, each made by one rank; ranks share the edges of large ones."""
+"""The tracks of events, each made by one rank; ranks share the edges of large ones.
 
-from collections.abc import Callable
+A graph with more edges than a rank may hold is cut on the rank that made it, and scored on all.
+"""
+
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import attempted, gather_items
+from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.world import World
+from bigtrk.pipeline.models import EdgeScorer
 from bigtrk.pipeline.options import MakingOptions
-from bigtrk.pipeline.passage import Passage
-from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.pipeline.sharing.sector_scoring import cut_for_ranks, score_in_sectors
-from bigtrk.pipeline.stages import tracks_of
+from bigtrk.pipeline.stages import Passage, tracks_of
+from bigtrk.tracing import waiting
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.matching import Ids
+from bigtrk.training.evaluation.scoring import stitched
 from bigtrk.training.out_of_memory import report_out_of_memory
+from partition.one_event import CutSettings, divide
+from partition.partitioners import Method
+from partition.sectors import cut
+
+
+def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]:
+    """Cuts a graph into a sector for each rank.
+
+    Raises:
+        InputError: one would have more than `max_edges` edges, or there are fewer hits than ranks.
+    """
+    if graph.n_nodes < ranks:
+        raise InputError(
+            f"{graph.name}: its {graph.n_nodes} hits are too few for {ranks} ranks; raise "
+            f"--max-edges {max_edges}, so that one rank scores them"
+        )
+    settings = CutSettings(parts=ranks, max_edges=None, method=Method.METIS, seed=0)
+    part, parts, _ = divide(graph, settings)
+    sectors = cut(graph, torch.from_numpy(part), parts)
+    largest = max(sector.n_edges for sector in sectors)
+    if largest > max_edges:
+        raise InputError(
+            f"{graph.name}: of its {graph.n_edges:,} edges a rank would hold {largest:,} on "
+            f"{ranks} rank(s); start more, or raise --max-edges {max_edges}, on CPUs with "
+            f"--spill FOLDER where memory has no room for so many"
+        )
+    return sectors
+
+
+def score_in_sectors(
+    scorer: EdgeScorer, sectors: Sequence[Sector] | None, owner: int, world: World
+) -> Tensor:
+    """Scores the edges of the graph that rank `owner` has cut into `sectors`, None on the others,
+    one on each rank: [E] float64 in [0, 1], on all ranks. Collective.
+
+    Whatever is wrong with the graph must be found before, since a rank that fails alone would leave
+    the others waiting.
+    """
+    received: list[Any] = [None]
+    with waiting():
+        dist.scatter_object_list(received, None if sectors is None else list(sectors), src=owner)
+    sector: Sector = received[0]
+    plan = halo_plan([sector], sector.parts, world)
+    scores = scorer.scores(scorer.inputs(sector), lambda owned: plan([owned])[0])
+    return stitched([sector], [[scores]], sector.parts, world.groups)[:, 0]
+
 
 _FOR_AN_EVENT = (
     "give --max-edges N, below its edges after the filter, and start more ranks; on CPUs --spill "
