@@ -198,7 +198,7 @@ def submit(
     Of a pipeline, they are made first, in a folder beside OUT: mine-tracks for mine.parquet. Ranks
     share that: torchrun --nproc-per-node 4 -m bigtrk submit ...
     """
-    from bigtrk.formats.colliderml_submission import check_submission_name, submit_tracks
+    from bigtrk.formats.track_files import check_submission_name, submit_tracks
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import reconstruct_folder
     from bigtrk.records.pipeline import is_pipeline

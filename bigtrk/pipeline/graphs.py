@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.graphs.source import FOLDER, thinned_section
+from bigtrk.formats.acorn.columns import FOLDER, thinned_section
 from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.radius import RadiusBuilder

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.formats.acorn.models.weights import load_acorn_weights
+from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
+from bigtrk.formats.acorn.export_graphs import export_acorn_folder
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph

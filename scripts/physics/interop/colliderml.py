@@ -15,7 +15,7 @@ from bigtrk.events.formats import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.formats.colliderml_submission import submit_tracks
+from bigtrk.formats.track_files import submit_tracks
 from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.names import Task

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.cpp_extension import include_paths, library_paths
 
-from bigtrk.formats.acts.forms import forms_of
-from bigtrk.formats.acts.model_files import write_torchscript
+from bigtrk.formats.acts.export import write_torchscript
+from bigtrk.formats.acts.modules import forms_of
 from scripts.physics.as_acts import calls, difference, ours
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 

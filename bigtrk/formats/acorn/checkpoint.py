@@ -1,14 +1,71 @@
-"""The settings of acorn's InteractionGNN2, as its YAML files and checkpoints name them."""
+"""Checkpoints of acorn's InteractionGNN2, as Lightning writes them: weights, settings, scales.
+
+acorn and bigtrk divide a column by a scale before a model reads it, by other ones; of columns whose
+values are not known before, we also subtract a mean. A first layer W x + b that read the one reads
+the other after its columns are rescaled, so a model's results stay the same.
+
+Shapes: H = hidden, C columns.
+"""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self
+from zipfile import ZipFile
 
+import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from torch import Tensor
 
-from bigtrk.formats.acorn.models.scales import edge_scales
-from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES
+from bigtrk.disk.files import atomic_path, check_file
+from bigtrk.disk.unpacking import HEAD, refuse_old_torch
+from bigtrk.errors import InputError, one_line, reason
+from bigtrk.formats.acorn.restricted import Held, made, read_archive
+from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES, SCALES, Scale
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.options import Layers, Linears, Width
+
+
+def edge_scales(node_scales: Mapping[str, float]) -> dict[str, float]:
+    """Returns the scales of edge features that acorn computes of scaled nodes: by name, in mm, rad
+    and rad/mm. A column that is not scaled is divided by 1.
+    """
+    r, phi, z, eta = (node_scales.get(name, 1.0) for name in NODE_FEATURES)
+    return dict(zip(EDGE_FEATURES, (r, phi, z, eta, phi / r, phi), strict=True))
+
+
+def our_scales(acorns: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Returns the means and deviations, by name, of the columns of acorn's that have no scale here:
+    with acorn's own scale they need not be measured.
+    """
+    return {name: (0.0, scale) for name, scale in acorns.items() if name not in SCALES}
+
+
+def read_as_ours(weight: Tensor, acorns: Mapping[str, float]) -> Tensor:
+    """Rescales the first layer [H, C] of a model of acorn's, whose columns have these scales in
+    this order: it then reads our features.
+    """
+    ours = [SCALES.get(name, scale) for name, scale in acorns.items()]
+    return (weight.double() * _ratios(ours, list(acorns.values()))).float()
+
+
+def read_as_acorns(
+    weight: Tensor, bias: Tensor, ours: Sequence[Scale], acorns: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Rescales the first layer [H, C], [H] of a model of ours, whose columns have these scales: it
+    then reads acorn's features.
+    """
+    pairs = [scale if isinstance(scale, tuple) else (0.0, scale) for scale in ours]
+    means, deviations = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+    exact = weight.double()
+    shifted = bias.double() - exact @ (means / deviations)
+    return (exact * _ratios(acorns, deviations.tolist())).float(), shifted.float()
+
+
+def _ratios(above: Sequence[float], below: Sequence[float]) -> Tensor:
+    return torch.tensor(above, dtype=torch.float64) / torch.tensor(below, dtype=torch.float64)
+
 
 # All that acorn reads of a node, in its order: of the hit and of its two clusters.
 ACORN_NODE_FEATURES = (
@@ -198,3 +255,96 @@ def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperPar
         edge_net_recurrent=config.shared_weights,
         **_IN_ALL_MODELS,
     )
+
+
+_REMEDY = "name a checkpoint (.ckpt) of an acorn training"
+_WITHOUT = "save its state_dict and hyper_parameters alone"
+# What Lightning writes beside weights and settings: paths, counters of schedules, numpy's numbers.
+_HELD = (
+    "__builtin__.set",
+    "_codecs.encode",
+    "argparse.Namespace",
+    "collections.Counter",
+    "collections.defaultdict",
+    "lightning.",
+    "lightning_fabric.",
+    "numpy.",
+    "pathlib.",
+    "pytorch_lightning.",
+)
+# A Lightning of this version, and each later one, reads what is written here as it is.
+_LIGHTNING = "2.2.0"
+
+
+@dataclass(frozen=True)
+class AcornCheckpoint:
+    """The settings of a model of acorn's, as its YAML names them, and its weights by name."""
+
+    hyper_parameters: Mapping[str, Any]
+    weights: dict[str, Tensor]
+
+
+def read_checkpoint(file: Path) -> AcornCheckpoint:
+    """Reads a checkpoint; nothing in it is run.
+
+    Raises:
+        InputError: it is missing, damaged, no checkpoint of Lightning or one with code in it, or a
+            weight is not finite.
+    """
+    settings, weights = _parts(file)
+    for name, tensor in weights.items():
+        _check(tensor, f"{file}: state_dict: {one_line(name)}")
+    return AcornCheckpoint(settings, weights)
+
+
+def _parts(file: Path) -> list[dict[str, Any]]:
+    """Returns the settings and the weights as the file has them."""
+    check_file(file)
+    try:
+        with file.open("rb") as opened:
+            refuse_old_torch(file, opened.read(HEAD))
+        with ZipFile(file) as archive:
+            content = read_archive(file, archive, _HELD, _WITHOUT)
+            return [_part(file, content, key) for key in ("hyper_parameters", "state_dict")]
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
+        raise InputError(
+            f"{file}: is no checkpoint that torch.save wrote, or damaged ({reason(error)}); "
+            f"{_REMEDY}"
+        ) from None
+
+
+def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
+    part = content.get(key) if isinstance(content, dict) else None
+    part = part.items if isinstance(part, Held) else part  # Lightning's AttributeDict
+    if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
+        raise InputError(f"{file}: has no {key}; {_REMEDY}")
+    return made(part)
+
+
+def _check(tensor: Any, what: str) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
+    if not tensor.isfinite().all():
+        raise InputError(f"{what} is not finite; name a checkpoint from before the loss diverged")
+
+
+def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
+    """Writes a checkpoint of which acorn loads the model. It holds no state of an optimizer, with
+    which acorn would go on with a training. The file is there whole or not at all.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    content = {
+        "epoch": 0,
+        "global_step": 0,
+        "pytorch-lightning_version": _LIGHTNING,
+        "state_dict": checkpoint.weights,
+        # The name of the argument by which acorn's models take their settings.
+        "hparams_name": "hparams",
+        "hyper_parameters": dict(checkpoint.hyper_parameters),
+    }
+    with atomic_path(file) as temporary:
+        torch.save(content, temporary)
