@@ -40,10 +40,10 @@ from bigtrk.graphs.storage.graph_folder import (
     graph_digest,
 )
 from bigtrk.parallel.ranks import discover
-from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.pipeline.models import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import classified
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.names import BuilderName
 from bigtrk.train import configure as configured
 from bigtrk.train import train as train
 from bigtrk.training.settings import Configuration as Configuration

@@ -29,7 +29,7 @@ from bigtrk.commands.studies import scale
 from bigtrk.commands.watches import watch
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
-from bigtrk.tracks.public_scores.task_names import Task
+from bigtrk.tracks.names import Task
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:

@@ -217,15 +217,14 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
     try:
         from bigtrk.models.kernels import native as passes
         from bigtrk.sampling import engines as sampling
-        from bigtrk.tracks.builders.paths import native as tracks
-        from bigtrk.tracks.builders.trees import native as trees
+        from bigtrk.tracks.builders import hit_tree, paths
     except ImportError:  # of a package that is missing, which is said elsewhere
         return {}
     return {
         "passes over edges": _built(build(*passes.CODE)),
         "sampling": _built(build(*sampling.CODE)),
-        "tracks": _built(build(*tracks.CODE)),
-        "trees of hits": _built(build(*trees.CODE)),
+        "tracks": _built(build(*paths.CODE)),
+        "trees of hits": _built(build(*hit_tree.CODE)),
     }
 
 

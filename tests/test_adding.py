@@ -29,8 +29,8 @@ from bigtrk.parallel.settings import EngineSettings
 from bigtrk.proof.prove import prove
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_run
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.data.features import load_features
 from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger

@@ -21,10 +21,10 @@ from bigtrk.errors import InputError, StoppedError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.records.run_folder import read_run
-from bigtrk.tracks.builders.names import BuilderName
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.files import open_tracks
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.run_folder import WEIGHTS
 from partition.partitioners import Method

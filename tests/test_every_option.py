@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from bigtrk import cli
 from bigtrk.cost.machines import MACHINES
 from bigtrk.planning.sizes import PAPERS
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from partition import cli as partition_cli
 from tests.formats.acorn.events import columns
 from tests.formats.acorn.events import write as write_acorn

@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigtrk.events.trackml import write_event
-from bigtrk.tracks.storage.files import write_submission, write_tracks
-from bigtrk.tracks.storage.parquet_submission import SubmittedEvent, write_parquet_submission
+from bigtrk.tracks.files import (
+    SubmittedEvent,
+    write_parquet_submission,
+    write_submission,
+    write_tracks,
+)
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (

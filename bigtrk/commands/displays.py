@@ -8,7 +8,7 @@ import typer
 from bigtrk.commands.options import MinHits, PtMin, check_page
 from bigtrk.console import say
 from bigtrk.errors import InputError
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
 

@@ -17,7 +17,7 @@ from bigtrk.commands.options import (
 from bigtrk.commands.pipelines import evaluate_stages
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:

@@ -46,9 +46,8 @@ def export_tracks(
     ] = None,
 ) -> None:
     """Write tracks in the form that other software reads."""
-    from bigtrk.formats.acts.csv_files import write_prototracks
-    from bigtrk.formats.track_lists import write_track_lists
-    from bigtrk.tracks.storage.files import copy_as_trackml
+    from bigtrk.formats.track_files import write_prototracks, write_track_lists
+    from bigtrk.tracks.files import copy_as_trackml
 
     if (form is TrackFormat.ACTS) != (events is not None):
         raise InputError("--format acts needs --events, which say where hits are; others do not")
@@ -67,9 +66,9 @@ def export_acts_graphs(
     code: Code = None,
 ) -> None:
     """Score graphs and write them as ACTS's CsvGnnGraphReader reads them."""
-    from bigtrk.formats.acts.csv_files import write_gnn_graphs
+    from bigtrk.formats.track_files import write_gnn_graphs
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.scoring import load_scorer
+    from bigtrk.pipeline.models import load_scorer
 
     allow_code(code or ())
     scorer = load_scorer(run, discover().device)
@@ -82,7 +81,7 @@ def export_heptrkx(
     out: Annotated[Path, typer.Argument(help="folder for the npz files")],
 ) -> None:
     """Write graphs in the HEPTrkX npz layout, which `bigtrk build --from heptrkx` reads again."""
-    from bigtrk.formats.heptrkx_export import export_heptrkx_folder
+    from bigtrk.formats.heptrkx import export_heptrkx_folder
 
     say(f"{len(export_heptrkx_folder(graphs, out))} files are in {out}")
 
@@ -100,8 +99,8 @@ def export_acorn(
 
     Graphs that came from acorn go back with its own columns, edges and their order.
     """
-    from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
-    from bigtrk.pipeline.scoring import load_scorer
+    from bigtrk.formats.acorn.export_graphs import export_acorn_folder
+    from bigtrk.pipeline.models import load_scorer
 
     allow_code(code or ())
     scorer = None if run is None else load_scorer(run)
@@ -118,7 +117,7 @@ def acorn_model(
 
     It must read the 12 node features that acorn's models read.
     """
-    from bigtrk.formats.acorn.models.export_model import export_model
+    from bigtrk.formats.acorn.model_files import export_model
 
     export_model(run, out)
     say(f"{out}: a checkpoint for acorn")

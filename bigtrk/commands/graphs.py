@@ -10,7 +10,7 @@ from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.event import EventFormat
-from bigtrk.formats.acorn.graphs.names import PtUnit
+from bigtrk.formats.acorn.names import PtUnit
 from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.user_code import Code, allow_code
 
@@ -141,7 +141,7 @@ def build(
         show_folder,
     )
     from bigtrk.graphs.builders.builder import TrueEdgeBuilder
-    from bigtrk.pipeline.build import build_radius_graphs
+    from bigtrk.pipeline.graphs import build_radius_graphs
 
     allow_code(code or ())
     imported = source not in (Source.TRACKML, Source.COLLIDERML)
@@ -224,7 +224,7 @@ def _import_graphs(
     prefix: str,
 ) -> dict[str, Any]:
     """Imports graphs that have edges already; returns the manifest of `out`."""
-    from bigtrk.formats.acorn.graphs.import_graphs import import_acorn_folder
+    from bigtrk.formats.acorn.import_graphs import import_acorn_folder
     from bigtrk.formats.heptrkx import import_heptrkx_folder
     from bigtrk.formats.pyg import import_pyg_folder
 

@@ -57,7 +57,7 @@ def acorn(
     out: Annotated[Path, typer.Argument(help="new folder for the run")],
 ) -> None:
     """Make a run of the Interaction GNN in a checkpoint of acorn's, which is not run as code."""
-    from bigtrk.formats.acorn.models.import_model import import_model as import_checkpoint
+    from bigtrk.formats.acorn.model_files import import_model as import_checkpoint
     from bigtrk.reports.model_card import refresh_card
 
     model = import_checkpoint(checkpoint, out).model

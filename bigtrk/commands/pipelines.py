@@ -10,12 +10,12 @@ from bigtrk.commands.options import AsJson, Spill, SpillToNetwork, spill_folder
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.parallel.ranks import Ranks
-    from bigtrk.pipeline.tracks_folder import TracksMade
+    from bigtrk.pipeline.reconstruct import TracksMade
 
 MinHits = Annotated[int, typer.Option(min=1, help="hits of a track")]
 MaxEdges = Annotated[
@@ -43,7 +43,7 @@ def filter_graphs(
 ) -> None:
     """Thin graphs to the edges that a trained edge model does not take for false."""
     from bigtrk.graphs.builders.build_folder import show_folder
-    from bigtrk.pipeline.filtering import filter_folder
+    from bigtrk.pipeline.graphs import filter_folder
 
     allow_code(code or ())
     manifest = filter_folder(run, graphs, out, cut, efficiency)
@@ -62,7 +62,7 @@ def train_stages(
     ] = None,
 ) -> None:
     """Train all stages from hits to tracks; what is trained already is kept."""
-    from bigtrk.pipeline.training.train import train_pipeline
+    from bigtrk.pipeline.training import train_pipeline
 
     train_pipeline(events, out, file, launcher)
     say(f"the pipeline is in {out}; 'bigtrk reconstruct {out} EVENTS OUT' makes tracks")
@@ -108,7 +108,7 @@ def evaluate_stages(
 ) -> None:
     """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.evaluation.evaluate import evaluate_pipeline
+    from bigtrk.pipeline.evaluation import evaluate_pipeline
     from bigtrk.reports import pipeline_evaluation_report, read_pipeline, show, write_page
     from bigtrk.tracks.matching import Criteria
 
@@ -198,7 +198,7 @@ def submit(
     Of a pipeline, they are made first, in a folder beside OUT: mine-tracks for mine.parquet. Ranks
     share that: torchrun --nproc-per-node 4 -m bigtrk submit ...
     """
-    from bigtrk.formats.colliderml_submission import check_submission_name, submit_tracks
+    from bigtrk.formats.track_files import check_submission_name, submit_tracks
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import reconstruct_folder
     from bigtrk.records.pipeline import is_pipeline
@@ -233,7 +233,7 @@ def _make_tracks(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
     where one failed.
     """
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.tracks_folder import show_tracks
+    from bigtrk.pipeline.reconstruct import show_tracks
 
     made = _made_together(make)
     if discover().is_first:

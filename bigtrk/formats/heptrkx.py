@@ -1,4 +1,4 @@
-"""Labelled edge graphs in the HEPTrkX npz layout, imported.
+"""Labelled edge graphs in the HEPTrkX npz layout, imported and exported.
 
 X [N, 3] float: r / 1000 mm, phi / pi, z / 1000 mm. y [E]: 1 true, 0 fake. Sparse incidence
 matrices [N, E]: edge Ro_cols[i] starts at node Ro_rows[i], edge Ri_cols[i] ends at node
@@ -21,13 +21,13 @@ import torch
 from numpy.lib.format import read_array
 from numpy.typing import NDArray
 
-from bigtrk.console import complain, warn_once
-from bigtrk.disk.files import by_numbers, check_file
+from bigtrk.console import complain, follow, warn_once
+from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
-from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
@@ -229,3 +229,57 @@ def _edge_ends(arrays: Arrays, matrix: str, file: Path) -> Ints:
 
 def _bad(file: Path, problem: str) -> InputError:
     return InputError(f"{file}: {problem}; fetch or write the file again")
+
+
+COLUMNS = ("r", "phi", "z")  # of X, in the order of UNITS
+
+
+def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
+    """Writes each graph of folder `graphs` as `out`/NAME.npz, atomically; returns the paths. Ids,
+    particles and all features but r, phi and z have no place there.
+
+    Raises:
+        InputError: the folder or a graph cannot be read, or a graph lacks labels, r, phi or z;
+            those written before stay.
+    """
+    folder = GraphFolder(graphs)
+    return [
+        write_heptrkx(folder.read(name), out)
+        for name in follow(folder.events, len(folder.events), "exporting graphs")
+    ]
+
+
+def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
+    """Writes one graph to `folder`/NAME.npz, atomically, and returns the path.
+
+    Raises:
+        InputError: it lacks labels, r, phi or z.
+    """
+    arrays: dict[str, Any] = {**_arrays(graph)}
+    path = folder / f"{graph.name}.npz"
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # by a name, numpy would add a suffix to it
+            np.savez(file, **arrays)
+
+    write_atomically(path, save)
+    return path
+
+
+def _arrays(graph: EventGraph) -> Arrays:
+    if graph.y is None:
+        raise InputError(
+            f"{graph.name}: has no labels, which this layout needs; build it from events with truth"
+        )
+    if missing := [name for name in COLUMNS if name not in graph.node_feature_names]:
+        raise InputError(
+            f"{graph.name}: has no node feature {missing[0]!r}, and X holds r, phi and z; store it "
+            "in the graph"
+        )
+    columns = [graph.node_feature_names.index(name) for name in COLUMNS]
+    # The float32 nearest to a quotient gives the column again, if any float32 does.
+    x = (graph.node_features[:, columns].numpy().astype(np.float64) / UNITS).astype(np.float32)
+    source, destination = graph.edge_index.numpy()
+    edges = np.arange(graph.n_edges)
+    incidence = dict(zip(INCIDENCE, (destination, edges, source, edges), strict=True))
+    return {"X": x, "y": graph.y.numpy().astype(np.float32), **incidence}

@@ -6,10 +6,8 @@ from pathlib import Path
 from bigtrk.errors import InputError
 from bigtrk.formats.acts.export import check_out, export_stages
 from bigtrk.formats.acts.stage import Stage, check_exportable
-from bigtrk.pipeline.build import EFFICIENCY as OF_RADIUS
-from bigtrk.pipeline.embedding import Embedding, radius_for
-from bigtrk.pipeline.filtering import EFFICIENCY as OF_CUT
-from bigtrk.pipeline.scoring import EdgeScorer, cut_for
+from bigtrk.pipeline.graphs import CUT_EFFICIENCY, RADIUS_EFFICIENCY
+from bigtrk.pipeline.models import EdgeScorer, Embedding, cut_for, radius_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
 from bigtrk.records.pipeline import is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
@@ -66,13 +64,13 @@ def _of_run(run: Path) -> Stage:
     if not configuration.model.scores_alone:
         return Stage(CLASSIFIER, *parts, cut=_cut(configuration))
     with suppress(InputError):
-        return Stage(FILTER, *parts, cut=cut_for(run, OF_CUT))
+        return Stage(FILTER, *parts, cut=cut_for(run, CUT_EFFICIENCY))
     return Stage(FILTER, *parts, cut=_cut(configuration))
 
 
 def _radius(run: Path) -> float | None:
     with suppress(InputError):
-        return radius_for(run, OF_RADIUS)
+        return radius_for(run, RADIUS_EFFICIENCY)
     return None
 
 

@@ -16,19 +16,17 @@ from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
 from bigtrk.records.pipeline import is_pipeline
 from bigtrk.records.run_folder import read_run_if_any
 from bigtrk.reports import write_page
 from bigtrk.reports.display import EventPicture, display_report
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.evaluation import budget_matching, listed_particles
-from bigtrk.tracks.judging import true_particles
-from bigtrk.tracks.matching import Criteria, Particles, match_tracks
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.evaluation import budget_matching, listed_particles, true_particles
+from bigtrk.tracks.matching import Criteria, Ids, Particles, match_tracks
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.run_folder import run_of
 from partition.cutting import CutSettings, divide
 from partition.partitioners import Method

@@ -1,25 +1,260 @@
-"""`bigtrk reconstruct`: hits to tracks; `bigtrk infer`: graphs to tracks."""
+"""`bigtrk reconstruct`: hits to tracks; `bigtrk infer`: graphs to tracks.
+
+Ranks share the events, and write the tracks of all to one folder.
+"""
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from bigtrk.errors import InputError
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from bigtrk.console import complain, follow, say
+from bigtrk.disk.files import disk_errors
+from bigtrk.errors import InputError, RankError
 from bigtrk.events.reader import event_sizes, read_event
+from bigtrk.graphs.builders.build_folder import LONGEST_TABLE
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
+from bigtrk.parallel.collectives import check_agreement, gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import WHOLE, RoutedEvent, lay_out
 from bigtrk.parallel.world import make_world
-from bigtrk.pipeline.hit_notes import described_modules, description_notes
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.options import MakingOptions
-from bigtrk.pipeline.passage import Passage
-from bigtrk.pipeline.scoring import load_scorer
-from bigtrk.pipeline.sharing.shares import fill_tracks
-from bigtrk.pipeline.sharing.track_making import TrackMaker
-from bigtrk.pipeline.stages import load_pipeline
-from bigtrk.pipeline.tracks_folder import TracksMade
-from bigtrk.tracks.builders.builder import TrackBuilder
+from bigtrk.pipeline.stages import Passage, described_modules, description_notes, load_pipeline
+from bigtrk.pipeline.track_making import TrackMaker
+from bigtrk.tracks.builders.builder import NO_TRACK, TrackBuilder
+from bigtrk.tracks.files import (
+    TRACKS_FILE,
+    event_number,
+    open_tracks,
+    tracks_path,
+    write_submission,
+    write_tracks,
+)
+from bigtrk.tracks.matching import Ids
 from bigtrk.training.steps.spill import HeldSectors, SpillFolder, spill_scoring
+
+SUBMISSION = "submission.csv"
+
+
+@dataclass
+class TracksMade:
+    """Tells by name what became of a folder's events: of each that has tracks its numbers of hits
+    and tracks and its way through the stages; of each that failed, why.
+    """
+
+    hits: dict[str, int] = field(default_factory=dict)
+    tracks: dict[str, int] = field(default_factory=dict)
+    passages: dict[str, Passage] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what `--json` prints."""
+        events = {
+            name: {
+                "hits": self.hits[name],
+                "tracks": self.tracks[name],
+                "seconds": passage.seconds,
+                "edges": passage.edges,
+                "notes": passage.notes,
+            }
+            for name, passage in self.passages.items()
+        }
+        return {"events": events, "failed": self.failed}
+
+
+def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
+    """Joins what became of the ranks' events, in the order of their names."""
+    joined = TracksMade()
+    for field_ in fields(TracksMade):
+        found = {k: v for share in shares for k, v in getattr(share, field_.name).items()}
+        getattr(joined, field_.name).update({name: found[name] for name in names if name in found})
+    return joined
+
+
+def submit(out: Path, made: TracksMade) -> None:
+    """Writes one TrackML submission of the tracks in `out` of all events.
+
+    Raises:
+        InputError: the disk refuses, or files of tracks are not what they were.
+    """
+    with disk_errors():
+        write_submission(out / SUBMISSION, _written(out, made))
+
+
+def make_folder(out: Path) -> None:
+    """Makes a folder, unless it is there.
+
+    Raises:
+        InputError: it is a file, or cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be made a folder ({error.strerror}); name another"
+        ) from None
+
+
+def clear_folder(out: Path, names: Sequence[str]) -> None:
+    """Removes earlier tracks of events from a folder: one that fails now is not to keep them.
+
+    Raises:
+        InputError: the folder holds tracks of other events, or the disk refuses.
+    """
+    files = {tracks_path(out, name) for name in names}
+    others = sorted({file for file in out.iterdir() if TRACKS_FILE.fullmatch(file.name)} - files)
+    if others:
+        raise InputError(
+            f"{out}: holds tracks of other events, such as {others[0].name}; name another folder"
+        )
+    with disk_errors():
+        for file in (out / SUBMISSION, *files):
+            file.unlink(missing_ok=True)
+
+
+def check_numbers(names: Sequence[str]) -> None:
+    """Checks that events can be told by the numbers in their names.
+
+    Raises:
+        InputError: a name has none, or two have the same.
+    """
+    known: dict[int, str] = {}
+    for name in names:
+        other = known.setdefault(event_number(name), name)
+        if other != name:
+            raise InputError(
+                f"{other} and {name} have the same number, by which tracks tell events; rename the "
+                f"files of one"
+            )
+
+
+def _written(out: Path, made: TracksMade) -> Iterator[tuple[str, Ids, Ids]]:
+    """Reads back what was written: many events' tracks need not fit memory."""
+    for name in made.passages:
+        source = open_tracks(tracks_path(out, name))
+        [number] = source.events
+        found = source.read(number)
+        yield name, found.hit_id, found.track_id
+
+
+def show_tracks(made: TracksMade, console: Console) -> None:
+    """Prints a line for each of the first events, and the mean seconds of each stage."""
+    passages = made.passages
+    edges = next((list(passage.edges) for passage in passages.values()), [])
+    hidden = len(passages) - LONGEST_TABLE
+    caption = f"and {hidden} more; --json has them all" if hidden > 0 else None
+    table = Table(box=SIMPLE, padding=0, caption=caption)
+    columns = ("event", "hits", *(f"edges, {stage}" for stage in edges), "tracks", "s")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading == "event" else "right")
+    for name, passage in list(passages.items())[:LONGEST_TABLE]:
+        numbers = (made.hits[name], *passage.edges.values(), made.tracks[name])
+        seconds = sum(passage.seconds.values())
+        table.add_row(name, *(f"{number:,}" for number in numbers), f"{seconds:.2f}")
+    if passages:
+        console.print(table)
+        stages = next(iter(passages.values())).seconds
+        means = {stage: fmean(one.seconds[stage] for one in passages.values()) for stage in stages}
+        told = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in means.items())
+        say(f"seconds per event: {told}")
+
+
+# Makes an event's tracks: hit_id [N], track of each hit [N], and what it took. Without an event
+# (None) the rank takes part in what ranks do together.
+MakeTracks = Callable[[str | None], tuple[Ids, Ids, Passage] | None]
+
+
+def fill_tracks(
+    out: Path, sizes: Mapping[str, float], make: MakeTracks, what: str, ranks: Ranks
+) -> TracksMade:
+    """Writes to `out` a file of the tracks of each event, and one TrackML submission of all. An
+    event that cannot be read is named, and the others are done. Collective.
+
+    sizes: by event, about how much there is to do; each rank takes a share of the events. All ranks
+    return what became of all events, in their order, which is the same on any number of ranks.
+
+    Raises:
+        InputError: on all ranks, a name has no number by which a submission could tell it, or two
+            have the same, or `out` has tracks of other events; nothing is made then. Or the disk
+            refuses.
+    """
+    check_numbers(list(sizes))
+    on_first_rank(lambda: _prepare(out, list(sizes)))
+    share = _Share(out, make)
+    names = share_of(sizes, ranks)
+    for name in follow(names, len(names), what) if ranks.is_first else names:
+        share.take(name)
+    together(share.check)
+    made = in_order(list(sizes), gather_items(share.made))
+    on_first_rank(lambda: submit(out, made))
+    return made
+
+
+def _prepare(out: Path, names: Sequence[str]) -> None:
+    make_folder(out)
+    clear_folder(out, names)
+
+
+def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
+    """Returns the events of this rank, the largest first, so that all ranks end at about the same
+    time; on all ranks as many, None for those that are missing.
+    """
+    names = list(sizes)
+    events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
+    mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]
+    return [None if one is None else names[one.event] for one in mine]
+
+
+@dataclass
+class _Share:
+    """The events that this rank takes. refused: the error by which its disk refused a file: it then
+    makes no more tracks of its own, but takes part in what others wait for.
+    """
+
+    out: Path
+    make: MakeTracks
+    made: TracksMade = field(default_factory=TracksMade)
+    refused: InputError | None = None
+
+    def take(self, name: str | None) -> None:
+        name = None if self.refused else name
+        try:
+            found = self.make(name)
+        except RankError:
+            raise
+        except InputError as error:
+            assert name is not None, "a rank without an event fails in none"
+            complain(f"bigtrk: {error}")
+            self.made.failed[name] = str(error)
+            return
+        if name is not None and found is not None:
+            self._write(name, found)
+
+    def _write(self, name: str, found: tuple[Ids, Ids, Passage]) -> None:
+        hit_id, tracks, passage = found
+        try:
+            with disk_errors():
+                write_tracks(self.out, name, hit_id, tracks)
+        except InputError as error:
+            self.refused = error
+            return
+        for note in passage.notes:
+            complain(f"{name}: {note}")
+        self.made.hits[name] = len(tracks)
+        self.made.tracks[name] = int(tracks.max(initial=NO_TRACK)) + 1
+        self.made.passages[name] = passage
+
+    def check(self) -> None:
+        if self.refused:
+            raise self.refused
 
 
 def reconstruct_folder(

@@ -251,7 +251,7 @@ class PipelineEvaluationRecord(FileRecord):
     `findable` particles are those found. scores: the edges by the classifier's.
     losses: particles to be found by their category of loss, and loss_bins the same by pt (GeV),
     eta, distance (in eta and phi to the nearest particle), vertex (its distance from the beam line,
-    mm) and hits, as "merged_by_pt" (`pipeline/evaluation/event_losses.py` defines them).
+    mm) and hits, as "merged_by_pt" (`pipeline/evaluation.py` defines them).
     notes: what was said of events, such as a radius that was reduced.
     """
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.matching import Ids
 
 Floats = NDArray[np.float64]
 

@@ -1,8 +1,9 @@
-"""Edge metrics of the field, per event, by acorn's definitions.
+"""Metrics of an event's edges by acorn's definitions, and their counts by score, pT and eta.
 
-Shapes: E edges of one whole event.
+Shapes: N hits, E edges of one whole event, B bins.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.sector import Sector
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.evaluation import hit_eta
+from bigtrk.tracks.matching import Ids
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
 KEPT = {"98": 0.98, "99": 0.99, "99.5": 0.995, "99.8": 0.998}  # shares of the target edges
@@ -137,3 +142,55 @@ def _auc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> float | None:
     below = np.searchsorted(negatives, positives, "left").sum()
     not_above = np.searchsorted(negatives, positives, "right").sum()
     return float((below + not_above) / (2 * pairs))
+
+
+KINDS = ("target", "other", "false")
+# Even steps of the logit, since good models crowd scores near 0 and 1.
+SCORE_LIMITS = (0.0, *(1 / (1 + math.exp(-step / 4)) for step in range(-40, 41)), 1.0)
+
+
+def score_counts(
+    scores: NDArray[np.floating], y: NDArray[np.bool_], is_target: NDArray[np.bool_]
+) -> Ids:
+    """Counts edges by KINDS and by score between SCORE_LIMITS: scores, y, is_target [E] -> [3, B].
+
+    A bin holds its upper limit, so that those behind a limit are the edges above it as a cut.
+    """
+    bins = len(SCORE_LIMITS) - 1
+    place = np.searchsorted(SCORE_LIMITS, scores, side="left") - 1
+    place = np.maximum(place, 0)  # a score of 0 has no bin below it
+    masks = (is_target, y & ~is_target, ~y)
+    return np.stack([np.bincount(place[mask], minlength=bins) for mask in masks])
+
+
+def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -> Bins:
+    """Bins efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
+    weights [E] of the target.
+
+    efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent where particles are
+    unknown. purity_by_eta: by the mean of an edge's two hits; absent where theirs is unknown.
+    """
+    assert event.y is not None
+    true = event.y.numpy()
+    target = true & (weights.numpy() > 0)
+    predicted = scores.numpy() > edge_cut
+    counted = predicted & (target | ~true)
+    bins: Bins = {}
+    of_hits = hit_eta(event)
+    if of_hits is not None:
+        mean = of_hits[event.edge_index.numpy()[:, counted]].mean(axis=0)
+        bins["purity_by_eta"] = binned_ratio(mean, target[counted], ETA_EDGES)
+    if event.particle_id is not None and event.particles is not None:
+        ends = event.edge_index[1][torch.from_numpy(target)]
+        row = event.particles.rows_of(event.particle_id[ends]).numpy()
+        found = predicted[target]
+        pt, eta = (_at(row, column) for column in (event.particles.pt, event.particles.eta))
+        bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)
+        bins["efficiency_by_eta"] = binned_ratio(eta, found, ETA_EDGES)
+    return bins
+
+
+def _at(row: Ids, column: Tensor) -> Floats:
+    """Returns `column` in these rows; NaN in row -1, that of particles that the table lacks."""
+    values: Floats = np.append(column.double().numpy(), np.nan)
+    return values[row]

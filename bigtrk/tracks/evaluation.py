@@ -1,25 +1,28 @@
-"""Tracks of whole events, built from edge scores and judged in every style and mode.
+"""Tracks of events, built from edge scores or read from files, judged in every style and mode.
 
-Shapes: N hits, E edges.
+Shapes: N hits, E edges, T tracks, C particles that are to be found.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
 from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.features import eta_of
 from bigtrk.graphs.sector import Sector
-from bigtrk.tracks.bins import Bins
-from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.bins import ETA_EDGES, Axes, Bins, Floats, added, axes_of, binned_ratio
+from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.hit_columns import hit_eta, scored_graph
-from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
+from bigtrk.tracks.files import HitTracks
 from bigtrk.tracks.matching import (
     Criteria,
+    Ids,
     Judgement,
     Matching,
     Mode,
@@ -27,10 +30,124 @@ from bigtrk.tracks.matching import (
     Style,
     TrackMetrics,
     match_tracks,
+    pooled,
+    score_if_weighted,
 )
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.public_scores.trackml_score import score_if_weighted
-from bigtrk.tracks.track_bins import track_bins
+from bigtrk.tracks.names import BuilderName
+
+
+def hit_column(event: Sector, name: str) -> Floats:
+    """Returns a feature of each hit [N].
+
+    Raises:
+        InputError: the graph does not store it.
+    """
+    if name not in event.node_feature_names:
+        raise InputError(
+            f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "
+            f"phi and z are known; store them in its graph"
+        )
+    column = event.node_features[:, event.node_feature_names.index(name)]
+    return column.double().numpy()
+
+
+def hit_eta(event: Sector) -> Floats | None:
+    """Returns eta of each hit [N], stored or by its r and z; None where neither is stored."""
+    stored = event.node_feature_names
+    if "eta" in stored:
+        return hit_column(event, "eta")
+    if "r" in stored and "z" in stored:
+        return eta_of(hit_column(event, "r"), hit_column(event, "z"))
+    return None
+
+
+def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
+    """Returns what track builders read of a whole event: scores [E].
+
+    Raises:
+        InputError: the graph does not store where its hits are.
+    """
+    r, phi, z = (hit_column(event, name) for name in ("r", "phi", "z"))
+    position = np.stack([r * np.cos(phi), r * np.sin(phi), z], axis=1)
+    modules = None if event.modules is None else event.modules.numpy()
+    return ScoredGraph(event.edge_index.numpy(), scores.numpy(), position, modules)
+
+
+def track_bins(
+    judgement: Judgement, particles: ParticleTable, track_id: Ids, hit_eta: Floats
+) -> Bins:
+    """Bins one event's particles and tracks by what became of them: track_id [N], hit_eta [N].
+
+    efficiency_by_pt and so on, by `axes_of`: reconstructed among reconstructable particles.
+    duplicates_by_pt and so on: those with more than one track among the reconstructed.
+    fakes_by_eta: tracks that match no particle, by the mean eta of their hits.
+    """
+    found = judgement.reconstructed
+    twice = judgement.n_tracks[found] > 1
+    track_eta = _mean_eta(judgement.track_id, track_id, hit_eta)
+    bins = {"fakes_by_eta": binned_ratio(track_eta, ~judgement.matched, ETA_EDGES)}
+    for name, (column, edges) in axes_of(particles).items():
+        values = column[judgement.particle]
+        bins[f"efficiency_by_{name}"] = binned_ratio(values, found, edges)
+        bins[f"duplicates_by_{name}"] = binned_ratio(values[found], twice, edges)
+    return bins
+
+
+def _mean_eta(tracks: Ids, track_id: Ids, hit_eta: Floats) -> Floats:
+    """Averages eta over the hits of each of `tracks` [T]: [T]."""
+    used = track_id != NO_TRACK
+    total = np.bincount(track_id[used], weights=hit_eta[used])
+    mean: Floats = total[tracks] / np.bincount(track_id[used])[tracks]
+    return mean
+
+
+CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
+Mask = NDArray[np.bool_]
+
+
+def loss_categories(
+    found: Mask, has_true_edges: Mask, found_perfectly: Mask, found_by_true_edges: Mask
+) -> Ids:
+    """Returns each particle's place among CATEGORIES, the first that fits: [C] each -> [C].
+
+    found: a track of the model matches it. no_true_edges: the graph holds no true edge of it.
+    too_few_true_edges: perfect scores (all true edges kept and no other) do not find it either.
+    true_edges_cut: nor do the true edges alone that the model keeps. merged: those would find it,
+    so that false edges, which join them to others, are what loses it.
+    """
+    return first_that_fits([found, ~has_true_edges, ~found_perfectly, ~found_by_true_edges])
+
+
+def first_that_fits(conditions: Sequence[Mask]) -> Ids:
+    """Returns the place of the first condition that each particle meets, that behind the last one
+    where it meets none: [C] each (at least one) -> [C].
+    """
+    place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
+    return place
+
+
+def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
+    """Bins each category's share of particles by `axes_of`: category [C], particle [C].
+
+    particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
+    """
+    axes = axes_of(particles).items()
+    chosen = {axis: (values[particle], edges) for axis, (values, edges) in axes}
+    return category_bins(category, CATEGORIES, chosen)
+
+
+def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
+    """Bins each category's share of particles: category [C], its places among `names`.
+
+    axes: of each quantity the particles' values [C] and the limits of its bins. The names are
+    "NAME_by_AXIS".
+    """
+    return {
+        f"{name}_by_{axis}": binned_ratio(values, category == place, edges)
+        for axis, (values, edges) in axes.items()
+        for place, name in enumerate(names)
+    }
+
 
 BINNED_STYLE: Style = "ATLAS"
 BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget
@@ -191,3 +308,122 @@ def _trackml_score(track_id: Ids, event: Sector) -> float | None:
     assert event.particle_id is not None
     weight = None if event.hit_weight is None else event.hit_weight.numpy()
     return score_if_weighted(track_id, event.particle_id.numpy(), weight)
+
+
+def judge_tracks(event: Event, tracks: HitTracks, matchings: Sequence[Matching]) -> JudgedTracks:
+    """Judges the tracks that a file lists of an event, in the order of `matchings`, without bins;
+    hits that it does not list are in no track.
+
+    Raises:
+        InputError: a listed hit is not among the event's, or the event has no truth.
+    """
+    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+    return judge_hits(event, track_id, matchings)
+
+
+def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> JudgedTracks:
+    """Judges tracks given as that of each hit, or NO_TRACK: track_id [N].
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    particle_id, particles = hit_particles(event), true_particles(event)
+    return JudgedTracks(
+        metrics=[
+            match_tracks(track_id, particle_id, particles, matching).metrics
+            for matching in matchings
+        ],
+        bins=[None] * len(matchings),
+        trackml_score=score_if_weighted(track_id, particle_id, hit_weights(event)),
+    )
+
+
+def true_particles(event: Event) -> Particles:
+    """Returns the particles by which tracks are matched, in the order of `particle_kinematics`.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    columns = particle_kinematics(event)
+    return Particles(
+        columns["particle_id"].astype(np.int64, copy=False),
+        columns["pt"].astype(np.float64, copy=False),
+        columns["nhits"].astype(np.int64, copy=False),
+    )
+
+
+@dataclass(frozen=True)
+class MatchingSummary:
+    """Tracks and particles of all events by one matching; bins are None where it has none."""
+
+    matching: Matching
+    metrics: TrackMetrics
+    bins: Bins | None
+
+
+@dataclass(frozen=True)
+class JudgedSummary:
+    """The tracks of all events from one set of scores, or from files: in the order of
+    Criteria.matchings, and the mean TrackML score over the events that have one, None if none has.
+    """
+
+    matchings: tuple[MatchingSummary, ...]
+    trackml_score: float | None
+
+
+@dataclass(frozen=True)
+class TracksSummary:
+    """The tracks of all events from the model's scores and from perfect ones, and the loss budget:
+    particles by category. scan: the model's tracks by each of TrackOptions.scan_cuts.
+    """
+
+    options: TrackOptions
+    model: JudgedSummary
+    perfect: JudgedSummary
+    losses: dict[str, int]
+    loss_bins: Bins
+    scan: dict[float, MatchingSummary]
+
+
+def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TracksSummary:
+    """Adds up the tracks and particles of events (at least one)."""
+    losses = np.sum([event.losses for event in events], axis=0).tolist()
+    return TracksSummary(
+        options=options,
+        model=summarise_judged([event.model for event in events], options.matchings()),
+        perfect=summarise_judged([event.perfect for event in events], options.matchings()),
+        losses=dict(zip(CATEGORIES, losses, strict=True)),
+        loss_bins=added([event.loss_bins for event in events]),
+        scan=_scan_summary([event.scan for event in events], options),
+    )
+
+
+def _scan_summary(
+    events: Sequence[dict[float, TrackMetrics]], options: TrackOptions
+) -> dict[float, MatchingSummary]:
+    matching = options.budget_matching()
+    return {
+        cut: MatchingSummary(matching, pooled([event[cut] for event in events]), bins=None)
+        for cut in options.scan_cuts
+    }
+
+
+def summarise_judged(
+    events: Sequence[JudgedTracks], matchings: Sequence[Matching]
+) -> JudgedSummary:
+    """Adds up events (at least one), each judged by `matchings` in this order."""
+    summaries = tuple(
+        MatchingSummary(
+            matching=matching,
+            metrics=pooled([event.metrics[i] for event in events]),
+            bins=_bins([event.bins[i] for event in events]),
+        )
+        for i, matching in enumerate(matchings)
+    )
+    known = [event.trackml_score for event in events if event.trackml_score is not None]
+    return JudgedSummary(summaries, sum(known) / len(known) if known else None)
+
+
+def _bins(events: Sequence[Bins | None]) -> Bins | None:
+    known = [bins for bins in events if bins is not None]
+    return added(known) if known else None

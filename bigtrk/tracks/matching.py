@@ -1,4 +1,4 @@
-"""Tracks matched to particles: efficiency, fake rate and duplicate rate.
+"""Tracks matched to particles: efficiency, fake rate and duplicate rate; the TrackML score.
 
 Definitions of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pairs of a track and
 a particle that share hits.
@@ -15,7 +15,48 @@ from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
-from bigtrk.tracks.overlaps import Ids, Overlaps, overlaps
+from bigtrk.tracks.builders.builder import NO_TRACK
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """One row per pair of a track and a particle that share hits; R rows, M hits in tracks.
+
+    track_id, particle_id [R]; shared [R]: hits in both; track_hits, particle_hits [R]: hits of
+    each, in tracks or not; row_of_hit [M] and hits [M]: row and position of the hits in tracks.
+    """
+
+    track_id: Ids
+    particle_id: Ids
+    shared: Ids
+    track_hits: Ids
+    particle_hits: Ids
+    hits: Ids
+    row_of_hit: Ids
+
+
+def overlaps(track_id: Ids, particle_id: Ids) -> Overlaps:
+    """Counts shared hits: track_id, particle_id [N]; hits in no track count to their particle."""
+    hits = np.flatnonzero(track_id != NO_TRACK)
+    tracks, track = np.unique(track_id[hits], return_inverse=True)
+    particles, particle, particle_hits = np.unique(
+        particle_id, return_inverse=True, return_counts=True
+    )
+    key = track * len(particles) + particle[hits]
+    pairs, row_of_hit, shared = np.unique(key, return_inverse=True, return_counts=True)
+    row_track, row_particle = np.divmod(pairs, max(len(particles), 1))
+    return Overlaps(
+        track_id=tracks[row_track],
+        particle_id=particles[row_particle],
+        shared=shared,
+        track_hits=np.bincount(track, minlength=len(tracks))[row_track],
+        particle_hits=particle_hits[row_particle],
+        hits=hits,
+        row_of_hit=row_of_hit,
+    )
+
 
 Style = Literal["ATLAS", "one_way", "two_way"]
 Mode = Literal["acorn", "strict"]
@@ -223,3 +264,52 @@ def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, 
             return pure, complete
         case "two_way":
             return pure & complete, pure & complete
+
+
+def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating]) -> float:
+    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1].
+
+    track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
+    also those that track building never saw. A hit is well found if its particle made more than
+    half of its track and has more than half of its hits there.
+
+    Raises:
+        InputError: weights are unknown (NaN) or sum to 0.
+    """
+    if not np.isfinite(weight).all():
+        raise InputError("hit weights are unknown, so there is no TrackML score; give the truth's")
+    total = weight.sum(dtype=np.float64)
+    if total <= 0:
+        raise InputError("hit weights sum to 0, so there is no TrackML score; give the truth's")
+    rows = overlaps(track_id, particle_id)
+    well_found = (
+        (2 * rows.shared > rows.track_hits)
+        & (2 * rows.shared > rows.particle_hits)
+        & (rows.particle_id != NOISE)
+    )
+    counted = rows.hits[well_found[rows.row_of_hit]]
+    return float(weight[counted].sum(dtype=np.float64) / total)
+
+
+def score_if_weighted(
+    track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
+) -> float | None:
+    """Returns `trackml_score`; None without weights, where one is unknown (as in files of the test
+    set), or where all are 0 (an event of short particles alone).
+    """
+    if weight is None or not weight.any() or not np.isfinite(weight).all():
+        return None
+    return trackml_score(track_id, particle_id, weight)
+
+
+def majority_particles(track_id: Ids, particle_id: Ids) -> Ids:
+    """Returns of each hit the particle that made more than half of its track's hits, NOISE where
+    there is none or the hit is in no track: track_id, particle_id [N] -> [N].
+    """
+    rows = overlaps(track_id, particle_id)
+    most = (2 * rows.shared > rows.track_hits) & (rows.particle_id != NOISE)
+    tracks, particles = rows.track_id[most], rows.particle_id[most]
+    named = np.full(len(track_id), NOISE, np.int64)
+    hits = np.isin(track_id, tracks)
+    named[hits] = particles[np.searchsorted(tracks, track_id[hits])]
+    return named

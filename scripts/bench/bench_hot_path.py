@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.console import console, exit_on_bad_input, follow, say
-from bigtrk.formats.acorn.models.weights import load_acorn_weights
+from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange

@@ -27,14 +27,12 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.pipeline.stages import MERGE_TREE, classified, load_pipeline
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.merge_tree import MergeTree, read_merge_tree
 from bigtrk.tracks.builders.registry import BUILDERS
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.judging import judge_tracks
+from bigtrk.tracks.evaluation import judge_tracks, summarise_judged
+from bigtrk.tracks.files import HitTracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.storage.hit_tracks import HitTracks
-from bigtrk.tracks.summary import summarise_judged
+from bigtrk.tracks.names import BuilderName
 from scripts.results import Results, add_options
 
 Make = Callable[[float], TrackBuilder]

@@ -34,11 +34,10 @@ from bigtrk.events.trackml import write_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
-from bigtrk.pipeline.training.train import DEFAULT
+from bigtrk.pipeline.training import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
+from bigtrk.tracks.files import HitTracks, event_number, open_tracks
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
-from bigtrk.tracks.storage.files import event_number, open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks
 from scripts.physics.builders_table import gain, merge_tree_of, score_events
 from scripts.results import Results, add_options
 

@@ -23,8 +23,8 @@ from bigtrk.console import exit_on_bad_input, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import Precision
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.files import open_tracks
+from bigtrk.tracks.matching import Ids
 from scripts.results import CHECKOUT, Results, add_options
 from tests.oracle.changed_hits import changed_hits
 

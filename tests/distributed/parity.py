@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
-from bigtrk.formats.acorn.models.weights import our_name
+from bigtrk.formats.acorn.model_files import our_name
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, PyGConfig

@@ -8,13 +8,11 @@ from torch import Tensor
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import event_graph
 from bigtrk.graphs.builders.radius import hit_tree, largest_radius, outwards, pairs_within
-from bigtrk.pipeline.embedding import load_embedding
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_embedding, load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
+from bigtrk.tracks.builders.merge_tree import MergeTree, write_merge_tree
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration

@@ -8,7 +8,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.build import build_radius_graphs
+from bigtrk.pipeline.graphs import build_radius_graphs
 from bigtrk.reports import read_run
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_all, run_ranks

@@ -22,8 +22,8 @@ from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports import evaluation_report, show
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.evaluation import TrackOptions
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluate import evaluate_run

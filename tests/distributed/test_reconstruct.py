@@ -19,16 +19,14 @@ from bigtrk.events.trackml import write_event
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.pipeline import reconstruct
+from bigtrk.pipeline.models import EdgeScorer
 from bigtrk.pipeline.options import MakingOptions, Precision
-from bigtrk.pipeline.reconstruct import infer_folder, reconstruct_folder
-from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.pipeline.sharing import shares
-from bigtrk.pipeline.sharing.shares import share_of
+from bigtrk.pipeline.reconstruct import TracksMade, infer_folder, reconstruct_folder, share_of
 from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
-from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.studies.launch import torchrun_environment
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.names import BuilderName
 from tests.distributed.pipelines import write_pipeline
 from tests.distributed.ranks import Done, Works, run_all, run_ranks
 
@@ -201,7 +199,7 @@ def refused(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> tu
         raise OSError(28, "No space left on device", "tracks.parquet")
 
     if ranks.rank == 1:
-        setattr(shares, "write_tracks", full)  # noqa: B010
+        setattr(reconstruct, "write_tracks", full)  # noqa: B010
     try:
         reconstructed(ranks, folder, "events", out, options)
     except InputError as error:

@@ -13,7 +13,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 from bigtrk.studies.launch import torchrun_environment
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.files import open_tracks
 from tests.distributed.pipelines import write_pipeline
 from tests.programs import CHECKOUT, run_here
 from tests.test_bad_input import one_line

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
+from bigtrk.formats.acorn.export_graphs import export_acorn_folder
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -23,11 +23,10 @@ from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.target import Target, target_edges
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.evaluation import listed_particles
-from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.tracks.evaluation import listed_particles, scored_graph
 from bigtrk.tracks.matching import Matching, TrackMetrics, match_tracks, pooled
+from bigtrk.tracks.names import BuilderName
 from tests.formats.acorn.folders import folder_of
 from tests.programs import CHECKOUT
 

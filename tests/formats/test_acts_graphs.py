@@ -10,7 +10,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.formats.heptrkx import import_heptrkx_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from tests.programs import run_here
 from tests.test_bad_input import one_line, write_heptrkx
 

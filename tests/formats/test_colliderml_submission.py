@@ -10,7 +10,7 @@ import pytest
 from colliderml.tasks.tracking.metrics import physics_eff_pt1
 from colliderml.tasks.tracking.task import TrackingTask
 
-from bigtrk.tracks.storage.files import write_submission, write_tracks
+from bigtrk.tracks.files import write_submission, write_tracks
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import FIRST, FIRST_TRACKS, SECOND, SECOND_TRACKS, columns

@@ -16,7 +16,7 @@ from colliderml.tasks.tracking.baselines.oracle import perfect_oracle_prediction
 from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.tracks.storage.files import write_tracks
+from bigtrk.tracks.files import write_tracks
 from tests.programs import CHECKOUT, run_here, run_in_one
 
 SECTION = (CHECKOUT / "docs" / "colliderml.md").read_text().split("## Submission and score")[1]

@@ -11,8 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.formats.heptrkx import KEYS, import_heptrkx_folder, read_heptrkx
-from bigtrk.formats.heptrkx_export import export_heptrkx_folder, write_heptrkx
+from bigtrk.formats.heptrkx import (
+    KEYS,
+    export_heptrkx_folder,
+    import_heptrkx_folder,
+    read_heptrkx,
+    write_heptrkx,
+)
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder

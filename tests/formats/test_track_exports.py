@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from bigtrk.tracks.storage.files import open_tracks, write_tracks
+from bigtrk.tracks.files import open_tracks, write_tracks
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (

@@ -8,8 +8,7 @@ import torch
 
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.pipeline.options import Precision
-from bigtrk.pipeline.passage import Passage
-from bigtrk.pipeline.stages import load_pipeline, tracks_of
+from bigtrk.pipeline.stages import Passage, load_pipeline, tracks_of
 from tests.distributed.pipelines import write_pipeline
 
 pytestmark = [

@@ -14,7 +14,7 @@ from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from bigtrk.tracks.storage.files import open_tracks, write_tracks
+from bigtrk.tracks.files import open_tracks, write_tracks
 from tests.hostile.reader import EVENT
 
 TABLES = ("hits", "cells", "particles", "truth")

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bigtrk.formats.acorn.graphs.import_graphs import read_acorn
-from bigtrk.formats.acorn.models.checkpoint import AcornCheckpoint, write_checkpoint
-from bigtrk.formats.acorn.models.hyper_parameters import of_model
-from bigtrk.formats.acorn.models.import_model import read_model
-from bigtrk.formats.acorn.models.weights import acorn_weights
+from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, of_model, write_checkpoint
+from bigtrk.formats.acorn.import_graphs import read_acorn
+from bigtrk.formats.acorn.model_files import acorn_weights, read_model
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.models.interaction_gnn import InteractionGNN

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigtrk.formats.acorn.models.weights import load_acorn_weights
+from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.options import Precision

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.api import build_tracks
-from bigtrk.formats.acts.columns import EDGE_SCALES
-from bigtrk.formats.acts.forms import EDGE_ATTR
-from bigtrk.formats.acts.model_files import deprecations_ignored
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.export import deprecations_ignored
+from bigtrk.formats.acts.modules import EDGE_ATTR
+from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.sector import whole_sector

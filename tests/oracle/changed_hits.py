@@ -3,7 +3,7 @@
 import numpy as np
 
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.matching import Ids
 
 
 def changed_hits(one: Ids, other: Ids) -> int:

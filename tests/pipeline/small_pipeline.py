@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.pipeline.training.train import train_pipeline
+from bigtrk.pipeline.training import train_pipeline
 
 Typed = Callable[..., Any]
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}

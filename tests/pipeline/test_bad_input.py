@@ -10,7 +10,7 @@ import pytest
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.pipeline.training.train import DEFAULT, train_pipeline
+from bigtrk.pipeline.training import DEFAULT, train_pipeline
 from tests.programs import run_here, run_in_one
 from tests.test_bad_input import one_line
 

@@ -16,19 +16,22 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import hit_coordinates
-from bigtrk.pipeline.evaluation.event_losses import CATEGORIES, EventLosses, event_losses
-from bigtrk.pipeline.evaluation.particle_axes import DISTANCE_EDGES, nearest_distances
-from bigtrk.pipeline.evaluation.summary import (
+from bigtrk.pipeline.evaluation import (
+    CATEGORIES,
+    DISTANCE_EDGES,
     PARTS,
+    EventLosses,
+    event_losses,
     loss_bins_record,
     loss_counts,
+    nearest_distances,
     stages_left,
     tracks_record,
 )
 from bigtrk.pipeline.stages import Pipeline
 from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES
-from bigtrk.tracks.builders.components import Components
-from bigtrk.tracks.edge_scores import SCORE_LIMITS
+from bigtrk.tracks.builders.registry import Components
+from bigtrk.tracks.edge_metrics import SCORE_LIMITS
 from bigtrk.tracks.matching import Criteria
 from tests.oracle import stage_losses as plain
 

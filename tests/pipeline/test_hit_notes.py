@@ -10,7 +10,7 @@ from bigtrk.events.event import Columns
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import module_ids
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
-from bigtrk.pipeline.hit_notes import (
+from bigtrk.pipeline.stages import (
     described_modules,
     description_notes,
     layer_modules,

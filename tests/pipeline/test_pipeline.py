@@ -16,8 +16,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import load_pipeline
-from bigtrk.pipeline.training.train import train_pipeline
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
+from bigtrk.pipeline.training import train_pipeline
+from bigtrk.tracks.builders.merge_tree import read_merge_tree
 from tests.pipeline.small_pipeline import settings
 
 
@@ -62,7 +62,7 @@ def test_it_continues_where_it_was_left(
     del record["config"]["negatives"]
     (out / "embedding" / "run.json").write_text(json.dumps(record))
     # Nothing is trained again.
-    monkeypatch.setattr("bigtrk.pipeline.training.stage_training.train_logged", None)
+    monkeypatch.setattr("bigtrk.pipeline.training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()
     again, before = (

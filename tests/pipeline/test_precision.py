@@ -12,8 +12,8 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.protocol import no_exchange
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.options import Precision
-from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.training.model_files import build_model, describe, load_model
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration

@@ -16,14 +16,12 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import read_detectors, write_event, write_table
 from bigtrk.parallel.process_group import process_group
-from bigtrk.pipeline.build import build_radius_graphs
-from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.pipeline.graphs import build_radius_graphs, filter_folder
 from bigtrk.pipeline.options import MakingOptions
-from bigtrk.pipeline.reconstruct import reconstruct_folder
+from bigtrk.pipeline.reconstruct import TracksMade, reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
-from bigtrk.pipeline.tracks_folder import TracksMade
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.builders.merge_tree import read_merge_tree
+from bigtrk.tracks.files import open_tracks
 from tests.distributed.ranks import ALONE
 from tests.pipeline.small_pipeline import Typed
 from tests.programs import run_here

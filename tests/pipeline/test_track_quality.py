@@ -8,11 +8,10 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, event_graph
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.pipeline.training.track_quality import train_merge_tree
-from bigtrk.tracks import threshold_choice
+from bigtrk.pipeline.training import train_merge_tree
+from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.trees import quality_training
-from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.tracks.evaluation import scored_graph
 
 
 def scored_event(seed: int) -> tuple[EventGraph, ScoredGraph]:
@@ -30,7 +29,7 @@ def scored_event(seed: int) -> tuple[EventGraph, ScoredGraph]:
 
 @pytest.fixture(autouse=True)
 def _short_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_training, "LEAST_STEPS", 100)
+    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 100)
 
 
 def test_of_two_events_the_rate_of_fakes_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +48,7 @@ def test_of_two_events_the_rate_of_fakes_is_chosen(capsys: pytest.CaptureFixture
 def test_a_rate_that_cannot_be_had_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threshold_choice, "THRESHOLDS", (0.05, 0.1))
+    monkeypatch.setattr(merge_tree_training, "THRESHOLDS", (0.05, 0.1))
     events = [scored_event(seed) for seed in (1, 2)]
     _, record = train_merge_tree(events, 0.0, seed=0)
     assert min(one.fake_rate for one in record.scan if one.fake_rate is not None) > 0

@@ -8,11 +8,10 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.process_group import process_group
-from bigtrk.pipeline.passage import Passage
-from bigtrk.pipeline.sharing.shares import fill_tracks
-from bigtrk.pipeline.tracks_folder import TracksMade
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.pipeline.reconstruct import TracksMade, fill_tracks
+from bigtrk.pipeline.stages import Passage
+from bigtrk.tracks.files import open_tracks
+from bigtrk.tracks.matching import Ids
 from tests.distributed.ranks import ALONE
 
 EVENTS = ("event000000001", "event000000002")

@@ -18,8 +18,7 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.protocol import no_exchange
-from bigtrk.pipeline.embedding import load_embedding
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_embedding, load_scorer
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.model_files import build_model, describe, load_model
 from bigtrk.training.run_folder import save_model

@@ -10,10 +10,9 @@ import yaml
 from bigtrk import user_code
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
+from bigtrk.pipeline import training
 from bigtrk.pipeline.stages import CLASSIFIER
-from bigtrk.pipeline.training import stage_training
-from bigtrk.pipeline.training.settings import read_settings
-from bigtrk.pipeline.training.train import DEFAULT, train_pipeline
+from bigtrk.pipeline.training import DEFAULT, read_settings, train_pipeline, train_stage
 from tests.models import user_models
 from tests.pipeline.small_pipeline import settings
 from tests.programs import run_here
@@ -44,16 +43,14 @@ def test_a_stage_that_goes_on_may_import_what_its_pipeline_names(
     simulate_folder(home / "events", range(2), 40, 0, None)
     build_folder(home / "events", home / "graphs")
     commands: list[list[str]] = []
-    monkeypatch.setattr(stage_training, "resumable", lambda _: True)
-    monkeypatch.setattr(
-        stage_training, "train_logged", lambda command, *_: commands.append(command[-4:])
-    )
+    monkeypatch.setattr(training, "resumable", lambda _: True)
+    monkeypatch.setattr(training, "train_logged", lambda command, *_: commands.append(command[-4:]))
     stages = read_settings(home / "pipeline.yaml")
-    stage_training.train_stage(CLASSIFIER, stages, home / "graphs", home / "out", ["python"])
+    train_stage(CLASSIFIER, stages, home / "graphs", home / "out", ["python"])
     assert commands == [["--resume", str(home / "out" / CLASSIFIER), "--code", "own_stage"]]
     forget(monkeypatch)
     read_settings(DEFAULT)
-    stage_training.train_stage(CLASSIFIER, stages, home / "graphs", home / "out", ["python"])
+    train_stage(CLASSIFIER, stages, home / "graphs", home / "out", ["python"])
     assert "--code" not in commands[1]
 
 

@@ -11,7 +11,7 @@ from bigtrk.reports import evaluation_report, read_run, runs_report, show, write
 from bigtrk.reports.evaluation import CATEGORIES as TITLES
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.metrics import bin_curve, share_cell
-from bigtrk.tracks.losses import CATEGORIES
+from bigtrk.tracks.evaluation import CATEGORIES
 from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
     binned,

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bigtrk.commands import pipelines
 from bigtrk.errors import InputError
-from bigtrk.pipeline.evaluation import event_losses, summary
+from bigtrk.pipeline import evaluation
 from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
 from bigtrk.records.pipeline import PipelineFolder
 from bigtrk.records.run_folder import write_run_record
@@ -75,8 +75,8 @@ def test_the_budget_and_the_bins_have_their_tables() -> None:
 
 
 def test_the_words_are_those_of_the_record() -> None:
-    assert list(CATEGORIES) == list(event_losses.CATEGORIES)
-    assert list(STAGE_NAMES) == list(summary.PARTS)
+    assert list(CATEGORIES) == list(evaluation.CATEGORIES)
+    assert list(STAGE_NAMES) == list(evaluation.PARTS)
 
 
 def test_nothing_to_be_found_makes_dashes() -> None:

@@ -11,8 +11,7 @@ from bigtrk.records.evaluation import CutRecord, EdgeScores
 from bigtrk.reports import evaluation_report, read_run, write_page
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.score_plots import best_scan, kept_by_cut, logit
-from bigtrk.tracks.edge_metrics import edge_metrics
-from bigtrk.tracks.edge_scores import SCORE_LIMITS, score_counts
+from bigtrk.tracks.edge_metrics import SCORE_LIMITS, edge_metrics, score_counts
 from bigtrk.training.evaluation.tracks import edge_scores_record
 from tests.reports.pages import self_contained
 from tests.reports.run_folders import (

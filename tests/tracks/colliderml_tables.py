@@ -8,8 +8,8 @@ from colliderml.tasks.tracking import metrics as public
 from numpy.random import Generator
 
 from bigtrk.events.event import Columns, Event
-from bigtrk.tracks.public_scores.colliderml import NOTHING, ColliderMLCounts, count_submitted
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.tracks.files import HitTracks
 
 NAMES = ("trackml_eff", "fake_rate", "dup_rate", "physics_eff_pt1")
 OF_HITS = {

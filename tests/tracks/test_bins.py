@@ -22,11 +22,9 @@ from bigtrk.tracks.bins import (
     added,
     binned_ratio,
 )
-from bigtrk.tracks.edge_bins import edge_bins
-from bigtrk.tracks.edge_metrics import edge_metrics
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks
+from bigtrk.tracks.edge_metrics import edge_bins, edge_metrics
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks, track_bins
 from bigtrk.tracks.matching import Matching, Mode, Particles, match_tracks
-from bigtrk.tracks.track_bins import track_bins
 from tests.tracks.small_event import small_event
 
 NAN = math.nan

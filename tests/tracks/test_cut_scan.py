@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from bigtrk.records.evaluation import TrackRecord
-from bigtrk.tracks.builders.names import BuilderName
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks
-from bigtrk.tracks.summary import summarise_tracks
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.names import BuilderName
 from bigtrk.training.evaluation.tracks import track_record
 from tests.tracks.small_event import small_event
 

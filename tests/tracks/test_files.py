@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.storage.files import event_number, open_tracks, write_submission, write_tracks
+from bigtrk.tracks.files import event_number, open_tracks, write_submission, write_tracks
 from tests.tracks.judged_events import FIRST, FIRST_TRACKS, SECOND, columns
 
 HUGE = 2**63 - 1

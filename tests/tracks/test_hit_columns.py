@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.tracks.evaluation import scored_graph
 from tests.tracks.small_event import small_event
 
 SCORES = torch.tensor([0.25], dtype=torch.float64)

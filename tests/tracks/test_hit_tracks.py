@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.files import HitTracks
 
 HITS = np.array([5, 3, 9, 4])
 

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks
-from bigtrk.tracks.losses import CATEGORIES
-from bigtrk.tracks.summary import summarise_tracks
+from bigtrk.tracks.evaluation import CATEGORIES, TrackOptions, score_tracks, summarise_tracks
 from tests.tracks.small_event import small_event
 
 OPTIONS = TrackOptions(pt_min=1.0)

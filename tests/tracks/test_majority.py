@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from bigtrk.tracks.public_scores.majority import majority_particles
+from bigtrk.tracks.matching import majority_particles
 
 
 def by_loop(tracks: list[int], particles: list[int]) -> list[int]:

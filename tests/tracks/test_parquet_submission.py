@@ -10,9 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.storage.files import open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks
-from bigtrk.tracks.storage.parquet_submission import SubmittedEvent, write_parquet_submission
+from bigtrk.tracks.files import HitTracks, SubmittedEvent, open_tracks, write_parquet_submission
 
 FIRST = SubmittedEvent(90001, np.array([0, 1, 2]), np.array([4, -1, 4]), np.array([7, 0, 7]))
 SECOND = SubmittedEvent(90000, np.array([0, 1]), np.array([0, 0]), np.array([8, 8]))

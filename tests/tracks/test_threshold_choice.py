@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
+from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees import quality_training
-from bigtrk.tracks.builders.trees.known_event import KnownEvent, known_event
-from bigtrk.tracks.builders.trees.quality_training import train_quality
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
-from bigtrk.tracks.threshold_choice import THRESHOLDS, choose_threshold, cross_fitted_scan
+from bigtrk.tracks.merge_tree_training import (
+    THRESHOLDS,
+    KnownEvent,
+    choose_threshold,
+    cross_fitted_scan,
+    known_event,
+    train_quality,
+)
 from tests.tracks.builders.events import helix_event
 
 STRICT = Matching("ATLAS", "strict", pt_min=1.0, hits_min=3)
@@ -46,7 +51,7 @@ def test_without_tracks_nothing_can_be_chosen(scan: dict[float, TrackMetrics]) -
 
 def test_events_are_judged_by_what_the_others_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every threshold's tracks are those of a merge tree that never saw their event."""
-    monkeypatch.setattr(quality_training, "LEAST_STEPS", 30)
+    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 30)
     graphs = [helix_event(seed, 40) for seed in range(3)]
     events = [(known_event(*one), particles_of(one[1])) for one in graphs]
     scan = cross_fitted_scan(events, seed=4)

@@ -11,7 +11,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks
-from bigtrk.tracks.public_scores.trackml_score import score_if_weighted, trackml_score
+from bigtrk.tracks.matching import score_if_weighted, trackml_score
 from tests.tracks.small_event import small_event
 from tests.tracks.subevent import read_subevent
 

@@ -1,16 +1,66 @@
-"""Tracks as the best nodes of the trees of hits, by a learnt quality, each at a cut of its own."""
+"""The merge tree: tracks are the candidates of the best quality, which a small network gives.
 
+Shapes: N hits, C candidates, F features.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import linear
 
-from bigtrk.errors import InputError
+from bigtrk.config import Settings, parse
+from bigtrk.errors import InputError, one_line
+from bigtrk.graphs.event_graph import Layout, check_columns
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
-from bigtrk.tracks.builders.trees.candidates import Candidates, find_candidates
-from bigtrk.tracks.builders.trees.constraints import Ids, Values
-from bigtrk.tracks.builders.trees.hit_groups import ranges
-from bigtrk.tracks.builders.trees.hit_tree import HitTree, grow
-from bigtrk.tracks.builders.trees.quality import Quality
+from bigtrk.tracks.builders.candidates import FEATURES, Candidates, find_candidates, ranges
+from bigtrk.tracks.builders.hit_tree import HitTree, Ids, Values, grow
+
+HIDDEN = 64
+WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """A trained network: mean and scale [F] of the features; weights, for each layer a weight
+    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
+    that it learnt from told the hits' modules.
+    """
+
+    with_modules: bool
+    mean: Tensor
+    scale: Tensor
+    weights: tuple[Tensor, ...]
+
+    def __call__(self, features: NDArray[np.float32]) -> Values:
+        """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
+
+        Machines round sums of products differently; in float64 too little to change tracks.
+        """
+        weights = [weight.double() for weight in self.weights]
+        values = logits(weights, standardised(features, self.mean, self.scale).double())
+        probability: Values = values.sigmoid().numpy()
+        return probability
+
+
+def standardised(features: NDArray[np.float32], mean: Tensor, scale: Tensor) -> Tensor:
+    """Subtracts the mean and divides by the scale of each feature: [C, F] -> [C, F]."""
+    return (torch.from_numpy(features) - mean) / scale
+
+
+def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
+    """Computes the network: [C, F] standardised features -> [C]."""
+    values = features
+    for layer in range(0, len(weights), 2):
+        values = linear(values.relu() if layer else values, weights[layer], weights[layer + 1])
+    return values[:, 0]
 
 
 @dataclass(frozen=True)
@@ -66,3 +116,70 @@ def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: i
     size = tree.size[taken]
     group[tree.hits[ranges(tree.first[taken], size)]] = np.repeat(taken, size)
     return numbered(group, min_hits)
+
+
+FORMAT, VERSION = "bigtrk merge tree", 1
+_LAYOUT: Layout = {
+    "mean": (torch.float32, "F"),
+    "scale": (torch.float32, "F"),
+    "weight_0": (torch.float32, "HF"),
+    "bias_0": (torch.float32, "H"),
+    "weight_1": (torch.float32, "HH"),
+    "bias_1": (torch.float32, "H"),
+    "weight_2": (torch.float32, "1H"),
+    "bias_2": (torch.float32, "1"),
+}
+_SIZES = {"F": len(FEATURES), "H": HIDDEN}
+_WEIGHTS = [name for name in _LAYOUT if name not in ("mean", "scale")]
+
+
+class _Record(Settings):
+    """The record beside the tensors."""
+
+    format: Literal["bigtrk merge tree"]
+    version: Literal[1]
+    features: tuple[str, ...]
+    with_modules: bool
+    threshold: Annotated[float, Field(ge=0, le=1)]
+
+
+def write_merge_tree(path: Path, builder: MergeTree) -> None:
+    """Writes `builder` to one file, atomically."""
+    quality = builder.quality
+    tensors = dict(zip(_WEIGHTS, quality.weights, strict=True))
+    record = _Record(
+        format=FORMAT,
+        version=VERSION,
+        features=FEATURES,
+        with_modules=quality.with_modules,
+        threshold=builder.threshold,
+    )
+    write_sections(
+        path,
+        {"quality": {"mean": quality.mean, "scale": quality.scale, **tensors}},
+        record.model_dump(mode="json"),
+    )
+
+
+def read_merge_tree(path: Path) -> MergeTree:
+    """Reads what `write_merge_tree` wrote, and verifies its checksums.
+
+    Raises:
+        InputError: the file is missing, damaged, none of a merge tree, or of another version.
+    """
+    opened = SectionFile(path)
+    if opened.record.get("format") != FORMAT:
+        raise InputError(f"{path}: holds no merge tree; name a file of one")
+    if (version := opened.record.get("version")) != VERSION:
+        raise InputError(
+            f"{path}: is of version {one_line(repr(version))}; this bigtrk reads version "
+            f"{VERSION}: use the version of bigtrk that wrote it, or train it again"
+        )
+    record = parse(_Record, opened.record, str(path))
+    if record.features != FEATURES:
+        raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; train it again")
+    tensors = opened.read("quality")
+    check_columns(tensors, _LAYOUT, _SIZES, str(path))
+    weights = tuple(tensors[name] for name in _WEIGHTS)
+    quality = Quality(record.with_modules, tensors["mean"], tensors["scale"], weights)
+    return MergeTree(quality, record.threshold)

@@ -1,14 +1,138 @@
-"""The choice of a track builder."""
+"""The track builders that read the edges above a score: components, junction removal and two walks.
+
+Shapes: N hits, K edges.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
-from bigtrk.tracks.builders.builder import TrackBuilder
-from bigtrk.tracks.builders.components import Components
-from bigtrk.tracks.builders.fast_walk import FastWalk
-from bigtrk.tracks.builders.junction_removal import JunctionRemoval
-from bigtrk.tracks.builders.names import BuilderName
-from bigtrk.tracks.builders.walk import Walk
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.tracks.builders.builder import (
+    NO_TRACK,
+    Edges,
+    ScoredGraph,
+    TrackBuilder,
+    adjacency,
+    best_at,
+    components,
+    numbered,
+    outward_edges,
+)
+from bigtrk.tracks.builders.paths import Rule, longest_paths
+from bigtrk.tracks.names import BuilderName
+
+
+@dataclass(frozen=True)
+class Components:
+    """Edges with a score above `score_cut` are kept, and hits that they join are a track."""
+
+    score_cut: float = 0.5
+
+    def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
+        source, destination = graph.edge_index[:, graph.scores > self.score_cut]
+        return numbered(components(adjacency(source, destination, graph.n_hits)), min_hits)
+
+
+@dataclass(frozen=True)
+class JunctionRemoval:
+    """Keeps, of the edges with a score above `score_cut`, those that are the best out of their
+    inner hit and the best into their outer hit; hits that they join are a track.
+
+    Both are judged at once, as in ACTS: an edge that loses at one end still beats others at the
+    other. Of equal scores that to the hit with the lower number is better.
+    """
+
+    score_cut: float = 0.5
+
+    def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
+        source, destination, score = outward_edges(graph, self.score_cut)
+        best = best_at(source, destination, score) & best_at(destination, source, score)
+        kept = adjacency(source[best], destination[best], graph.n_hits)
+        return numbered(components(kept), min_hits)
+
+
+FindPaths = Callable[[Edges], NDArray[np.int64]]  # the path of each hit [N], or NO_TRACK
+
+
+def chains_and_paths(
+    edges: Edges, n_hits: int, min_hits: int, find_paths: FindPaths
+) -> NDArray[np.int64]:
+    """Returns tracks [N]: simple chains, and what `find_paths` makes of the other edges.
+
+    A simple chain is a component whose hits have one edge in and one out at most.
+    """
+    joined = adjacency(edges.source, edges.destination, n_hits)
+    component = components(joined)
+    outgoing = np.diff(joined.indptr)
+    incoming = np.bincount(joined.indices, minlength=n_hits)
+    branched = np.zeros(n_hits, bool)
+    branched[component[(outgoing > 1) | (incoming > 1)]] = True
+    in_chain = ~branched[component]
+    path = find_paths(edges.where(~in_chain[edges.source]))
+    apart = np.where(path == NO_TRACK, NO_TRACK, path + n_hits)  # components are fewer than hits
+    return numbered(np.where(in_chain, component, apart), min_hits)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Edges with a score above `score_cut` are directed outward; components that are simple chains
+    are tracks. In the others, each hit in topological order that is in no track yet starts a walk:
+    it follows the best edge to such a hit if its score is above `min_score`, and branches to every
+    other whose score is above `add_score`. The longest path is a track.
+
+    Of equally long paths that one is taken which follows better edges first; of edges with equal
+    scores that to the hit with the lower number is better. A start whose longest path is too short
+    for a track starts and joins no other.
+    """
+
+    score_cut: float = 0.01
+    min_score: float = 0.1
+    add_score: float = 0.6
+
+    def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
+        rule = Rule(best=self.min_score, others=self.add_score, min_hits=min_hits)
+        return chains_and_paths(
+            outward_edges(graph, self.score_cut),
+            graph.n_hits,
+            min_hits,
+            lambda edges: longest_paths(edges, graph.n_hits, rule),
+        )
+
+
+@dataclass(frozen=True)
+class FastWalk:
+    """Edges with a score above `score_cut` are directed outward; components that are simple chains
+    are tracks. In the others each hit keeps its best edge out, if its score is at least
+    `min_score`, and those whose score is above `add_score`. Then each hit in topological order that
+    is in no track yet starts a walk along all of them, and the longest path is a track.
+
+    Unlike `Walk`, it does not turn to the next best edge where the best leads to a hit of another
+    track: the path ends there (acorn drops such a path). Ties and starts of short paths are as
+    there.
+    """
+
+    score_cut: float = 0.01
+    min_score: float = 0.1
+    add_score: float = 0.6
+
+    def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
+        every_edge = Rule(best=-inf, others=-inf, min_hits=min_hits)
+        return chains_and_paths(
+            outward_edges(graph, self.score_cut),
+            graph.n_hits,
+            min_hits,
+            lambda edges: longest_paths(self._chosen(edges), graph.n_hits, every_edge),
+        )
+
+    def _chosen(self, edges: Edges) -> Edges:
+        best = best_at(edges.source, edges.destination, edges.score)
+        return edges.where(
+            (best & (edges.score >= self.min_score)) | (edges.score > self.add_score)
+        )
 
 
 class CutBuilder(TrackBuilder, Protocol):

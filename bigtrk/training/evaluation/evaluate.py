@@ -23,11 +23,9 @@ from bigtrk.records.evaluation import EvaluationRecord, TrackRecord, write_evalu
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
 from bigtrk.tracks.bins import Bins, added
-from bigtrk.tracks.edge_bins import edge_bins
-from bigtrk.tracks.edge_scores import score_counts
-from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
-from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.summary import summarise_tracks
+from bigtrk.tracks.edge_metrics import edge_bins, score_counts
+from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.matching import Ids
 from bigtrk.training.checkpoint.checkpointer import stored_weights
 from bigtrk.training.checkpoint.folder import Found, read_newest
 from bigtrk.training.checkpoint.resume import recorded_scales, resumed_configuration

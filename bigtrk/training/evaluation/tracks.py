@@ -28,17 +28,19 @@ from bigtrk.records.evaluation import (
 from bigtrk.tracks.bins import BinnedRatio, Bins
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.edge_scores import KINDS, SCORE_LIMITS
-from bigtrk.tracks.evaluation import JudgedTracks
-from bigtrk.tracks.judging import judge_tracks
-from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.overlaps import Ids, overlaps
-from bigtrk.tracks.public_scores.colliderml import NOTHING, ColliderMLCounts, count_submitted
-from bigtrk.tracks.public_scores.task_names import Task
-from bigtrk.tracks.storage.files import open_tracks
-from bigtrk.tracks.storage.hit_tracks import HitTracks, nothing_listed
-from bigtrk.tracks.storage.pairing import events_by_number
-from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary, summarise_judged
+from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.tracks.edge_metrics import KINDS, SCORE_LIMITS
+from bigtrk.tracks.evaluation import (
+    JudgedSummary,
+    JudgedTracks,
+    MatchingSummary,
+    TracksSummary,
+    judge_tracks,
+    summarise_judged,
+)
+from bigtrk.tracks.files import HitTracks, events_by_number, nothing_listed, open_tracks
+from bigtrk.tracks.matching import Criteria, Ids, overlaps
+from bigtrk.tracks.names import Task
 
 
 def edge_bins_record(bins: Bins) -> EdgeBins:

@@ -8,12 +8,11 @@ from torch import Tensor
 
 import bigtrk
 from bigtrk.api import Graphs
-from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
-from bigtrk.formats.acorn.graphs.import_graphs import import_acorn_folder, read_acorn
-from bigtrk.formats.acorn.models.export_model import export_model
-from bigtrk.formats.acorn.models.import_model import import_model, read_model
+from bigtrk.formats.acorn.export_graphs import export_acorn_folder
+from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
+from bigtrk.formats.acorn.model_files import export_model, import_model, read_model
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.training.model_files import load_model
 from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acorn.acorn_model import (

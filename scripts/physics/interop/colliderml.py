@@ -15,10 +15,10 @@ from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.formats.colliderml_submission import submit_tracks
+from bigtrk.formats.track_files import submit_tracks
+from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.public_scores.task_names import Task
-from bigtrk.tracks.storage.files import event_number, write_tracks
+from bigtrk.tracks.names import Task
 from bigtrk.training.evaluation.tracks import score_files
 from scripts.physics.interop.check import EVENTS, PARTICLES, Check, Found, Material
 from tests.tracks.colliderml_tables import NAMES, judged, random_rows, random_truth, theirs

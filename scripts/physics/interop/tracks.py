@@ -8,13 +8,11 @@ import torch
 
 import bigtrk
 from bigtrk.api import Graphs
-from bigtrk.formats.acts.csv_files import write_gnn_graphs, write_prototracks
-from bigtrk.formats.heptrkx import import_heptrkx_folder
-from bigtrk.formats.heptrkx_export import export_heptrkx_folder
-from bigtrk.formats.track_lists import write_track_lists
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.formats.heptrkx import export_heptrkx_folder, import_heptrkx_folder
+from bigtrk.formats.track_files import write_gnn_graphs, write_prototracks, write_track_lists
+from bigtrk.pipeline.models import load_scorer
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.storage.files import copy_as_trackml, event_number, write_tracks
+from bigtrk.tracks.files import copy_as_trackml, event_number, write_tracks
 from scripts.physics.interop.check import Check, Found, Material
 
 Members = set[frozenset[int]]  # the hits of each track

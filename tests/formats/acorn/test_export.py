@@ -18,15 +18,15 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.formats.acorn.graphs.export_graphs import acorn_data, export_acorn_folder
-from bigtrk.formats.acorn.graphs.import_graphs import import_acorn_folder, read_acorn
-from bigtrk.formats.acorn.graphs.names import NEWER
+from bigtrk.formats.acorn.export_graphs import acorn_data, export_acorn_folder
+from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
+from bigtrk.formats.acorn.names import NEWER
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.filtering import filter_folder
-from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.pipeline.graphs import filter_folder
+from bigtrk.pipeline.models import load_scorer
 from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
 from tests.formats.acorn.folders import drawn_run, folder_of
 from tests.hostile.reader import same

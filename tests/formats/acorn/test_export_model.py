@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.models.export_model import export_model
-from bigtrk.formats.acorn.models.import_model import import_model, read_model
+from bigtrk.formats.acorn.model_files import export_model, import_model, read_model
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.model_files import StoredModel, build_model, describe, load_model
 from bigtrk.training.run_folder import save_model

@@ -18,7 +18,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.graphs.files import read_columns
+from bigtrk.formats.acorn.columns import read_columns
 from bigtrk.formats.acorn.restricted import Described, Held
 from tests.formats.acorn.events import columns, in_older_names, write
 from tests.hostile.reader import same

@@ -11,7 +11,7 @@ import torch
 
 import bigtrk
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.models.import_model import import_model, read_model
+from bigtrk.formats.acorn.model_files import import_model, read_model
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest

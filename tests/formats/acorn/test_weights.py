@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.models.weights import load_acorn_weights
+from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import no_exchange

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees.candidates import FEATURES
-from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
+from bigtrk.tracks.builders.candidates import FEATURES
+from bigtrk.tracks.builders.merge_tree import MergeTree, write_merge_tree
 from bigtrk.training.run_folder import WEIGHTS
 from tests.programs import run_in_one
 from tests.tracks.builders.events import quality_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.formats.acts import model_files
+from bigtrk.formats.acts import export
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 
@@ -87,7 +87,7 @@ def test_bad_input_is_told_in_one_line(
     if change:
         change(folder)
     if change is no_package:
-        monkeypatch.setattr(model_files, "find_spec", lambda _: None)
+        monkeypatch.setattr(export, "find_spec", lambda _: None)
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     command = ["bigtrk", "export", "acts", run, "out"]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.cpp_extension import include_paths, library_paths
 
-from bigtrk.formats.acts.forms import forms_of
-from bigtrk.formats.acts.model_files import write_torchscript
+from bigtrk.formats.acts.export import write_torchscript
+from bigtrk.formats.acts.modules import forms_of
 from tests.distributed.parity import difference
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.oracle.as_acts import calls

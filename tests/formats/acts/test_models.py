@@ -9,16 +9,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.formats.acts.columns import EDGE_SCALES
-from bigtrk.formats.acts.features import edge_attributes, outwards
-from bigtrk.formats.acts.forms import EDGE_ATTR, forms_of
-from bigtrk.formats.acts.model_files import (
+from bigtrk.formats.acts.export import (
     OPSET,
     deprecations_ignored,
     write_onnx,
     write_torchscript,
 )
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.modules import EDGE_ATTR, edge_attributes, forms_of, outwards
+from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
 from bigtrk.models.embedding import Embedding

@@ -3,7 +3,7 @@
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.pipeline.sharing.sector_scoring import cut_for_ranks
+from bigtrk.pipeline.track_making import cut_for_ranks
 from tests.distributed.graphs import random_graph
 
 GRAPH = random_graph(seed=1, n_nodes=60, n_edges=300)

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.trees.candidates import FEATURES
-from bigtrk.tracks.builders.trees.quality import WIDTHS, Quality
+from bigtrk.tracks.builders.candidates import FEATURES
+from bigtrk.tracks.builders.merge_tree import WIDTHS, Quality
 from tests.tracks.builders.graphs import Edge, at
 
 RADII = np.array([32.0, 72, 116, 172, 260, 360, 500, 660])  # mm, of cylinders

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.tracks.builders.components import Components
+from bigtrk.tracks.builders.registry import Components
 from tests.tracks.builders.graphs import on_a_line
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph
-from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS, make_builder
+from bigtrk.tracks.names import BuilderName
 from tests.tracks.builders.graphs import at
 
 

@@ -1,6 +1,6 @@
 """Tests acorn's fast walkthrough by hand, where it differs from the walk and where it does not."""
 
-from bigtrk.tracks.builders.fast_walk import FastWalk
+from bigtrk.tracks.builders.registry import FastWalk
 from tests.tracks.builders.graphs import Edge, on_a_line
 
 

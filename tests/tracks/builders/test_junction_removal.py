@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.tracks.builders.components import Components
-from bigtrk.tracks.builders.junction_removal import JunctionRemoval
+from bigtrk.tracks.builders.registry import Components, JunctionRemoval
 from tests.tracks.builders.graphs import Edge, at, on_a_line
 
 

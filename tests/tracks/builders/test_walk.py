@@ -1,6 +1,6 @@
 """Tests acorn's walk by hand."""
 
-from bigtrk.tracks.builders.walk import Walk
+from bigtrk.tracks.builders.registry import Walk
 from tests.tracks.builders.graphs import Edge, on_a_line
 
 

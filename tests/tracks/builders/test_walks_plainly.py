@@ -6,22 +6,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bigtrk.tracks.builders import paths
 from bigtrk.tracks.builders.builder import TrackBuilder
-from bigtrk.tracks.builders.fast_walk import FastWalk
-from bigtrk.tracks.builders.paths import native
-from bigtrk.tracks.builders.walk import Walk
+from bigtrk.tracks.builders.registry import FastWalk, Walk
 from tests.oracle import walks
 from tests.tracks.builders.graphs import Edge, at, groups
 
 GRAPHS = 200
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
-needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(paths.library() is None, reason="no C compiler")
 
 
 @pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "python"])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(native, "library", lambda: None)
+        monkeypatch.setattr(paths, "library", lambda: None)
 
 
 def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> list[Edge]:
@@ -71,6 +70,6 @@ def test_compiled_and_python_agree_on_a_large_event(
     edges += [(hit, hit + 1, 0.9) for hit in range(2999)]
     position = np.arange(3.0 * n_hits).reshape(-1, 3)
     compiled = builder(at(position, edges), 3)
-    monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(paths, "library", lambda: None)
     assert (builder(at(position, edges), 3) == compiled).all()
     assert np.bincount(compiled[compiled >= 0]).max() >= 3000

@@ -11,8 +11,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.records.evaluation import MatchingRecord, ScoreRecord
+from bigtrk.tracks.files import write_submission, write_tracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.storage.files import write_submission, write_tracks
 from bigtrk.training.evaluation.tracks import score_files
 from tests.tracks.judged_events import (
     FIRST,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bigtrk.config import load_settings
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.models.weights import load_acorn_weights
+from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.ranks import Ranks

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.trees.candidates import (
+from bigtrk.tracks.builders.candidates import (
     FEATURES,
     MOST_HITS,
     Candidates,
+    HitGroups,
     are_good,
     find_candidates,
+    fit_helices,
 )
-from bigtrk.tracks.builders.trees.hit_groups import HitGroups
-from bigtrk.tracks.builders.trees.hit_tree import grow
-from bigtrk.tracks.builders.trees.track_fit import fit_helices
+from bigtrk.tracks.builders.hit_tree import grow
 from tests.tracks.builders.events import helix_event, scored
 
 

@@ -3,27 +3,27 @@ the plain ones.
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+from bigtrk.tracks.builders import hit_tree
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.trees import hit_tree, native, plain
-from bigtrk.tracks.builders.trees.hit_tree import HitTree, grow
+from bigtrk.tracks.builders.hit_tree import HitTree, grow
 from tests.oracle.merge_tree import best_value, kruskal
 from tests.tracks.builders.events import helix_event, random_graph, scored
 
 
-@pytest.fixture(params=[plain, native], ids=["plain", "compiled"])
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
 def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use(request.param, monkeypatch)
 
 
-def use(passes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    if passes is native and native.library() is None:
+def use(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = hit_tree.library()
+    if compiled and found is None:
         pytest.skip("no C compiler")
-    monkeypatch.setattr(hit_tree, "_passes", lambda: passes)
+    monkeypatch.setattr(hit_tree, "library", lambda: found if compiled else None)
 
 
 def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
@@ -129,21 +129,15 @@ def test_hits_of_a_union_lie_together() -> None:
 def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, _ = helix_event(2, n_particles=300)
     found = []
-    for passes in (plain, native):
-        use(passes, monkeypatch)
-        tree = grow(graph)
-        values = np.random.default_rng(3).normal(size=len(tree.size))
-        found.append([*vars(tree).values(), tree.take_best(values)])
-    for expected, compiled in zip(*found, strict=True):
-        np.testing.assert_array_equal(expected, compiled)
+    for compiled in (False, True):
+        with monkeypatch.context() as patch:
+            use(compiled, patch)
+            tree = grow(graph)
+            values = np.random.default_rng(3).normal(size=len(tree.size))
+            found.append([*vars(tree).values(), tree.take_best(values)])
+    for expected, made in zip(*found, strict=True):
+        np.testing.assert_array_equal(expected, made)
     assert len(found[0][-1]) > 100
-
-
-def test_without_a_compiler_passes_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
-    assert hit_tree._passes() is plain
-    graph, _ = helix_event(0)
-    assert unions(grow(graph)) == defined(graph)
 
 
 @pytest.mark.usefixtures("passes")

@@ -9,14 +9,11 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
-from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.trees import quality_training
-from bigtrk.tracks.builders.trees.candidates import FEATURES, are_good, find_candidates
-from bigtrk.tracks.builders.trees.hit_tree import grow
-from bigtrk.tracks.builders.trees.known_event import known_event
-from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree, write_merge_tree
-from bigtrk.tracks.builders.trees.quality import Quality
-from bigtrk.tracks.builders.trees.quality_training import train_quality
+from bigtrk.tracks import merge_tree_training
+from bigtrk.tracks.builders.candidates import FEATURES, are_good, find_candidates
+from bigtrk.tracks.builders.hit_tree import grow
+from bigtrk.tracks.builders.merge_tree import MergeTree, Quality, read_merge_tree, write_merge_tree
+from bigtrk.tracks.merge_tree_training import known_event, train_quality
 from tests.tracks.builders.events import helix_event, quality_of, scored
 
 
@@ -35,7 +32,7 @@ def test_good_tracks_are_told_from_others(quality: Quality) -> None:
 
 
 def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_training, "LEAST_STEPS", 20)
+    monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 20)
 
     def train(seed: int) -> Quality:
         torch.rand(3)  # what others draw does not matter
@@ -49,7 +46,7 @@ def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.Monk
 
 def test_few_candidates_are_not_seen_again_and_again() -> None:
     numbers = [10, 26_000, 90_000, 10**6]
-    assert [quality_training.n_steps(number) for number in numbers] == [300, 634, 2000, 2000]
+    assert [merge_tree_training.n_steps(number) for number in numbers] == [300, 634, 2000, 2000]
 
 
 def test_a_network_by_hand() -> None:

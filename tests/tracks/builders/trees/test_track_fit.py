@@ -5,8 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from bigtrk.tracks.builders.trees.hit_groups import HitGroups
-from bigtrk.tracks.builders.trees.track_fit import HelixFits, fit_helices
+from bigtrk.tracks.builders.candidates import HelixFits, HitGroups, fit_helices
 
 Values = NDArray[np.float64]
 

@@ -1,0 +1,350 @@
+"""Checkpoints of acorn's InteractionGNN2, as Lightning writes them: weights, settings, scales.
+
+acorn and bigtrk divide a column by a scale before a model reads it, by other ones; of columns whose
+values are not known before, we also subtract a mean. A first layer W x + b that read the one reads
+the other after its columns are rescaled, so a model's results stay the same.
+
+Shapes: H = hidden, C columns.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+from zipfile import ZipFile
+
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from bigtrk.disk.files import atomic_path, check_file
+from bigtrk.disk.unpacking import HEAD, refuse_old_torch
+from bigtrk.errors import InputError, one_line, reason
+from bigtrk.formats.acorn.restricted import Held, made, read_archive
+from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES, SCALES, Scale
+from bigtrk.models.interaction_gnn import InteractionGNNConfig
+from bigtrk.models.options import Layers, Linears, Width
+
+
+def edge_scales(node_scales: Mapping[str, float]) -> dict[str, float]:
+    """Returns the scales of edge features that acorn computes of scaled nodes: by name, in mm, rad
+    and rad/mm. A column that is not scaled is divided by 1.
+    """
+    r, phi, z, eta = (node_scales.get(name, 1.0) for name in NODE_FEATURES)
+    return dict(zip(EDGE_FEATURES, (r, phi, z, eta, phi / r, phi), strict=True))
+
+
+def our_scales(acorns: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Returns the means and deviations, by name, of the columns of acorn's that have no scale here:
+    with acorn's own scale they need not be measured.
+    """
+    return {name: (0.0, scale) for name, scale in acorns.items() if name not in SCALES}
+
+
+def read_as_ours(weight: Tensor, acorns: Mapping[str, float]) -> Tensor:
+    """Rescales the first layer [H, C] of a model of acorn's, whose columns have these scales in
+    this order: it then reads our features.
+    """
+    ours = [SCALES.get(name, scale) for name, scale in acorns.items()]
+    return (weight.double() * _ratios(ours, list(acorns.values()))).float()
+
+
+def read_as_acorns(
+    weight: Tensor, bias: Tensor, ours: Sequence[Scale], acorns: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Rescales the first layer [H, C], [H] of a model of ours, whose columns have these scales: it
+    then reads acorn's features.
+    """
+    pairs = [scale if isinstance(scale, tuple) else (0.0, scale) for scale in ours]
+    means, deviations = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+    exact = weight.double()
+    shifted = bias.double() - exact @ (means / deviations)
+    return (exact * _ratios(acorns, deviations.tolist())).float(), shifted.float()
+
+
+def _ratios(above: Sequence[float], below: Sequence[float]) -> Tensor:
+    return torch.tensor(above, dtype=torch.float64) / torch.tensor(below, dtype=torch.float64)
+
+
+# All that acorn reads of a node, in its order: of the hit and of its two clusters.
+ACORN_NODE_FEATURES = (
+    *NODE_FEATURES,
+    *(f"cluster_{name}_{i}" for i in (1, 2) for name in NODE_FEATURES),
+)
+# The field's usual units: m and half turns; eta has none.
+ACORN_SCALES = (1000.0, math.pi, 1000.0, 1.0) * 3
+_IN_ALL_MODELS: dict[str, Any] = {
+    "layernorm": True,
+    "batchnorm": False,
+    "output_batch_norm": False,
+    "edge_output_transform_final_batch_norm": False,
+    "output_layer_norm": False,
+    "edge_output_transform_final_layer_norm": False,
+    "hidden_activation": "ReLU",
+    "output_activation": "ReLU",
+    "edge_output_transform_final_activation": None,
+}
+# Far beyond any unit that makes columns of order one.
+Scale = Annotated[float, Field(ge=1e-9, le=1e9)]
+
+
+def _without(prefix: str) -> Any:
+    """Removes the prefix that names have with acorn's `variable_with_prefix`."""
+
+    def plain(names: Any) -> Any:
+        if not isinstance(names, list):
+            return names
+        return [name.removeprefix(prefix) if isinstance(name, str) else name for name in names]
+
+    return BeforeValidator(plain)
+
+
+class HyperParameters(BaseModel):
+    """The settings that decide what an InteractionGNN2 computes; acorn has more, of a training.
+
+    node_scales: what each of node_features is divided by. Settings without a default are those that
+    acorn asks for.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    node_features: Annotated[list[str], _without("hit_"), Field(min_length=1)]
+    node_scales: list[Scale]
+    edge_features: Annotated[list[str], _without("edge_")] = []
+    hidden: Width
+    n_graph_iters: Layers
+    n_node_net_layers: Linears
+    n_edge_net_layers: Linears
+    n_edge_decoder_layers: Linears
+    layernorm: bool
+    batchnorm: bool = False
+    output_batch_norm: bool = False
+    edge_output_transform_final_batch_norm: bool = False
+    output_layer_norm: bool = False
+    edge_output_transform_final_layer_norm: bool = False
+    hidden_activation: str
+    output_activation: str | None
+    edge_output_transform_final_activation: str | None
+    concat: bool
+    in_out_diff_agg: bool
+    node_net_recurrent: bool
+    edge_net_recurrent: bool
+    aggr: str | None = "sum"
+
+    @model_validator(mode="after")
+    def _is_ours(self) -> Self:
+        """Refuses what the Interaction GNN here does not compute."""
+        if self.batchnorm:
+            raise ValueError(
+                "batchnorm=True, as in CTD_2023's models: BatchNorm's mean over all edges is not "
+                "that of a sector, so the Interaction GNN has LayerNorm alone"
+            )
+        for key, value in _IN_ALL_MODELS.items():
+            if getattr(self, key) != value:
+                raise ValueError(
+                    f"{key}={getattr(self, key)}: the Interaction GNN is that of {key}={value} "
+                    f"alone"
+                )
+        if self.aggr != "sum":
+            raise ValueError(
+                f"aggr={self.aggr}: acorn takes the mean of messages for every aggr but sum, and "
+                f"the Interaction GNN sums them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_depth(self) -> Self:
+        layers = (self.n_node_net_layers, self.n_edge_net_layers, self.n_edge_decoder_layers)
+        if len(set(layers)) > 1:
+            raise ValueError(
+                f"n_node_net_layers, n_edge_net_layers and n_edge_decoder_layers are "
+                f"{', '.join(map(str, layers))}: all MLPs of the Interaction GNN have as many"
+            )
+        if self.node_net_recurrent != self.edge_net_recurrent:
+            raise ValueError(
+                f"node_net_recurrent={self.node_net_recurrent} and "
+                f"edge_net_recurrent={self.edge_net_recurrent}: the Interaction GNN shares the "
+                f"weights of both networks, or of neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_known_features(self) -> Self:
+        _check_names("node_features", self.node_features, ACORN_NODE_FEATURES)
+        _check_names("edge_features", self.edge_features, EDGE_FEATURES)
+        if not self.edge_features:
+            raise ValueError("edge_features: there are none; the Interaction GNN encodes some")
+        if len(self.node_scales) != len(self.node_features):
+            raise ValueError(
+                f"node_scales: {len(self.node_scales)} of {len(self.node_features)} node_features"
+            )
+        if any(name not in NODE_FEATURES for name in self.node_features):
+            self._check_clusters()
+        return self
+
+    def _check_clusters(self) -> None:
+        """Refuses what makes the columns of clusters other ones than in acorn, which by their
+        places copies the hit's over them in strip end caps, scaled.
+        """
+        if tuple(self.node_features) != ACORN_NODE_FEATURES:
+            raise ValueError(
+                f"node_features: with clusters acorn reads {', '.join(ACORN_NODE_FEATURES)}, in "
+                f"this order"
+            )
+        n = len(NODE_FEATURES)
+        if self.node_scales != self.node_scales[:n] * 3:
+            raise ValueError(
+                "node_scales: acorn copies a hit's columns over its clusters' in strip end caps, "
+                "so these need the same scales"
+            )
+
+    def scales(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Returns what each feature of nodes and of edges is divided by, in the model's order."""
+        nodes = dict(zip(self.node_features, self.node_scales, strict=True))
+        of_edges = edge_scales(nodes)
+        return nodes, {name: of_edges[name] for name in self.edge_features}
+
+    def content(self) -> dict[str, Any]:
+        """Returns the settings as a checkpoint holds them, with the prefixes of acorn's newer files
+        of graphs.
+        """
+        return {
+            **self.model_dump(),
+            "model": "InteractionGNN2",
+            "variable_with_prefix": True,
+            "node_features": [f"hit_{name}" for name in self.node_features],
+            "edge_features": [f"edge_{name}" for name in self.edge_features],
+            "checkpointing": True,
+        }
+
+    def model_settings(self) -> InteractionGNNConfig:
+        """Returns the settings of the same model here."""
+        return InteractionGNNConfig(
+            hidden=self.hidden,
+            layers=self.n_graph_iters,
+            mlp_layers=self.n_edge_net_layers,
+            shared_weights=self.edge_net_recurrent,
+            concatenate=self.concat,
+            in_out=self.in_out_diff_agg,
+        )
+
+
+def _check_names(key: str, names: list[str], known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{key}: {name!r} is none of {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{key}: one is there twice")
+
+
+def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperParameters:
+    """Returns acorn's settings of a model that reads ACORN_NODE_FEATURES, by the field's scales."""
+    return HyperParameters(
+        node_features=list(ACORN_NODE_FEATURES),
+        node_scales=list(ACORN_SCALES),
+        edge_features=edge_features,
+        hidden=config.hidden,
+        n_graph_iters=config.layers,
+        n_node_net_layers=config.mlp_layers,
+        n_edge_net_layers=config.mlp_layers,
+        n_edge_decoder_layers=config.mlp_layers,
+        concat=config.concatenate,
+        in_out_diff_agg=config.in_out,
+        node_net_recurrent=config.shared_weights,
+        edge_net_recurrent=config.shared_weights,
+        **_IN_ALL_MODELS,
+    )
+
+
+_REMEDY = "name a checkpoint (.ckpt) of an acorn training"
+_WITHOUT = "save its state_dict and hyper_parameters alone"
+# What Lightning writes beside weights and settings: paths, counters of schedules, numpy's numbers.
+_HELD = (
+    "__builtin__.set",
+    "_codecs.encode",
+    "argparse.Namespace",
+    "collections.Counter",
+    "collections.defaultdict",
+    "lightning.",
+    "lightning_fabric.",
+    "numpy.",
+    "pathlib.",
+    "pytorch_lightning.",
+)
+# A Lightning of this version, and each later one, reads what is written here as it is.
+_LIGHTNING = "2.2.0"
+
+
+@dataclass(frozen=True)
+class AcornCheckpoint:
+    """The settings of a model of acorn's, as its YAML names them, and its weights by name."""
+
+    hyper_parameters: Mapping[str, Any]
+    weights: dict[str, Tensor]
+
+
+def read_checkpoint(file: Path) -> AcornCheckpoint:
+    """Reads a checkpoint; nothing in it is run.
+
+    Raises:
+        InputError: it is missing, damaged, no checkpoint of Lightning or one with code in it, or a
+            weight is not finite.
+    """
+    settings, weights = _parts(file)
+    for name, tensor in weights.items():
+        _check(tensor, f"{file}: state_dict: {one_line(name)}")
+    return AcornCheckpoint(settings, weights)
+
+
+def _parts(file: Path) -> list[dict[str, Any]]:
+    """Returns the settings and the weights as the file has them."""
+    check_file(file)
+    try:
+        with file.open("rb") as opened:
+            refuse_old_torch(file, opened.read(HEAD))
+        with ZipFile(file) as archive:
+            content = read_archive(file, archive, _HELD, _WITHOUT)
+            return [_part(file, content, key) for key in ("hyper_parameters", "state_dict")]
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
+        raise InputError(
+            f"{file}: is no checkpoint that torch.save wrote, or damaged ({reason(error)}); "
+            f"{_REMEDY}"
+        ) from None
+
+
+def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
+    part = content.get(key) if isinstance(content, dict) else None
+    part = part.items if isinstance(part, Held) else part  # Lightning's AttributeDict
+    if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
+        raise InputError(f"{file}: has no {key}; {_REMEDY}")
+    return made(part)
+
+
+def _check(tensor: Any, what: str) -> None:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
+    if not tensor.isfinite().all():
+        raise InputError(f"{what} is not finite; name a checkpoint from before the loss diverged")
+
+
+def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
+    """Writes a checkpoint of which acorn loads the model. It holds no state of an optimizer, with
+    which acorn would go on with a training. The file is there whole or not at all.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    content = {
+        "epoch": 0,
+        "global_step": 0,
+        "pytorch-lightning_version": _LIGHTNING,
+        "state_dict": checkpoint.weights,
+        # The name of the argument by which acorn's models take their settings.
+        "hparams_name": "hparams",
+        "hyper_parameters": dict(checkpoint.hyper_parameters),
+    }
+    with atomic_path(file) as temporary:
+        torch.save(content, temporary)

@@ -1,0 +1,353 @@
+"""A graph's columns in acorn's newer names, read from its files and kept beside an imported graph.
+
+Shapes: N hits, E edges, T true edges.
+"""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import torch
+import yaml
+from torch import Tensor
+
+from bigtrk.console import warn_once
+from bigtrk.disk.files import check_file, read_bytes
+from bigtrk.disk.safe_yaml import parse_yaml
+from bigtrk.disk.unpacking import HEAD, gunzip, limit_of, refuse_old_torch
+from bigtrk.errors import InputError, one_line, reason
+from bigtrk.formats.acorn.names import (
+    EDGE_COLUMNS,
+    EDGES,
+    HITS,
+    NEWER,
+    OLDER,
+    SCORES,
+    TRUE_EDGES,
+    TRUE_MAP,
+    is_older,
+)
+from bigtrk.formats.acorn.restricted import Held, made, read_archive
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile
+
+_GZIP = b"\x1f\x8b"
+_WITHOUT = "save the graph without it"
+# Packages whose objects acorn leaves in its graphs: their names are read, their code is not.
+_HELD = (
+    "_codecs.encode",
+    "numpy.",
+    "torch_geometric.",
+    "torch_sparse.",
+    "pytorch_lightning.",
+    "lightning.",
+    "lightning_fabric.",
+)
+
+
+def read_columns(file: Path) -> dict[str, Any]:
+    """Reads the graph in a .pyg or .pyg.gz file, a Data or the DataBatch of one: its columns by
+    name, tensors as they were saved, and other values.
+
+    Raises:
+        InputError: the file is damaged, no file of torch.save, asks for anything but a graph's
+            tensors, or holds anything but one graph.
+    """
+    check_file(file)
+    try:
+        return _columns(file, _saved(file))
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
+        raise _damaged(file, reason(error)) from None
+
+
+def _columns(file: Path, saved: Any) -> dict[str, Any]:
+    """Takes the columns out of a saved graph; of those that are tensors makes tensors."""
+    store = _state(_state(saved).get("_store"))
+    columns = store.get("_mapping")
+    if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
+        raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
+    if store.get("_num_graphs", 1) != 1:
+        raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
+    return made(columns)
+
+
+def _state(thing: Any) -> dict[Any, Any]:
+    """Returns what an object was to be built from, nothing of what is no such object."""
+    state = thing.state if isinstance(thing, Held) else None
+    return state if isinstance(state, dict) else {}
+
+
+def _saved(file: Path) -> Any:
+    with file.open("rb") as handle:
+        head = handle.read(HEAD)
+    refuse_old_torch(file, head)
+    if not head.startswith(_GZIP):
+        return _in_archive(file, ZipFile(file))
+    content = read_bytes(file)
+    try:
+        unpacked = gunzip(content, limit_of(len(content)), str(file))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(file, reason(error)) from None
+    refuse_old_torch(file, unpacked)
+    return _in_archive(file, ZipFile(io.BytesIO(unpacked)))
+
+
+def _in_archive(file: Path, archive: ZipFile) -> Any:
+    with archive:
+        return read_archive(file, archive, _HELD, _WITHOUT)
+
+
+def _damaged(file: Path, why: str) -> InputError:
+    return InputError(
+        f"{file}: is no graph that torch.save wrote, or damaged ({why}); write it again with acorn"
+    )
+
+
+_OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # of a DataBatch of one graph
+_RESULTS = (SCORES, "edge_track_labels")
+MOST_VALUES = 50_000  # plain ones of one graph
+
+
+@dataclass(frozen=True)
+class AcornColumns:
+    """The columns of one graph. tensors: by their newer names, as they were saved. plain: its other
+    values, such as config and event_id.
+    """
+
+    file: Path
+    tensors: dict[str, Tensor]
+    plain: dict[str, Any]
+
+    def column(self, name: str, rows: int, of: str) -> Tensor | None:
+        """Returns the column `name` [rows], None where the file has none.
+
+        of: what the rows are, for messages.
+
+        Raises:
+            InputError: it has another shape.
+        """
+        found = self.tensors.get(name)
+        if found is not None and found.shape != (rows,):
+            raise self.bad(name, f"has shape {list(found.shape)} for {rows} {of}", "correct it")
+        return found
+
+    def needed(self, name: str, where: str) -> Tensor:
+        """Returns the tensor `name`.
+
+        where: what to do in acorn so that it has one, for messages.
+
+        Raises:
+            InputError: the file has none.
+        """
+        if name not in self.tensors:
+            raise InputError(f"{self.file}: has no {_both(name)}; {where}")
+        return self.tensors[name]
+
+    def bad(self, name: str, problem: str, remedy: str) -> InputError:
+        """Returns the error that names the file, the column and the remedy."""
+        return InputError(f"{self.file}: {_both(name)} {problem}; {remedy}")
+
+
+def read_acorn_columns(file: Path) -> AcornColumns:
+    """Reads the columns of a graph that acorn saved, in .pyg or .pyg.gz.
+
+    Raises:
+        InputError: as `read_columns`; one column is there under both names with other values; or
+            older names do not tell what a column is of.
+    """
+    raw = {name: one for name, one in read_columns(file).items() if name not in _OF_BATCHES}
+    tensors = {name: one for name, one in raw.items() if type(one) is Tensor}
+    named = _in_newer_names(file, tensors)
+    if is_older(tensors):
+        _check_sizes(file, named)
+    others = {name: one for name, one in raw.items() if name not in tensors}
+    for name in [name for name, one in others.items() if isinstance(one, Held) and not one.items]:
+        warn_once(name, f"{file}: {one_line(name)} is of a class that is not read, and left out")
+        del others[name]
+    budget = iter(range(MOST_VALUES))
+    try:
+        plain = {name: _plain(one, budget) for name, one in others.items()}
+    except (StopIteration, RecursionError):
+        raise InputError(
+            f"{file}: holds more values than a graph; save its columns alone"
+        ) from None
+    return AcornColumns(file, named, plain)
+
+
+def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Renames columns. Of a result that is there under both names with other values, as where acorn
+    has scored a graph again, neither is kept.
+    """
+    newer = {name: _newer(name, tensors) for name in tensors}
+    renamed = {newer[name]: tensor for name, tensor in tensors.items() if newer[name] == name}
+    for name, tensor in tensors.items():
+        known = renamed.setdefault(newer[name], tensor)
+        if not _agree(known, tensor):
+            if newer[name] not in _RESULTS:
+                raise InputError(
+                    f"{file}: {one_line(name)} and {newer[name]}, acorn's two names of one column, "
+                    f"differ; save the graph with one of them"
+                )
+            del renamed[newer[name]]
+    return renamed
+
+
+def _newer(name: str, tensors: dict[str, Tensor]) -> str:
+    if name == "y" and is_older(tensors) and tensors[name].is_floating_point():
+        return f"{HITS}y"  # as acorn's data reading has it, before edges are made
+    return NEWER.get(name, name)
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    """Says whether two tensors hold the same values, NaN where the other does."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Refuses a graph of older names, which acorn tells apart by length, where lengths agree."""
+    edges = tensors.get("edge_index", torch.empty(2, 0)).shape[-1]
+    hits = tensors.get("hit_id", tensors.get(f"{HITS}z", torch.empty(0))).numel()
+    true = tensors.get("track_edges", torch.empty(2, 0)).shape[-1]
+    for what, count in (("hits", hits), ("true edges", true)):
+        if edges and edges == count:
+            raise InputError(
+                f"{file}: has as many {what} as edges ({edges}), and acorn's older names do not "
+                f"say which of them a column is of; save it with variable_with_prefix: true"
+            )
+
+
+def _plain(value: Any, budget: Iterator[int]) -> Any:
+    """Returns what is left of a value without classes: texts, numbers, lists and dictionaries."""
+    next(budget)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Held):
+        value = value.items
+    if isinstance(value, dict):
+        return {_key(key): _plain(one, budget) for key, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(one, budget) for one in value]
+    return str(type(value).__name__)
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, bool | int | float | str) else str(type(key).__name__)
+
+
+def _both(name: str) -> str:
+    """Returns both names of a column."""
+    return f"{name} ({OLDER[name]})" if name in OLDER else one_line(name)
+
+
+SECTION = "acorn"
+FOLDER = "acorn_folder"  # in a record: such as trainset, where a graph goes back to
+_COLUMN = "column/"
+_BFLOAT16 = "bfloat16/"  # the bits of such a column, as numpy, with which files are read, has none
+_TURNED = "turned"
+_PLAIN = "plain"
+_IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
+
+
+@dataclass(frozen=True)
+class AcornSource:
+    """The columns that acorn had of a graph. turned [E] bool: edges whose ends were exchanged."""
+
+    tensors: dict[str, Tensor]
+    turned: Tensor
+    plain: dict[str, Any]
+
+    def columns(self, graph: EventGraph) -> dict[str, Any]:
+        """Returns acorn's columns of the graph by their newer names, its edges as acorn had them:
+        in the same order and directions.
+        """
+        edges = torch.where(self.turned, graph.edge_index.flip(0), graph.edge_index)
+        truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
+        return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
+
+
+def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
+    """Returns the section that keeps what acorn knew: turned [E] bool, as in AcornSource."""
+    kept = {name: one for name, one in columns.tensors.items() if name not in _IN_GRAPH}
+    if f"{EDGES}y" in kept and kept[f"{EDGES}y"].dtype is torch.bool:
+        del kept[f"{EDGES}y"]
+    text = yaml.safe_dump(columns.plain, sort_keys=False).encode()
+    plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return {**dict(map(_kept, kept, kept.values())), _TURNED: turned, _PLAIN: plain}
+
+
+def _kept(name: str, column: Tensor) -> tuple[str, Tensor]:
+    """Returns the name and the values under which a column is kept."""
+    if column.dtype is torch.bfloat16:
+        return _BFLOAT16 + name, column.contiguous().view(torch.int16)
+    return _COLUMN + name, column
+
+
+def _kept_columns(content: Section) -> dict[str, Tensor]:
+    """Returns the columns that are kept in a section, by their names."""
+    columns = {}
+    for name, tensor in content.items():
+        if name.startswith(_COLUMN):
+            columns[name.removeprefix(_COLUMN)] = tensor
+        elif name.startswith(_BFLOAT16):
+            columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
+    return columns
+
+
+def thinned_section(opened: SectionFile, keep: Tensor) -> dict[str, Section]:
+    """Returns what acorn knew of the graph that only the edges keep [E] bool are left of, as the
+    section of its file; none of a graph from elsewhere. Columns that are of edges by their length
+    alone are left out.
+
+    Raises:
+        InputError: as read_source.
+    """
+    source = read_source(opened)
+    if source is None:
+        return {}
+    n_edges, tensors = len(keep), {}
+    for name, column in source.tensors.items():
+        if name == TRUE_MAP:
+            tensors[name] = _renumbered(column, keep)
+        elif name.startswith((HITS, TRUE_EDGES)) or n_edges not in column.shape:
+            tensors[name] = column
+        elif name.startswith(EDGES):
+            tensors[name] = column[keep] if len(column) == n_edges else column[..., keep]
+    columns = AcornColumns(opened.path, tensors, source.plain)
+    return {SECTION: kept_columns(columns, source.turned[keep])}
+
+
+def _renumbered(edge_of: Tensor, keep: Tensor) -> Tensor:
+    """Returns which of the edges that are kept those are that had the numbers edge_of, else -1."""
+    number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
+    known = (edge_of >= 0) & (edge_of < len(keep))
+    return number[edge_of.long().where(known, -1)]
+
+
+def read_source(opened: SectionFile) -> AcornSource | None:
+    """Reads what acorn knew of a graph from the graph's file; None of a graph from elsewhere.
+
+    Raises:
+        InputError: the section is damaged.
+    """
+    if SECTION not in opened.digests:
+        return None
+    content = opened.read(SECTION)
+    remedy = "import acorn's graphs again"
+    turned, text = content.get(_TURNED), content.get(_PLAIN)
+    if turned is None or text is None or turned.shape != (opened.record["edges"],):
+        raise InputError(f"{opened.path}: does not say what acorn knew of its graph; {remedy}")
+    try:
+        plain = parse_yaml(text.numpy().tobytes().decode())
+        assert isinstance(plain, dict)
+    except (ValueError, AssertionError):
+        raise InputError(f"{opened.path}: acorn's config cannot be read; {remedy}") from None
+    return AcornSource(_kept_columns(content), turned, plain)

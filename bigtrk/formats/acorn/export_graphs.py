@@ -1,0 +1,242 @@
+"""Graphs handed to acorn, with the scores of a model or for its own trainings.
+
+Shapes: N hits, E edges, T true edges.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bigtrk.console import follow
+from bigtrk.disk.files import new_folder, write_atomically
+from bigtrk.errors import InputError
+from bigtrk.events.event import NOISE, Event
+from bigtrk.events.truth import true_edges
+from bigtrk.formats.acorn.columns import FOLDER, AcornSource, read_source
+from bigtrk.formats.acorn.names import (
+    EDGES,
+    HITS,
+    OLDER,
+    PARTICLE,
+    SCORES,
+    TRUE_EDGES_OF,
+    TRUE_MAP,
+    VERTEX,
+)
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import Ints
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.tracks.files import event_number
+
+_TRUTH = "build the graph from events with truth, as acorn's stages ask for it"
+
+
+def own_columns(graph: EventGraph) -> dict[str, Any]:
+    """Returns acorn's columns of a graph that is not from acorn: mm, rad and GeV.
+
+    True edges are those of the particles' hits that are consecutive, in the graph or not, as far as
+    it knows modules, by which layers are told apart; else only those in the graph.
+
+    Raises:
+        InputError: the graph knows no ids, truth or particles of its hits, or not where they are.
+    """
+    for name in ("hit_id", "y", "particle_id", "particles"):
+        if getattr(graph, name) is None:
+            raise InputError(f"{graph.name}: knows no {name}; {_TRUTH}")
+    true = _true_edges(graph)
+    return {
+        **_hit_columns(graph),
+        "edge_index": graph.edge_index,
+        f"{EDGES}y": graph.y,
+        TRUE_EDGES_OF: torch.from_numpy(true),
+        TRUE_MAP: torch.from_numpy(_edge_of(true, graph)),
+        **_particle_columns(graph, true),
+        "config": [{"model": "bigtrk", "stage": "data_reading"}],
+    }
+
+
+def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
+    names = graph.node_feature_names
+    lacking = [name for name in ("r", "phi", "z", "eta") if name not in names]
+    if lacking:
+        raise InputError(
+            f"{graph.name}: has no node feature {lacking[0]!r}; build it again with it"
+        )
+    columns = {HITS + name: graph.node_features[:, i].double() for i, name in enumerate(names)}
+    r, phi = columns[f"{HITS}r"], columns[f"{HITS}phi"]
+    columns |= {f"{HITS}x": r * phi.cos(), f"{HITS}y": r * phi.sin()}
+    assert graph.hit_id is not None
+    columns[f"{HITS}id"] = graph.hit_id
+    if graph.hit_weight is not None:
+        columns[f"{HITS}weight"] = graph.hit_weight
+    if graph.modules is not None:
+        for column, name in enumerate(("volume_id", "layer_id", "module_id")):
+            columns[HITS + name] = graph.modules[:, column].contiguous()
+    return columns
+
+
+def _true_edges(graph: EventGraph) -> Ints:
+    """Returns the pairs of hits that are consecutive on a particle [2, T]."""
+    assert graph.y is not None
+    if graph.modules is None:
+        known: Ints = graph.edge_index[:, graph.y].numpy()
+        return known
+    return true_edges(_as_event(graph))
+
+
+def _as_event(graph: EventGraph) -> Event:
+    """Returns the event of a graph, as far as true edges ask for it."""
+    columns = {name: column.numpy() for name, column in _hit_columns(graph).items()}
+    hits = {name: columns[HITS + name] for name in ("x", "y", "z")}
+    modules = {name: columns[f"{HITS}{name}_id"] for name in ("volume", "layer", "module")}
+    hit_id = np.arange(graph.n_nodes)  # ids of a graph from elsewhere may repeat
+    assert graph.particle_id is not None
+    assert graph.particles is not None
+    vertex = graph.particles.vertex.double().numpy()
+    return Event(
+        graph.name,
+        hits={"hit_id": hit_id, **hits, **{f"{name}_id": one for name, one in modules.items()}},
+        truth={"hit_id": hit_id, "particle_id": graph.particle_id.numpy()},
+        particles={
+            "particle_id": graph.particles.particle_id.numpy(),
+            **{f"v{axis}": vertex[:, i] for i, axis in enumerate("xyz")},
+        },
+    )
+
+
+def _edge_of(true: Ints, graph: EventGraph) -> Ints:
+    """Returns the edge of the graph that each true edge is [T], -1 where it has none; the last
+    where an edge is repeated, as acorn counts.
+    """
+    source, destination = graph.edge_index.numpy()
+    key, wanted = source * graph.n_nodes + destination, true[0] * graph.n_nodes + true[1]
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], wanted, side="right") - 1
+    edge = np.append(order, -1)[place]
+    return np.where(np.append(key, -1)[edge] == wanted, edge, -1)
+
+
+def _particle_columns(graph: EventGraph, true: Ints) -> dict[str, Tensor]:
+    """Returns what is known of the particle of each true edge [T]."""
+    assert graph.particle_id is not None
+    assert graph.particles is not None
+    particle = graph.particle_id[torch.from_numpy(true[0])]
+    table = _with_unlisted(graph.particles)
+    row = graph.particles.rows_of(particle)
+    vx, vy, vz = table.vertex[row].double().T
+    return {
+        PARTICLE: particle,
+        "track_particle_pt": table.pt[row].double(),
+        "track_particle_eta": table.eta[row].double(),
+        "track_particle_nhits": table.nhits[row],
+        "track_particle_radius": torch.hypot(vx, vy),
+        **dict(zip(VERTEX, (vx, vy, vz), strict=True)),
+    }
+
+
+def _with_unlisted(table: ParticleTable) -> ParticleTable:
+    """Appends what is known of a particle that is not listed, whose row is -1: nothing."""
+    unknown = torch.tensor([torch.nan])
+    return ParticleTable(
+        particle_id=torch.cat([table.particle_id, torch.tensor([NOISE])]),
+        pt=torch.cat([table.pt, unknown]),
+        eta=torch.cat([table.eta, unknown]),
+        vertex=torch.cat([table.vertex, unknown.expand(1, 3)]),
+        nhits=torch.cat([table.nhits, torch.tensor([-1])]),
+    )
+
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Scorer = Callable[[EventGraph], Tensor]  # scores in [0, 1] of a graph's edges [E]
+
+
+def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -> list[Path]:
+    """Writes each graph of folder `graphs` to folder `out` as acorn reads it, a .pyg file each;
+    returns their paths. Those of graphs from acorn lie in the sub-folders that they came from.
+
+    scorer: gives the edges' scores; without one the graphs are for acorn's own trainings.
+
+    Raises:
+        InputError: `out` is there already, or a graph lacks what acorn asks for; nothing is
+            written then.
+    """
+    folder = GraphFolder(graphs)
+    paths = []
+    with new_folder(out) as unfinished:
+        for event in follow(folder.events, len(folder.events), "exporting graphs"):
+            data = acorn_data(folder.read(event), read_source(folder.open(event)), scorer)
+            path = _place(folder, event) / f"{event}.pyg"
+            _write(unfinished / path, data)
+            paths.append(out / path)
+    return paths
+
+
+def acorn_data(
+    graph: EventGraph, source: AcornSource | None = None, scorer: Scorer | None = None
+) -> "Data":
+    """Returns a graph as acorn has it, each column by its newer and its older name (the same
+    tensor, which takes the room of one): readable with variable_with_prefix true and false, and by
+    versions of acorn that know the older names alone.
+
+    source: of a graph from acorn, whose columns, edges and their order come back as they were.
+
+    Raises:
+        InputError: the graph lacks what acorn asks for, its name has no number, or its scores are
+            not finite or not one of each edge.
+    """
+    from torch_geometric.data import Data
+
+    columns = own_columns(graph) if source is None else source.columns(graph)
+    event_id = _innermost(columns.get("event_id")) or f"{event_number(graph.name):09d}"
+    columns["event_id"] = event_id
+    if scorer is not None:
+        # A DataLoader makes a list of an event's id: what makes tracks reads such a list.
+        columns |= {**_scored(graph, scorer), "event_id": [event_id]}
+    columns |= {OLDER[name]: column for name, column in columns.items() if name in OLDER}
+    data = Data(num_nodes=graph.n_nodes)
+    for name, column in columns.items():
+        data[name] = column
+    return data
+
+
+def _scored(graph: EventGraph, scorer: Scorer) -> dict[str, Any]:
+    """Returns the scores [E] float32, and the seconds that they took."""
+    start = time.perf_counter()
+    scores = scorer(graph)
+    taken = time.perf_counter() - start
+    if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
+        raise InputError(
+            f"{graph.name}: the model's scores {list(scores.shape)} are not one finite number for "
+            f"each of {graph.n_edges} edges; see what it gives with 'bigtrk check-model'"
+        )
+    return {SCORES: scores.float(), "time_taken": taken}
+
+
+def _innermost(event_id: Any) -> str:
+    """Returns the text of an event's id, which DataLoaders nest in lists; "" of none."""
+    while isinstance(event_id, list) and event_id:
+        event_id = event_id[0]
+    return str(event_id) if isinstance(event_id, str | int) else ""
+
+
+def _place(folder: GraphFolder, event: str) -> Path:
+    """Returns the sub-folder that an event came from.
+
+    Raises:
+        InputError: it would lead elsewhere.
+    """
+    place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
+    if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
+        raise InputError(f"{folder.path}: {event} has no folder of acorn's; import it again")
+    return Path(place)
+
+
+def _write(path: Path, data: "Data") -> None:
+    write_atomically(path, lambda temporary: torch.save(data, temporary))

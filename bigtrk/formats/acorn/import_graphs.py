@@ -1,0 +1,442 @@
+"""Graphs that acorn saved, imported with all that is needed to hand them back to it.
+
+Particles are said of true edges there, not of hits. Shapes: N hits, E edges, T true edges, P
+particles.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bigtrk.console import warn_once
+from bigtrk.disk.files import check_file
+from bigtrk.errors import InputError
+from bigtrk.events.event import NOISE
+from bigtrk.formats.acorn.columns import (
+    FOLDER,
+    SECTION,
+    AcornColumns,
+    kept_columns,
+    read_acorn_columns,
+)
+from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_EDGES_OF, VERTEX, PtUnit, unit_of
+from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import (
+    EDGE_FEATURES,
+    Floats,
+    Ints,
+    as_tensor,
+    cylindrical,
+    edge_table,
+    eta_of,
+)
+from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.storage.manifest import ORIGIN
+from bigtrk.graphs.storage.tensor_files import Section
+from bigtrk.graphs.target import Target, target_edges
+
+ENDINGS = (".pyg", ".pyg.gz")
+_EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
+
+
+def graph_files(source: Path) -> list[Path]:
+    """Lists acorn's graphs in a folder and in those below it, or the one file that is named.
+
+    Raises:
+        InputError: there are none.
+    """
+    if source.is_file():
+        return [source]
+    files = sorted(path for path in source.rglob("*") if path.name.endswith(ENDINGS))
+    if not files:
+        raise InputError(
+            f"{source}: holds no .pyg or .pyg.gz files; name the folder of a stage of acorn"
+        )
+    return files
+
+
+def events_of(files: list[Path]) -> dict[str, Path]:
+    """Returns the file of each event: event000001000 of PREFIX_event000001000-graph.pyg.gz.
+
+    Raises:
+        InputError: two files are of one event.
+    """
+    events: dict[str, Path] = {}
+    for file in files:
+        stem = file.name.removesuffix(".gz").removesuffix(".pyg")
+        named = _EVENT.fullmatch(stem)
+        other = events.setdefault(named[1] if named else stem, file)
+        if other != file:
+            raise InputError(
+                f"{file}: is of the same event as {other}; import their folders one by one, to a "
+                f"folder each"
+            )
+    return events
+
+
+_PER_GEV = {PtUnit.MEV: 1000.0, PtUnit.GEV: 1.0}
+_TRUE = "true edges"
+MOST_HITS = 2**31 - 1
+
+
+def particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
+    """Returns the particle of each hit [N] int64, that of a true edge at it, else noise; None where
+    the file knows no true edges or not whose they are.
+
+    Raises:
+        InputError: true edges or their particles are misshapen, or end outside of the hits.
+    """
+    edges, particle = columns.tensors.get(TRUE_EDGES_OF), columns.tensors.get(PARTICLE)
+    if edges is None or particle is None:
+        missing = TRUE_EDGES_OF if edges is None else PARTICLE
+        warn_once(missing, f"{columns.file}: has no {missing}, so that no particle is known")
+        return None
+    if edges.dtype is not torch.int64 or edges.dim() != 2 or len(edges) != 2:
+        kind = f"is {edges.dtype} {list(edges.shape)}, not int64 [2, true edges]"
+        raise columns.bad(TRUE_EDGES_OF, kind, "make it so")
+    if ((edges < 0) | (edges >= n_hits)).any():
+        raise columns.bad(TRUE_EDGES_OF, f"ends outside of the {n_hits} hits", "correct it")
+    columns.column(PARTICLE, edges.shape[1], _TRUE)
+    if particle.is_floating_point():
+        raise columns.bad(PARTICLE, f"is {particle.dtype}, which loses ids", "save integers")
+    of_hit = np.full(n_hits, NOISE, np.int64)
+    # In acorn's order: of a hit that two particles share, the one that it ends at counts.
+    for ends in edges.numpy():
+        of_hit[ends] = particle.numpy()
+    return torch.from_numpy(of_hit)
+
+
+def particle_table(
+    columns: AcornColumns, particle_id: Tensor, pt_unit: PtUnit | None
+) -> ParticleTable:
+    """Tabulates the particles that have a true edge, ascending by id; what the file does not say is
+    NaN, and a particle's hits are counted where it does not.
+
+    particle_id [N]: of hits. pt_unit: that of pT where the reader that made the file is not known.
+
+    Raises:
+        InputError: a column is misshapen, or the unit of pT is neither known nor given.
+    """
+    ids, first = np.unique(columns.tensors[PARTICLE].numpy(), return_index=True)
+    ids, first = ids[ids != NOISE].astype(np.int64), first[ids != NOISE]
+
+    def of_particles(name: str) -> Floats:
+        column = columns.column(name, columns.tensors[TRUE_EDGES_OF].shape[1], _TRUE)
+        if column is None:
+            return np.full(len(ids), np.nan)
+        values: Floats = column.double().numpy()[first]
+        return values
+
+    pt = of_particles("track_particle_pt")
+    if "track_particle_pt" in columns.tensors:
+        pt = pt / _PER_GEV[_unit(columns, pt_unit)]
+    else:
+        _say_no_pt(columns)
+    vertex = np.stack([of_particles(name) for name in VERTEX], axis=1)
+    eta = of_particles("track_particle_eta")
+    return ParticleTable(
+        particle_id=torch.from_numpy(ids),
+        pt=torch.from_numpy(pt).float(),
+        eta=torch.from_numpy(eta).float(),
+        vertex=torch.from_numpy(vertex).float(),
+        nhits=torch.from_numpy(_hits_of(ids, particle_id, of_particles("track_particle_nhits"))),
+    )
+
+
+def reader_of(columns: AcornColumns) -> str:
+    """Returns the data reader that made a file, as its config names it; "" where it does not."""
+    models = _models(columns.plain.get("config"))
+    return next((model for model in models if unit_of(model) is not None), "")
+
+
+def _models(config: Any) -> Iterator[str]:
+    """Yields what stages call their models, in a config's order; DataLoaders nest it in lists."""
+    if isinstance(config, dict) and isinstance(config.get("model"), str):
+        yield config["model"]
+    elif isinstance(config, list):
+        for one in config:
+            yield from _models(one)
+
+
+def _unit(columns: AcornColumns, given: PtUnit | None) -> PtUnit:
+    unit = given or unit_of(reader_of(columns))
+    if unit is None:
+        raise InputError(
+            f"{columns.file}: config[0]['model'] names no data reader whose unit of pT is known "
+            f"(Athena...: MeV, TrackML..., Acts...: GeV); give --pt-unit mev or gev"
+        )
+    return unit
+
+
+def _hits_of(ids: Ints, particle_id: Tensor, said: Floats) -> Ints:
+    """Returns the hits of each particle [P]: as the file says, else counted among the graph's."""
+    of_hit = particle_id.numpy()
+    row = np.searchsorted(ids, of_hit[np.isin(of_hit, ids)])
+    counted = np.bincount(row, minlength=len(ids))
+    return np.where(np.isfinite(said), said.clip(0, MOST_HITS), counted).astype(np.int64)
+
+
+def _say_no_pt(columns: AcornColumns) -> None:
+    warn_once(
+        "track_particle_pt",
+        f"{columns.file}: has no track_particle_pt (pt), so that no particle passes a cut on it; "
+        f"add pt to feature_sets.track_features of acorn's data reading",
+    )
+
+
+_READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
+_NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights
+# The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
+_MOST = {"r": 1e6, "phi": np.pi + 1e-3, "z": 1e6, "eta": 100.0}
+_MODULES = ("volume_id", "layer_id", "module_id")
+# Regions of the ITk whose hits have no clusters of their own: strips of both end caps.
+_STRIP_END_CAPS = (2, 6)
+
+
+def hit_features(columns: AcornColumns) -> dict[str, Floats]:
+    """Returns the features of hits, each [N]: r, phi, z (mm, rad), eta and what else is known.
+
+    Raises:
+        InputError: a column is missing or misshapen, or a hit is nowhere.
+    """
+    n_hits = columns.needed(f"{HITS}z", _READ_HITS).numel()
+    known = {
+        name.removeprefix(HITS): _floats(columns, name, n_hits)
+        for name, tensor in columns.tensors.items()
+        if name.startswith(HITS) and tensor.is_floating_point()
+    }
+    if known.keys() >= {"x", "y", "z"}:
+        known = {**cylindrical(known["x"], known["y"], known["z"]), **known}
+    for name in ("z", "r", "phi"):
+        if name not in known:
+            columns.needed(HITS + name, _READ_HITS)
+            raise columns.bad(HITS + name, "holds no floats", "save coordinates in mm and rad")
+    known.setdefault("eta", eta_of(known["r"], known["z"]))
+    first = {name: known.pop(name) for name in _MOST}
+    for name, most in _MOST.items():
+        beyond = np.flatnonzero(~(np.abs(first[name]) <= most))
+        if len(beyond):
+            problem = f"of hit {beyond[0]} is {first[name][beyond[0]]}, not within {most:g}"
+            raise columns.bad(HITS + name, problem, "save coordinates in mm and rad, unscaled")
+    features = first | {name: known[name] for name in sorted(known) if name not in _NO_FEATURES}
+    return _as_acorn_reads(features, columns)
+
+
+def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[str, Floats]:
+    """Replaces the clusters of hits in strip end caps by the hits, as acorn's Interaction GNN does
+    before it reads them.
+    """
+    region = columns.column(f"{HITS}region", len(features["r"]), "hits")
+    if region is None:
+        return features
+    alike = np.isin(region.numpy(), _STRIP_END_CAPS)
+    clusters = {f"cluster_{name}_{i}": name for name in _MOST for i in (1, 2)}
+    return {
+        name: np.where(alike, features[clusters[name]], values) if name in clusters else values
+        for name, values in features.items()
+    }
+
+
+def _floats(columns: AcornColumns, name: str, rows: int) -> Floats:
+    column = columns.column(name, rows, "hits")
+    assert column is not None
+    values: Floats = column.double().numpy()
+    return values
+
+
+def hit_ids(columns: AcornColumns, n_hits: int) -> Tensor | None:
+    """Returns the ids of hits [N] int64: of TrackML's its own, which acorn counts from 0."""
+    ids = _integers(columns, f"{HITS}id", n_hits)
+    from_zero = reader_of(columns).startswith("TrackML")
+    return ids + 1 if ids is not None and from_zero else ids
+
+
+def hit_weights(columns: AcornColumns, n_hits: int) -> Tensor | None:
+    """Returns the weights of hits in TrackML's score [N] float64."""
+    weights = columns.column(f"{HITS}weight", n_hits, "hits")
+    return None if weights is None else weights.double()
+
+
+def hit_modules(columns: AcornColumns, n_hits: int) -> Tensor | None:
+    """Returns volume, layer and module of hits [N, 3] int64, where the file has all of them."""
+    found = [_integers(columns, HITS + name, n_hits) for name in _MODULES]
+    known = [column for column in found if column is not None]
+    return torch.stack(known, dim=1) if len(known) == len(_MODULES) else None
+
+
+def _integers(columns: AcornColumns, name: str, rows: int) -> Tensor | None:
+    column = columns.column(name, rows, "hits")
+    if column is None or column.is_floating_point():
+        return None
+    return column.to(torch.int64)
+
+
+_ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
+_MAKE_EDGES = "name the folder of a later stage of acorn, whose graphs have edges"
+
+
+@dataclass(frozen=True)
+class AcornEvent:
+    """A graph that acorn saved. record: how good it is, as far as its truth says. beside: what it
+    needs to be handed back (`source.py`).
+    """
+
+    graph: EventGraph
+    record: dict[str, Any]
+    beside: dict[str, Section]
+
+
+def import_acorn_folder(
+    source: Path, out: Path, pt_unit: PtUnit | None = None, prefix: str = ""
+) -> dict[str, Any]:
+    """Imports all graphs of acorn in `source` (a stage's folder, with all below it, or one file) to
+    `out`; returns the manifest.
+
+    pt_unit: of particles' pT, where files do not name the reader that made them. prefix: comes
+    before the names of events, in those of graphs.
+
+    Raises:
+        InputError: there are none, two are of one event, or one cannot be read; those imported
+            before it stay.
+    """
+    files = graph_files(source)
+    parameters = {"from": "acorn", "pt_unit": pt_unit}
+    tasks = (
+        _task(event, file, "" if file == source else str(file.parent.relative_to(source)), pt_unit)
+        for event, file in events_of(files).items()
+    )
+    return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
+
+
+def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphToMake:
+    check_file(file)
+    source = hashlib.sha256(file.read_bytes()).hexdigest()
+    read = cache(lambda: read_acorn(file, event, pt_unit))
+    place = {FOLDER: folder}
+    return GraphToMake(
+        event,
+        source,
+        lambda: (read().graph, {**read().record, **place}),
+        lambda: read().beside,
+    )
+
+
+def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEvent:
+    """Reads the graph of event `name` in a .pyg or .pyg.gz file of acorn.
+
+    Edges keep their order; one whose source has the larger r2 + z2 is turned, as acorn does where
+    directions matter. Features of edges are computed, as those in a file may be scaled. Of hits,
+    all columns of floats but x and y are features. Ids of hits from TrackML, which acorn counts
+    from 0, are TrackML's again.
+
+    Raises:
+        InputError: the file is damaged, or a column is missing, misshapen or out of range; the
+            message names the column and what to do in acorn.
+    """
+    columns = read_acorn_columns(file)
+    # What is beyond float32 or no number is for a training to say, if it reads the column.
+    with np.errstate(over="ignore", invalid="ignore"):
+        graph, turned = _graph(columns, name, pt_unit)
+    beside = {SECTION: kept_columns(columns, turned)}
+    return AcornEvent(graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside)
+
+
+def _origin(columns: AcornColumns, name: str) -> str:
+    """Returns the SHA-256 over what the files of an event have alike in all of acorn's stages,
+    whatever edges and scores a stage adds: floats lose digits as stages scale them and back.
+    """
+    sha = hashlib.sha256(name.encode())
+    for column in _ALIKE:
+        values = columns.tensors.get(column)
+        if values is not None and not values.is_floating_point():
+            sha.update(f"{column} {list(values.shape)}\n".encode())
+            sha.update(values.long().contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
+    """Returns the graph, and which of its edges were turned [E] bool."""
+    hits = hit_features(columns)
+    n_hits = len(hits["r"])
+    edges, turned = _outwards(_edges(columns, n_hits), hits)
+    particle_id = particles_of_hits(columns, n_hits)
+    graph = EventGraph(
+        name=name,
+        node_feature_names=tuple(hits),
+        edge_feature_names=EDGE_FEATURES,
+        node_features=as_tensor(hits),
+        edge_index=torch.from_numpy(edges),
+        edge_features=edge_table(hits, edges),
+        y=_labels(columns, edges.shape[1]),
+        hit_id=hit_ids(columns, n_hits),
+        particle_id=particle_id,
+        hit_weight=hit_weights(columns, n_hits),
+        modules=hit_modules(columns, n_hits),
+        particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
+    )
+    return graph, torch.from_numpy(turned)
+
+
+def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
+    """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` records them;
+    its purity alone where particles are not known.
+    """
+    if graph.y is None or graph.particles is None:
+        return as_it_is(graph)[1]
+    target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
+
+    def n_target(true: Tensor, edges: Tensor) -> int:
+        chosen = target_edges(true, edges, graph.particle_id, graph.particles, target)
+        return int(chosen.sum())
+
+    true = columns.tensors[TRUE_EDGES_OF]
+    in_event = n_target(torch.ones(true.shape[1], dtype=torch.bool), true)
+    # acorn's graphs may have an edge twice, as undirected ones do in both directions.
+    first = first_of_each(graph.edge_index, graph.n_nodes)
+    edges, y = graph.edge_index[:, first], graph.y[first]
+    return shares(int(y.sum()), n_target(y, edges), edges.shape[1], true.shape[1], in_event)
+
+
+def _edges(columns: AcornColumns, n_hits: int) -> Ints:
+    """Returns the edges as the file has them [2, E]."""
+    edge_index = columns.needed("edge_index", _MAKE_EDGES)
+    if edge_index.dtype is not torch.int64 or edge_index.dim() != 2 or len(edge_index) != 2:
+        kind = f"is {edge_index.dtype} {list(edge_index.shape)}, not int64 [2, edges]"
+        raise columns.bad("edge_index", kind, "make it so")
+    outside = (edge_index < 0) | (edge_index >= n_hits)
+    if outside.any():
+        end, edge = (int(at) for at in outside.nonzero()[0])
+        problem = f"of edge {edge} ends at hit {int(edge_index[end, edge])}, but there are {n_hits}"
+        raise columns.bad("edge_index", problem, "correct it")
+    edges: Ints = edge_index.numpy()
+    return edges
+
+
+def _outwards(edges: Ints, hits: dict[str, Floats]) -> tuple[Ints, NDArray[np.bool_]]:
+    """Turns edges [2, E] whose source has the larger r2 + z2, and says which [E]."""
+    distance = hits["r"] ** 2 + hits["z"] ** 2
+    turned = distance[edges[0]] > distance[edges[1]]
+    return np.where(turned, edges[::-1], edges), turned
+
+
+def _labels(columns: AcornColumns, n_edges: int) -> Tensor | None:
+    """Returns whether each edge is true [E] bool, None where the file does not say."""
+    labels = columns.column(f"{EDGES}y", n_edges, "edges")
+    if labels is None:
+        return None
+    wrong = ((labels != 0) & (labels != 1)).nonzero()
+    if len(wrong):
+        edge = int(wrong[0])
+        problem = f"of edge {edge} is {labels[edge].item()}, neither 0 nor 1"
+        raise columns.bad(f"{EDGES}y", problem, "correct it")
+    return labels == 1

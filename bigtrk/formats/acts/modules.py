@@ -1,0 +1,317 @@
+"""Trained models in the forms in which ACTS calls them, for inference alone, in plain operations.
+
+What ours compute in functions of our own, in buffers and in chunks, ONNX and TorchScript cannot
+say. These modules have the weights of the model that they are made of, and compute in float32
+whatever its precision. TorchScript compiles them: what they compute with is in their attributes.
+
+Shapes: N nodes, E edges, F columns of x (R, phi, Z and eta first, each over its scale), F and G
+node and edge features (of order one), H = hidden, D dimensions of an embedding.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bigtrk.formats.acts.stage import EDGE_SCALES, NodeColumns, Stage
+from bigtrk.graphs.features import FROM_PHI, SCALES
+from bigtrk.models.edge_mlp import EdgeMLP
+from bigtrk.models.embedding import Embedding
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.kernels.plain import EPS
+from bigtrk.models.layers.chunked_mlp import Activation
+from bigtrk.models.layers.interaction_layer import InteractionLayer
+
+
+class NodeFeatures(nn.Module):
+    """Makes the node features that a model reads, of order one, from x: [N, F] -> [N, chosen]."""
+
+    column: Tensor
+    factor: Tensor
+    shift: Tensor
+
+    def __init__(self, columns: NodeColumns, chosen: Sequence[str]) -> None:
+        super().__init__()
+        names = [*columns.names, *FROM_PHI]  # as `forward` joins them
+        factors = [_factor(name, columns.scales) for name in chosen]
+        shifts = [columns.shifts.get(name, 0.0) for name in chosen]
+        self.turns = any(name in FROM_PHI for name in chosen)
+        self.register_buffer("column", torch.tensor([names.index(name) for name in chosen]))
+        self.register_buffer("factor", torch.tensor(factors))
+        self.register_buffer("shift", torch.tensor(shifts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.turns:
+            phi = x[:, 1:2] * math.pi
+            x = torch.cat([x, torch.cos(phi), torch.sin(phi)], dim=1)
+        return x.index_select(1, self.column) * self.factor - self.shift
+
+
+class EdgeFeatures(nn.Module):
+    """Makes the edge features that a model reads, of order one, from ACTS's: [E, 6] -> [E, G]."""
+
+    column: Tensor
+    factor: Tensor
+
+    def __init__(self, chosen: Sequence[str]) -> None:
+        super().__init__()
+        names = list(EDGE_SCALES)
+        factors = [_factor(name, EDGE_SCALES) for name in chosen]
+        self.register_buffer("column", torch.tensor([names.index(name) for name in chosen]))
+        self.register_buffer("factor", torch.tensor(factors))
+
+    def forward(self, edge_attr: Tensor) -> Tensor:
+        return edge_attr.index_select(1, self.column) * self.factor
+
+
+def _factor(name: str, scales: Mapping[str, float]) -> float:
+    """Returns what makes a column over ACTS's scale one over ours; 1 where both are the same."""
+    ours = SCALES.get(name, scales.get(name, 1.0))
+    return scales.get(name, 1.0) / ours
+
+
+def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the ends of edges [2, E], source and destination [E], ordered as in our radius
+    graphs: by distance from the origin, then by row.
+
+    ACTS's metric learning orders them by row alone. Squares are float64, so that they tell apart
+    what float32 does.
+    """
+    r, z = x[:, 0].double(), x[:, 2].double()  # over the same scale
+    distance = r * r + z * z
+    one, other = edge_index[0], edge_index[1]
+    of_one, of_other = distance.index_select(0, one), distance.index_select(0, other)
+    turned = (of_one > of_other) | ((of_one == of_other) & (one > other))
+    return torch.where(turned, other, one), torch.where(turned, one, other)
+
+
+def edge_attributes(x: Tensor, source: Tensor, destination: Tensor) -> Tensor:
+    """Computes what ACTS calls edge_attr from the scaled columns of x: [E, 6].
+
+    dr, dphi, dz, deta, phislope = dphi / dr and rphislope = mean r x phislope, the last two 0 where
+    dr is 0 (makeEdgeFeatures in ACTS's ModuleMapUtils.cuh). A turn of phi is 2 in its units. They
+    are computed in float64: a difference that is wrapped keeps only the last digits.
+    """
+    near = x[:, :4].double().index_select(0, source)
+    far = x[:, :4].double().index_select(0, destination)
+    dr, dphi, dz, deta = (far - near).unbind(1)
+    dphi = torch.where(dphi > 1.0, dphi - 2.0, torch.where(dphi < -1.0, dphi + 2.0, dphi))
+    # ACTS clamps where we do, PHISLOPE_LIMIT in its units.
+    slope = torch.where(dr != 0.0, (dphi / dr).clamp(-100.0, 100.0), torch.zeros_like(dr))
+    rphislope = 0.5 * (near[:, 0] + far[:, 0]) * slope
+    return torch.stack([dr, dphi, dz, deta, slope, rphislope], dim=1).float()
+
+
+def perceptron(weights: Sequence[Tensor], activations: Sequence[Activation]) -> nn.Sequential:
+    """Makes the MLP of `weights`, in turn the weight and bias of its linear layers."""
+    steps: list[nn.Module] = []
+    for weight, bias, activation in zip(weights[::2], weights[1::2], activations, strict=True):
+        steps += [_linear(weight, bias), *_activated(activation, len(bias))]
+    return nn.Sequential(*steps)
+
+
+def _activated(activation: Activation, width: int) -> list[nn.Module]:
+    if activation == "norm":
+        return [nn.LayerNorm(width, eps=EPS, elementwise_affine=False), nn.ReLU()]
+    return [nn.ReLU()] if activation == "relu" else []
+
+
+def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    # Nothing is drawn on "meta"; the weights take the place of what is there.
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    made.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
+    if bias is not None:
+        made.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
+    return made
+
+
+class EdgeUpdate(nn.Module):
+    """An MLP that reads [edge, source, destination], the last two of `width` columns each.
+
+    What the nodes add to its first product is computed once per node, as in NodeShares.
+    """
+
+    def __init__(
+        self, weights: Sequence[Tensor], activations: Sequence[Activation], width: int
+    ) -> None:
+        super().__init__()
+        weight, bias, *others = weights
+        widths = [weight.shape[1] - 2 * width, width, width]
+        of_edge, of_source, of_destination = weight.split(widths, dim=1)
+        self.of_edge = _linear(of_edge)
+        self.of_source = _linear(of_source, bias)
+        self.of_destination = _linear(of_destination)
+        rest = perceptron(others, activations[1:])
+        self.rest = nn.Sequential(*_activated(activations[0], len(bias)), *rest)
+
+    def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
+        of_nodes = self.of_source(x).index_select(0, source)
+        of_nodes = of_nodes + self.of_destination(x).index_select(0, destination)
+        made: Tensor = self.rest(self.of_edge(e) + of_nodes)
+        return made
+
+
+class NodeUpdate(nn.Module):
+    """An MLP that reads a node and the sums of its edges, incoming and outgoing."""
+
+    def __init__(self, layer: InteractionLayer, in_out: bool) -> None:
+        super().__init__()
+        self.in_out = in_out
+        self.network = perceptron(layer.weights("node_mlp"), layer.activations)
+
+    def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
+        incoming, outgoing = summed(e, destination, x), summed(e, source, x)
+        inputs = [incoming, outgoing] if self.in_out else [incoming + outgoing]
+        inputs.append(x)
+        made: Tensor = self.network(torch.cat(inputs, 1))
+        return made
+
+
+def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
+    """Sums the edges' values [E, H] at their ends [E], rows of x: [N, H]."""
+    zeros = values.new_zeros([x.shape[0], values.shape[1]])
+    return zeros.scatter_add(0, ends.unsqueeze(1).expand_as(values), values)
+
+
+class InteractionStep(nn.Module):
+    """A layer of the Interaction GNN but for the last: all edges, then all nodes."""
+
+    def __init__(self, layer: InteractionLayer, width: int, in_out: bool) -> None:
+        super().__init__()
+        self.edges = EdgeUpdate(layer.weights("edge_mlp"), layer.activations, width)
+        self.nodes = NodeUpdate(layer, in_out)
+
+    def forward(
+        self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        e = self.edges(x, e, source, destination)
+        return self.nodes(x, e, source, destination), e
+
+
+class PlainGNN(nn.Module):
+    """The Interaction GNN, without its head for pT."""
+
+    def __init__(self, model: InteractionGNN) -> None:
+        super().__init__()
+        config, nodes, edges = model.config, model.node_encoder, model.edge_encoder
+        self.concatenate = config.concatenate
+        self.node_encoder = perceptron(nodes.weights(), nodes.activations)
+        self.edge_encoder = perceptron(edges.weights(), edges.activations)
+        width = config.hidden * (2 if config.concatenate else 1)
+        distinct = [layer for layer in model.layers if isinstance(layer, InteractionLayer)]
+        *layers, last = distinct * config.layers if config.shared_weights else distinct
+        steps = {layer: InteractionStep(layer, width, config.in_out) for layer in layers}
+        self.steps = nn.ModuleList(steps[layer] for layer in layers)
+        *shared, weight, bias = model.decoder.weights()
+        decoder = [*shared, weight[:1], bias[:1]]  # row 1 is of the pT
+        self.last = EdgeUpdate(
+            last.weights("edge_mlp") + decoder,
+            last.activations + model.decoder.activations,
+            width,
+        )
+
+    def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
+        """Computes logits [E, 1] of x [N, F], edge features e [E, G], source, destination [E]."""
+        x = self.node_encoder(x)
+        e = self.edge_encoder(e)
+        first_x, first_e = x, e
+        for step in self.steps:
+            if self.concatenate:
+                x, e = torch.cat([x, first_x], 1), torch.cat([e, first_e], 1)
+            x, e = step(x, e, source, destination)
+        if self.concatenate:
+            x, e = torch.cat([x, first_x], 1), torch.cat([e, first_e], 1)
+        made: Tensor = self.last(x, e, source, destination)
+        return made
+
+
+EDGE_ATTR = "_edge_attr"  # of the names of files whose models are given edge_attr
+OUTPUT = "output"
+
+
+class AttributedEdges(nn.Module):
+    """An edge model for ACTS's module map, which gives features of edges, too."""
+
+    def __init__(self, nodes: NodeFeatures, edges: EdgeFeatures, network: nn.Module) -> None:
+        super().__init__()
+        self.nodes, self.edges, self.network = nodes, edges, network
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Computes logits [E, 1] of x [N, F], edge_index [2, E] and edge_attr [E, 6]."""
+        nodes, edges = self.nodes(x), self.edges(edge_attr)
+        made: Tensor = self.network(nodes, edges, edge_index[0], edge_index[1])
+        return made
+
+
+class BareEdges(nn.Module):
+    """An edge model for ACTS's metric learning, which gives pairs of hits alone: it orders them
+    outwards and computes their features itself.
+    """
+
+    def __init__(self, nodes: NodeFeatures, edges: EdgeFeatures, network: nn.Module) -> None:
+        super().__init__()
+        self.nodes, self.edges, self.network = nodes, edges, network
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Computes logits [E, 1] of x [N, F] and edge_index [2, E]."""
+        source, destination = outwards(x, edge_index)
+        edges = self.edges(edge_attributes(x, source, destination))
+        made: Tensor = self.network(self.nodes(x), edges, source, destination)
+        return made
+
+
+class Hits(nn.Module):
+    """An embedding of hits."""
+
+    def __init__(self, nodes: NodeFeatures, network: nn.Module) -> None:
+        super().__init__()
+        self.nodes, self.network = nodes, network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embeds hits: x [N, F] -> [N, D]."""
+        made: Tensor = self.network(self.nodes(x))
+        return made
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a model. suffix: of the names of its files. inputs: an example of each tensor that
+    it is called with, by name; dynamic: what those dimensions count that differ from call to call.
+    """
+
+    suffix: str
+    module: nn.Module
+    inputs: Mapping[str, Tensor]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        counted = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_attr": {0: "edges"}}
+        output = {0: "edges" if "edge_index" in self.inputs else "nodes"}
+        return {**{name: counted[name] for name in self.inputs}, OUTPUT: output}
+
+
+def forms_of(stage: Stage) -> list[Form]:
+    """Makes the forms of a trained model, for inference."""
+    nodes = NodeFeatures(stage.columns, stage.data.node_features)
+    x = torch.zeros(3, len(stage.columns.names))
+    if isinstance(stage.model, Embedding):
+        network = stage.model.network
+        embed = Hits(nodes, perceptron(network.weights(), network.activations))
+        return [Form("", embed.eval(), {"x": x})]
+    edges, classify = EdgeFeatures(stage.data.edge_features), _classifier(stage)
+    bare = {"x": x, "edge_index": torch.tensor([[0, 1, 0, 2], [1, 2, 2, 0]])}
+    attributed = {**bare, "edge_attr": torch.zeros(4, len(EDGE_SCALES))}
+    return [
+        Form("", BareEdges(nodes, edges, classify).eval(), bare),
+        Form(EDGE_ATTR, AttributedEdges(nodes, edges, classify).eval(), attributed),
+    ]
+
+
+def _classifier(stage: Stage) -> nn.Module:
+    if isinstance(stage.model, InteractionGNN):
+        return PlainGNN(stage.model)
+    assert isinstance(stage.model, EdgeMLP), "check_exportable refuses the others"
+    network = stage.model.network
+    return EdgeUpdate(network.weights(), network.activations, len(stage.data.node_features))

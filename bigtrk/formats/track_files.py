@@ -1,0 +1,204 @@
+"""Tracks and scored graphs as other tools read them: lists of hits, ACTS's CSV, ColliderML's task.
+
+The columns of CSV files are those of ACTS's CsvProtoTrackWriter and CsvGnnGraphReader (2026-08).
+Hits keep their ids; ACTS means positions, from 0, among an event's measurements or space points.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from bigtrk.console import follow
+from bigtrk.disk.files import check_output_name, write_atomically
+from bigtrk.errors import InputError
+from bigtrk.events.colliderml_reader import stored_particle_ids
+from bigtrk.events.event import Columns, Event, EventFormat, event_name
+from bigtrk.events.reader import format_of, read_event
+from bigtrk.events.trackml import write_table
+from bigtrk.events.truth import hit_particles
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.files import (
+    TRACKS_FILE,
+    HitTracks,
+    SubmittedEvent,
+    TrackSource,
+    event_number,
+    events_by_number,
+    open_tracks,
+    write_parquet_submission,
+)
+from bigtrk.tracks.matching import Ids, majority_particles
+
+SCHEMA = pa.schema(
+    [("event_id", pa.int64()), ("track_id", pa.int64()), ("hit_ids", pa.list_(pa.int64()))]
+)
+
+
+def write_track_lists(tracks: Path, out: Path) -> None:
+    """Writes a parquet file of event_id, track_id and hit_ids, atomically and event by event: hits
+    in the order in which `tracks` lists them; those in no track are left out.
+
+    tracks: as of `open_tracks`.
+
+    Raises:
+        InputError: there are none, or they are damaged, or `out` does not end with .parquet;
+            nothing is written.
+    """
+    check_output_name(out, ".parquet")
+    source = open_tracks(tracks)
+
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, SCHEMA) as rows:
+            for number in source.events:
+                rows.write_table(_lists(number, source.read(number).in_tracks()))
+
+    write_atomically(out, write)
+
+
+def _lists(number: int, tracks: HitTracks) -> pa.Table:
+    """Returns the rows of one event."""
+    by_track = np.argsort(tracks.track_id, kind="stable")
+    track_id, first = np.unique(tracks.track_id[by_track], return_index=True)
+    offsets = np.append(first, len(by_track)).astype(np.int32)
+    hit_ids = pa.ListArray.from_arrays(offsets, tracks.hit_id[by_track])
+    return pa.table([np.full(len(track_id), number), track_id, hit_ids], schema=SCHEMA)
+
+
+def write_prototracks(tracks: Path, events: Path, out: Path) -> list[Path]:
+    """Writes `out`/event<id>-prototracks.csv of each event with tracks, each atomically: trackId
+    (from 0 on), measurementId (the hit's id) and x, y, z (mm). Returns the paths.
+
+    tracks: as of `open_tracks`. events: the folder or zip archive that says where hits are.
+
+    Raises:
+        InputError: files are damaged, or tracks are of an event or of hits that `events` lacks;
+            those written before stay.
+    """
+    source = open_tracks(tracks)
+    names = events_by_number(source, events)
+    written = []
+    for number in source.events:
+        event = read_event(events, names[number], with_truth=False)
+        track_id = source.read(number).of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+        path = _event_file(out, number, "prototracks")
+        written.append(write_table(_prototracks(event, track_id), path, compress=False))
+    return written
+
+
+def _prototracks(event: Event, track_id: Ids) -> Columns:
+    """Returns the columns of the hits in tracks, by track."""
+    hits = np.argsort(track_id, kind="stable")[(track_id == NO_TRACK).sum() :]
+    _, number = np.unique(track_id[hits], return_inverse=True)
+    places = {axis: event.hits[axis][hits] for axis in "xyz"}
+    return {"trackId": number, "measurementId": event.hits["hit_id"][hits], **places}
+
+
+def write_gnn_graphs(graphs: Path, out: Path, score: Callable[[EventGraph], Tensor]) -> list[Path]:
+    """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically: the ids of the hits that
+    an edge joins (edge0, edge1) and its score, in [0, 1] (weight). Returns the paths.
+
+    Raises:
+        InputError: the folder or a graph cannot be read, a graph knows no ids of its hits, or its
+            name has no number; those written before stay.
+    """
+    folder = GraphFolder(graphs)
+    written = []
+    for name in folder.events:
+        graph = folder.read(name)
+        if graph.hit_id is None:
+            raise InputError(
+                f"{name} in {graphs}: knows no ids of its hits, by which ACTS tells them; build it "
+                "from events"
+            )
+        source, destination = graph.hit_id.numpy()[graph.edge_index.numpy()]
+        columns: Columns = {"edge0": source, "edge1": destination, "weight": score(graph).numpy()}
+        path = _event_file(out, event_number(name), "gnn-graph")
+        written.append(write_table(columns, path, compress=False))
+    return written
+
+
+def _event_file(folder: Path, number: int, stem: str) -> Path:
+    return folder / f"{event_name(number)}-{stem}.csv"
+
+
+@dataclass
+class Submitted:
+    """Counts of a submission: events, rows (one per hit), tracks; left_out: events of the folder
+    without tracks, which it does not name.
+    """
+
+    events: int = 0
+    hits: int = 0
+    tracks: int = 0
+    left_out: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what `--json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        left_out = f"; {self.left_out} events without tracks are left out" if self.left_out else ""
+        return f"{self.events} events, {self.hits:,} hits, {self.tracks:,} tracks{left_out}"
+
+
+def check_submission_name(out: Path) -> Path:
+    """Returns the name of a submission to be written.
+
+    Raises:
+        InputError: it is a folder's, or one by which the file would not be read as a submission.
+    """
+    if TRACKS_FILE.fullmatch(out.name):
+        raise InputError(
+            f"{out}: would not be read as a submission, since its name is that of one event's "
+            "tracks; name it otherwise, such as mine.parquet"
+        )
+    return check_output_name(out, ".parquet")
+
+
+def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False) -> Submitted:
+    """Writes a row for each hit of the events that have tracks, atomically: those in no track have
+    NO_TRACK. tracks: as of `open_tracks`. majority: also the particle that made most of each track,
+    by the truth of `events`.
+
+    Raises:
+        InputError: files are damaged, tracks are of an event or of hits that `events` lacks, or the
+            truth is needed and missing; nothing is written.
+    """
+    source = open_tracks(tracks)
+    names = events_by_number(source, events)
+    made = Submitted(left_out=len(names) - len(source.events))
+    rows = _rows(source, names, events, majority, made)
+    write_parquet_submission(check_submission_name(out), rows, majority)
+    return made
+
+
+def _rows(
+    source: TrackSource, names: dict[int, str], events: Path, majority: bool, made: Submitted
+) -> Iterator[SubmittedEvent]:
+    """Yields events in ascending order, and counts them in `made`."""
+    by_place = format_of(events) is EventFormat.COLLIDERML
+    for number in follow(source.events, len(source.events), "submit"):
+        event = read_event(events, names[number], with_truth=majority)
+        hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
+        track_id = source.read(number).of_hits(hit_id)
+        claimed = _claimed(event, track_id, by_place) if majority else None
+        made.events += 1
+        made.hits += len(hit_id)
+        made.tracks += len(np.unique(track_id[track_id != NO_TRACK]))
+        yield SubmittedEvent(number, hit_id, track_id, claimed)
+
+
+def _claimed(event: Event, track_id: Ids, by_place: bool) -> Ids:
+    """Returns the particle of each hit's track as the sample numbers it: from 0 if `by_place`,
+    where -1 is none.
+    """
+    named = majority_particles(track_id, hit_particles(event))
+    return stored_particle_ids(named).astype(np.int64) if by_place else named

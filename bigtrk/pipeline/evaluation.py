@@ -1,0 +1,381 @@
+"""`bigtrk evaluate PIPELINE EVENTS`: where a pipeline loses the particles of events with truth.
+
+Shapes: N hits, E edges, T true edges, P particles of the event, C of them that are to be found.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from bigtrk.console import complain, follow
+from bigtrk.disk.files import disk_errors
+from bigtrk.errors import InputError, printable
+from bigtrk.events.event import NOISE, Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.truth import hit_particles, particle_kinematics
+from bigtrk.graphs.builders.builder import are_true
+from bigtrk.graphs.builders.radius import true_pairs
+from bigtrk.graphs.storage.graph_folder import event_digest
+from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, Passage, Pipeline, load_pipeline
+from bigtrk.records.evaluation import (
+    Binned,
+    Judged,
+    PipelineEvaluationRecord,
+    StageLeft,
+    write_evaluation,
+)
+from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.record import read_record
+from bigtrk.tracks.bins import (
+    ETA_EDGES,
+    HITS_EDGES,
+    PT_EDGES,
+    VERTEX_EDGES,
+    Axes,
+    Bins,
+    Floats,
+    added,
+)
+from bigtrk.tracks.builders.builder import NO_TRACK, adjacency, components, numbered
+from bigtrk.tracks.edge_metrics import score_counts
+from bigtrk.tracks.evaluation import (
+    JudgedTracks,
+    budget_matching,
+    category_bins,
+    first_that_fits,
+    judge_hits,
+    summarise_judged,
+    true_particles,
+)
+from bigtrk.tracks.matching import Criteria, Ids, Judgement, Matching, match_tracks
+from bigtrk.training.evaluation.tracks import binned, edge_scores_record, judged_record
+from bigtrk.training.model_files import load_model, model_configuration
+
+FULL_TURN = 2 * math.pi
+DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))
+
+
+def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
+    """Returns the values [C] and the limits of the bins of each quantity of particles, given as
+    rows of `particle_kinematics` [C].
+
+    pt (GeV), eta, hits. distance: in eta and phi to the nearest other particle of at least
+    `min_hits` hits, infinite without one. vertex: distance of the production vertex from the beam
+    line (mm), at least the first limit. A value that the truth does not give is NaN.
+    """
+    table = {name: column.astype(np.float64) for name, column in particle_kinematics(event).items()}
+    is_long = np.flatnonzero(table["nhits"] >= min_hits)
+    distance = np.full(len(table["nhits"]), np.nan)
+    distance[is_long] = nearest_distances(table["eta"][is_long], table["phi"][is_long])
+    from_beam = np.maximum(np.hypot(table["vx"], table["vy"]), VERTEX_EDGES[0])
+    columns = {
+        "pt": (table["pt"], PT_EDGES),
+        "eta": (table["eta"], ETA_EDGES),
+        "distance": (distance, DISTANCE_EDGES),
+        "vertex": (from_beam, VERTEX_EDGES),
+        "hits": (table["nhits"], HITS_EDGES),
+    }
+    return {axis: (values[particle], edges) for axis, (values, edges) in columns.items()}
+
+
+def nearest_distances(eta: Floats, phi: Floats) -> Floats:
+    """Returns each particle's distance to the nearest other in eta and phi (rad): [P] -> [P].
+
+    NaN where the particle's direction is not known, infinite where no other's is.
+    """
+    distance = np.full(len(eta), np.nan)
+    known = np.flatnonzero(np.isfinite(eta) & np.isfinite(phi))
+    if not len(known):
+        return distance
+    turn = phi[known] % FULL_TURN
+    # The remainder of a tiny negative angle is rounded to the full turn.
+    places = np.stack([eta[known], np.where(turn < FULL_TURN, turn, 0.0)], axis=1)
+    tree = cKDTree(places, boxsize=(0.0, FULL_TURN))  # 0: that axis has no period
+    nearest, _ = tree.query(places, k=2)
+    distance[known] = nearest[:, 1]
+    return distance
+
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class StageCounts:
+    """Counts of what a stage leaves: edges, those of them that are true, and those of the target
+    (true, of particles that are to be found); and particles that can still be found.
+    """
+
+    edges: int
+    true_edges: int
+    target_edges: int
+    findable: int
+
+
+class EventTruth:
+    """The true edges of an event, and its particles that are to be found by `matching`.
+
+    true [2, T]: its `true_pairs`. wanted [C]: rows of `particle_kinematics`.
+    """
+
+    def __init__(self, event: Event, matching: Matching) -> None:
+        """Reads the truth.
+
+        Raises:
+            InputError: the event has none.
+        """
+        self._matching = matching
+        self._particle_id = hit_particles(event)
+        self._particles = true_particles(event)
+        self.true = true_pairs(event)
+        # Which particles are to be found does not depend on the tracks.
+        self.wanted = self._judged(np.full(len(self._particle_id), NO_TRACK, np.int64)).particle
+        self._is_wanted = np.isin(self._particle_id, self._particles.particle_id[self.wanted])
+
+    def found(self, tracks: Ids) -> Mask:
+        """Says which of the wanted particles tracks find: [N] -> [C]."""
+        return self._judged(tracks).reconstructed
+
+    def found_by_components(self, edges: Ids) -> Mask:
+        """Says which of the wanted particles the hits find that edges join: [2, E] -> [C]."""
+        joined = adjacency(edges[0], edges[1], len(self._particle_id))
+        return self.found(numbered(components(joined), self._matching.min_track_length))
+
+    def are_true(self, edges: Ids) -> Mask:
+        """Says which edges are true: [2, E] -> [E]."""
+        return are_true(edges, self.true, len(self._particle_id))
+
+    def are_target(self, edges: Ids, are_true: Mask) -> Mask:
+        """Says which edges are true ones of wanted particles: [2, E], [E] -> [E]."""
+        of_wanted: Mask = are_true & self._is_wanted[edges[0]]
+        return of_wanted
+
+    def counts(self, edges: Ids, are_true: Mask, findable: Mask) -> StageCounts:
+        """Counts what a stage leaves: edges [2, E], are_true [E], findable [C]."""
+        return StageCounts(
+            edges=edges.shape[1],
+            true_edges=int(are_true.sum()),
+            target_edges=int(self.are_target(edges, are_true).sum()),
+            findable=int(findable.sum()),
+        )
+
+    def _judged(self, tracks: Ids) -> Judgement:
+        return match_tracks(tracks, self._particle_id, self._particles, self._matching)
+
+
+EVENT, BUILDER = "event", "builder"  # what there is before the first stage; the last one
+CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")
+
+
+@dataclass(frozen=True)
+class EventLosses:
+    """An event of `hits` hits after the pipeline: its tracks judged by every matching, what each
+    stage leaves by its name, from EVENT to BUILDER, the classifier's `score_counts` [3, B], and
+    particles by CATEGORIES, also in bins.
+    """
+
+    hits: int
+    tracks: JudgedTracks
+    stages: dict[str, StageCounts]
+    scores: Ids
+    losses: list[int]
+    loss_bins: Bins
+    passage: Passage
+
+
+def event_losses(
+    pipeline: Pipeline, event: Event, criteria: Criteria, edge_cut: float
+) -> EventLosses:
+    """Sends an event with truth through a pipeline and sorts its particles: each is in the first of
+    CATEGORIES that fits, in the style and mode of the loss budget.
+
+    found: a track matches it. hits: even all true edges of the event together join fewer of its
+    hits than a track has. radius: those in the radius graph do; filter: those that the filter
+    leaves; true_edges_cut: those with a score of the classifier above `edge_cut`. merged: all edges
+    above it, false ones too, join its hits to others. builder: they would find it.
+
+    Raises:
+        InputError: the event has no truth, or lacks a feature that a stage reads.
+    """
+    truth = EventTruth(event, budget_matching(criteria.matchings()))
+    stages = _WatchedStages(truth, edge_cut)
+    tracks, passage = pipeline.tracks(event, criteria.min_hits, stages)
+    found = truth.found(tracks)
+    category = first_that_fits([found, *(~findable for findable in stages.findable)])
+    axes = particle_axes(event, truth.wanted, criteria.min_hits)
+    return EventLosses(
+        hits=len(tracks),
+        tracks=judge_hits(event, tracks, criteria.matchings()),
+        stages={**stages.counts, BUILDER: stages.of_tracks(event, tracks, found)},
+        scores=stages.scores,
+        losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
+        loss_bins=category_bins(category, CATEGORIES, axes),
+        passage=passage,
+    )
+
+
+class _WatchedStages:
+    """Counts what stages leave (Watch), and says which particles can then still be found.
+
+    findable: of each category of loss but the last, in their order, a mask [C]. scores: the
+    classifier's `score_counts` [3, B].
+    """
+
+    scores: Ids
+
+    def __init__(self, truth: EventTruth, edge_cut: float) -> None:
+        self._truth, self._edge_cut = truth, edge_cut
+        self.counts: dict[str, StageCounts] = {}
+        self.findable: list[Mask] = []
+        self(EVENT, truth.true, None)
+
+    def __call__(self, stage: str, edges: Ids, scores: NDArray[np.floating] | None) -> None:
+        kept = edges if scores is None else edges[:, scores > self._edge_cut]
+        are_true = self._truth.are_true(kept)
+        self.findable.append(self._truth.found_by_components(kept[:, are_true]))
+        self.counts[stage] = self._truth.counts(kept, are_true, self.findable[-1])
+        if scores is not None:
+            true = self._truth.are_true(edges)
+            self.scores = score_counts(scores, true, self._truth.are_target(edges, true))
+            self.findable.append(self._truth.found_by_components(kept))
+
+    def of_tracks(self, event: Event, tracks: Ids, found: Mask) -> StageCounts:
+        """Counts the edges that would be true if each track were a particle: track of each hit [N];
+        found [C].
+        """
+        # A hit in no track becomes noise.
+        made = {"hit_id": event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
+        edges = true_pairs(replace(event, particles=None, truth=made))
+        return self._truth.counts(edges, self._truth.are_true(edges), found)
+
+
+# The parts of a passage whose seconds are those of a stage.
+PARTS = {
+    EVENT: (),
+    "radius": ("embedding", "radius", "features"),
+    "filter": ("filter",),
+    "classifier": ("classifier",),
+    BUILDER: ("tracks",),
+}
+
+
+def stages_left(events: Sequence[EventLosses]) -> tuple[StageLeft, ...]:
+    """Adds up what each stage leaves of events (at least one)."""
+    return tuple(_stage(name, events) for name in PARTS)
+
+
+def tracks_record(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> Judged:
+    """Adds up the tracks of events (at least one), each judged by `matchings`."""
+    return judged_record(summarise_judged([event.tracks for event in events], matchings))
+
+
+def loss_counts(events: Sequence[EventLosses]) -> dict[str, int]:
+    """Counts the particles of events (at least one) by CATEGORIES."""
+    counts = np.sum([event.losses for event in events], axis=0).tolist()
+    return dict(zip(CATEGORIES, counts, strict=True))
+
+
+def loss_bins_record(events: Sequence[EventLosses]) -> dict[str, Binned]:
+    """Adds up the particles of events (at least one) by category in bins."""
+    bins = added([event.loss_bins for event in events])
+    return {name: binned(ratio) for name, ratio in bins.items()}
+
+
+def _stage(name: str, events: Sequence[EventLosses]) -> StageLeft:
+    counts = _sum([event.stages[name] for event in events])
+    seconds = fmean(sum(event.passage.seconds[part] for part in PARTS[name]) for event in events)
+    return StageLeft(stage=name, **asdict(counts), seconds=seconds)
+
+
+def _sum(counts: Sequence[StageCounts]) -> StageCounts:
+    names = [field.name for field in fields(StageCounts)]
+    return StageCounts(*(sum(getattr(each, name) for each in counts) for name in names))
+
+
+MOST_NOTES = 20
+
+
+def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> PipelineEvaluationRecord:
+    """Sends the events of `events` through the pipeline in `folder` and records what each stage
+    leaves and loses; also writes a file in `folder`/evaluations.
+
+    Events that a stage was trained on are left out, unless no others are there.
+
+    Raises:
+        InputError: the pipeline or an event cannot be read, an event has no truth, or the disk
+            refuses.
+    """
+    pipeline = load_pipeline(folder)
+    edge_cut = model_configuration(folder / CLASSIFIER).training.edge_cut
+    names, trained_on, left_out = _unseen(folder, events)
+    found: dict[str, EventLosses] = {}
+    for name in follow(names, len(names), "evaluate"):
+        event = _read_with_truth(folder, events, name)
+        found[name] = event_losses(pipeline, event, criteria, edge_cut)
+    losses = [*found.values()]
+    record = PipelineEvaluationRecord(
+        data=printable(str(events.resolve())),
+        made=datetime.now(UTC),
+        weights=read_record(PipelineRecord, folder / PIPELINE).weights,
+        events=len(names),
+        events_trained_on=trained_on,
+        events_left_out=left_out,
+        hits=sum(event.hits for event in losses),
+        min_hits=criteria.min_hits,
+        pt_min=criteria.pt_min,
+        matching_fraction=criteria.matching_fraction,
+        edge_cut=edge_cut,
+        stages=stages_left(losses),
+        scores=edge_scores_record(np.sum([event.scores for event in losses], axis=0)),
+        tracks=tracks_record(losses, criteria.matchings()),
+        losses=loss_counts(losses),
+        loss_bins=loss_bins_record(losses),
+        notes=_notes(found),
+    )
+    with disk_errors():
+        path = write_evaluation(folder, record)
+    complain(f"evaluation in {path}")
+    return record
+
+
+def _notes(found: dict[str, EventLosses]) -> tuple[str, ...]:
+    """Returns the first notes of events' ways; all are printed."""
+    notes = [f"{name}: {note}" for name, event in found.items() for note in event.passage.notes]
+    for note in notes:
+        complain(note)
+    return tuple(notes[:MOST_NOTES])
+
+
+def _unseen(folder: Path, events: Path) -> tuple[list[str], int, int]:
+    """Returns the names of the events to evaluate, how many of these a stage was trained on, and
+    how many others were and are left out. Events without truth are told before any is evaluated.
+    """
+    trained = frozenset[str]().union(
+        *(load_model(folder / stage).trained_on for stage in (EMBEDDING, FILTER, CLASSIFIER))
+    )
+    names = find_events(events)
+    seen = {
+        name
+        for name in follow(names, len(names), "reading events")
+        if event_digest(_read_with_truth(folder, events, name)) in trained
+    }
+    if len(seen) == len(names):
+        return names, len(names), 0
+    return [name for name in names if name not in seen], 0, len(seen)
+
+
+def _read_with_truth(folder: Path, events: Path, name: str) -> Event:
+    event = read_event(events, name)
+    if event.truth is None:
+        raise InputError(
+            f"{events}: {name} has no truth, by which losses could be told; add {name}-truth.csv, "
+            f"or particle_id to ColliderML's hits, or make its tracks by "
+            f"'bigtrk reconstruct {folder} {events} OUT'"
+        )
+    return event

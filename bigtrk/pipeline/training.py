@@ -1,0 +1,362 @@
+"""The training of a pipeline: its settings, each stage in order, and the merge tree last."""
+
+import hashlib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+import bigtrk
+from bigtrk.config import Settings, parse, read_yaml
+from bigtrk.console import say
+from bigtrk.disk.files import disk_errors, write_atomically
+from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.errors import InputError
+from bigtrk.events.reader import find_events
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+from bigtrk.graphs.builders.radius import RadiusBuilder
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.graphs import filter_folder
+from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
+from bigtrk.pipeline.reconstruct import make_folder
+from bigtrk.pipeline.stages import (
+    CLASSIFIER,
+    EMBEDDING,
+    FILTER,
+    MERGE_TREE,
+    classified,
+    layer_modules,
+)
+from bigtrk.records.pipeline import (
+    PIPELINE,
+    LayerModules,
+    PipelineRecord,
+    ThresholdPoint,
+    ThresholdRecord,
+)
+from bigtrk.records.record import FileRecord, Text, read_record, write_record
+from bigtrk.records.run_folder import RUN, read_run_record
+from bigtrk.shipped import TRAIN
+from bigtrk.studies.launch import resumable, train_logged
+from bigtrk.tracks import edge_metrics
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.merge_tree import MergeTree, write_merge_tree
+from bigtrk.tracks.evaluation import listed_particles
+from bigtrk.tracks.merge_tree_training import (
+    UNCHOSEN,
+    Scan,
+    choose_threshold,
+    cross_fitted_scan,
+    known_event,
+    train_quality,
+)
+from bigtrk.training.embedding import KEPT
+from bigtrk.training.named_code import code_named
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, remove_run
+from bigtrk.training.settings import Configuration
+from bigtrk.user_code import allow_code, code_options
+
+Stage = dict[str, dict[str, Any]]  # settings of bigtrk/train.py, by section
+CLASSES = {"embedding": "hit", "filter": "edge", "classifier": "edge"}  # the model of each stage
+GIVEN = (("data", "train"), ("data", "validation"), ("run", "folder"), ("training", "seed"))
+
+
+class PipelineSettings(Settings):
+    """`pipeline.yaml`: embedding, filter and classifier hold settings as `bigtrk/train.py` takes
+    them, without those that the pipeline gives (GIVEN).
+    """
+
+    validation: int = Field(1, ge=1)
+    """Events held back from the end (by name), on which radius and cuts are chosen, and the quality
+    of tracks is learnt; of two or more also the quality that tracks need [events]."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of all trainings."""
+    embedding: Stage
+    """Stage 1, the embedding of hits."""
+    radius_efficiency: float = 0.99
+    """Share of the target edges that the radius keeps."""
+    filter: Stage
+    """Stage 3, which thins the radius graphs."""
+    filter_efficiency: float = 0.995
+    """Share of the target edges that the filter keeps."""
+    classifier: Stage
+    """Stage 4, the graph network."""
+    fakes: float = Field(0.017, ge=0, le=1)
+    """Share of the tracks that may be fakes: as many particles are found as that allows."""
+
+    @model_validator(mode="after")
+    def _shares_are_looked_for(self) -> Self:
+        for name, kept in (
+            ("radius_efficiency", KEPT),
+            ("filter_efficiency", edge_metrics.KEPT),
+        ):
+            if getattr(self, name) not in kept.values():
+                shares = ", ".join(f"{share:g}" for share in kept.values())
+                raise ValueError(f"{name}: choose one of {shares}")
+        return self
+
+    def content(self, stage: str, graphs: Path, run: Path) -> Stage:
+        """Returns the settings of a stage's training on folder `graphs`."""
+        sections: Stage = getattr(self, stage)
+        given: Stage = {
+            "data": {"train": [str(graphs.resolve())], "validation": self.validation},
+            "training": {"seed": self.seed},
+            "run": {"folder": str(run)},
+        }
+        return {
+            section: {**sections.get(section, {}), **given.get(section, {})}
+            for section in (*sections, *(given.keys() - sections.keys()))
+        }
+
+
+def read_settings(file: Path) -> PipelineSettings:
+    """Reads a pipeline's settings, those of all stages' trainings among them.
+
+    Raises:
+        InputError: a setting is unknown, has no such value, is given by the pipeline, or a stage's
+            model is of another kind.
+    """
+    content = read_yaml(file, [{stage: [Configuration] for stage in CLASSES}])
+    settings = parse(PipelineSettings, content, str(file))
+    for stage, kind in CLASSES.items():
+        for section, key in GIVEN:
+            if key in getattr(settings, stage).get(section, {}):
+                raise InputError(
+                    f"{file}: {stage}.{section}.{key} is given by the pipeline; leave it out"
+                )
+        content = settings.content(stage, Path("graphs"), Path("run"))
+        parsed = parse(Configuration, content, f"{file}: {stage}")
+        allow_code(code_named(parsed))  # the user has named it
+        if parsed.model.kind != kind:
+            raise InputError(
+                f"{file}: {stage}.model.name={parsed.model.name}: this stage's model must "
+                f"{'embed hits' if kind == 'hit' else 'classify edges'}"
+            )
+    return settings
+
+
+class StageRecord(FileRecord):
+    """`STAGE.json`: graphs is the digest of those that a stage is trained on."""
+
+    made_again: ClassVar[str] = "remove it and the run beside it"
+
+    format: Literal[1] = 1
+    graphs: Text
+
+
+def train_stage(
+    stage: str, settings: PipelineSettings, graphs: Path, out: Path, launcher: Sequence[str]
+) -> None:
+    """Trains a stage on folder `graphs` in the run folder `out`/`stage`.
+
+    Raises:
+        InputError: the run there is of other settings or graphs, or the training failed.
+    """
+    run, file, about = out / stage, out / f"{stage}.yaml", out / f"{stage}.json"
+    digest = graphs_digest(graphs)
+    content = settings.content(stage, graphs, run)
+    if (run / RUN).exists():
+        if about.exists() and read_record(StageRecord, about).graphs != digest:
+            raise InputError(
+                f"{run}: was trained on other graphs than {graphs} holds now; remove it, to train "
+                f"it again, or restore the events and the stages before"
+            )
+        _check_settings(run, content)
+    if (run / WEIGHTS).exists() and (run / DESCRIPTION).exists():
+        say(f"{run}: is trained")
+        return
+    if resumable(run):
+        arguments = ["--resume", str(run), *code_options()]
+    else:
+        if run.exists():
+            # It ended before its first checkpoint, or after its last.
+            remove_run(run)
+        with disk_errors():
+            write_atomically(file, lambda path: path.write_text(yaml.safe_dump(content)))
+            write_record(about, StageRecord(graphs=digest))
+        arguments = [str(file)]
+    train_logged([*launcher, str(TRAIN), *arguments], out / f"{stage}.log", os.environ)
+
+
+def graphs_digest(graphs: Path) -> str:
+    """Returns a digest of the names and contents of a folder's graphs."""
+    folder = GraphFolder(graphs)
+    facts = repr([(event, folder.record(event)["digests"]) for event in folder.events])
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
+    """Refuses a run of other settings; where its folders are is no matter, so that it can move."""
+    wanted = Configuration.model_validate(content).model_dump(mode="json")
+    # Settings that came after the run have their defaults there.
+    trained = parse(Configuration, read_run_record(run).config, str(run / RUN))
+    found = trained.model_dump(mode="json")
+    for settings in (wanted, found):
+        settings["data"]["train"] = settings["run"]["folder"] = None
+    differ = [key for key in wanted if wanted[key] != found[key]]
+    if differ:
+        raise InputError(
+            f"{run}: was trained with other settings of {', '.join(differ)}; remove it, to train "
+            f"it again, or restore PIPELINE.yaml"
+        )
+
+
+def train_merge_tree(
+    events: Iterable[tuple[EventGraph, ScoredGraph]], fakes: float, seed: int
+) -> tuple[MergeTree, ThresholdRecord]:
+    """Teaches the quality of tracks on graphs with truth and their scores, and chooses the
+    threshold that leaves at most a share `fakes` of fakes.
+
+    Raises:
+        InputError: the events teach nothing (`train_quality`).
+    """
+    known = []
+    for graph, scored in events:
+        assert graph.particle_id is not None
+        assert graph.particles is not None
+        event = known_event(scored, graph.particle_id.numpy())
+        known.append((event, listed_particles(graph.particles)))
+    quality = train_quality([event for event, _ in known], seed)
+    # One alone has no others to be judged by.
+    scan = cross_fitted_scan(known, seed) if len(known) > 1 else {}
+    threshold = choose_threshold(scan, fakes)
+    say(_told(threshold, scan, fakes))
+    points = tuple(
+        ThresholdPoint(threshold=at, efficiency=found.efficiency, fake_rate=found.fake_rate)
+        for at, found in scan.items()
+    )
+    record = ThresholdRecord(threshold=threshold, fakes=fakes, scan=points)
+    return MergeTree(quality, threshold), record
+
+
+def _told(threshold: float, scan: Scan, fakes: float) -> str:
+    """Says what was chosen, and why."""
+    if not scan:
+        return (
+            f"threshold {UNCHOSEN:g} of the quality: one held-back event alone can not choose it; "
+            f"validation: 2 or more lets fakes: {fakes:g} do so"
+        )
+    found = scan[threshold]
+    if found.fake_rate is None or found.efficiency is None:
+        return f"threshold {threshold:g} of the quality: the held-back events have no tracks"
+    told = (
+        f"threshold {threshold:g} of the quality: finds {found.efficiency:.1%} of the particles of "
+        f"the held-back events, with {found.fake_rate:.1%} fakes"
+    )
+    if found.fake_rate > fakes:
+        told += f"; none leaves as few as {fakes:.1%}"
+    return told
+
+
+DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
+
+
+@dataclass(frozen=True)
+class PipelineTraining:
+    """The training of a pipeline's stages in folder `out`; launcher: what precedes train.py."""
+
+    events: Path
+    out: Path
+    settings: PipelineSettings
+    launcher: tuple[str, ...]
+
+    def run(self) -> None:
+        """Trains what is not trained yet, and writes `out`/pipeline.json.
+
+        Raises:
+            InputError: bad input, or a training failed; what was done before stays.
+        """
+        out, settings = self.out, self.settings
+        true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
+        say("stage 1: embedding", style="bold")
+        build_with(self.events, true, TrueEdgeBuilder())
+        self._train(EMBEDDING, true)
+        embedding = load_embedding(out / EMBEDDING)
+        radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
+        say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
+        build_with(self.events, near, RadiusBuilder(embedding, embedding.digest, radius))
+        say("stage 3: filter", style="bold")
+        self._train(FILTER, near)
+        cut = cut_for(out / FILTER, settings.filter_efficiency)
+        filter_folder(out / FILTER, near, thin, cut, None)
+        say("stage 4: classifier", style="bold")
+        self._train(CLASSIFIER, thin)
+        say("stage 5: quality of tracks", style="bold")
+        classifier = load_scorer(out / CLASSIFIER)
+        held_back = self._held_back(thin, classifier)
+        merge_tree, quality = train_merge_tree(held_back, settings.fakes, settings.seed)
+        record = PipelineRecord(
+            radius=radius,
+            cut=cut,
+            weights={
+                EMBEDDING: embedding.digest,
+                FILTER: load_scorer(out / FILTER).digest,
+                CLASSIFIER: classifier.digest,
+            },
+            quality=quality,
+            modules=self._modules(true),
+        )
+        with disk_errors():
+            write_merge_tree(out / MERGE_TREE, merge_tree)
+            write_record(out / PIPELINE, record)
+
+    def _train(self, stage: str, graphs: Path) -> None:
+        train_stage(stage, self.settings, graphs, self.out, self.launcher)
+
+    def _modules(self, graphs: Path) -> tuple[LayerModules, ...]:
+        """Lists where the events have hits that the stages were trained on."""
+        folder = GraphFolder(graphs)
+        trained = folder.events[: -self.settings.validation]
+        return layer_modules(folder.read(event) for event in trained)
+
+    def _held_back(
+        self, graphs: Path, classifier: EdgeScorer
+    ) -> Iterator[tuple[EventGraph, ScoredGraph]]:
+        """Scores the events that no stage was trained on, for their candidates."""
+        folder = GraphFolder(graphs)
+        for event in folder.events[-self.settings.validation :]:
+            graph = folder.read(event)
+            yield graph, classified(graph, classifier)
+
+
+def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
+    """Trains a pipeline on the events of a folder.
+
+    file: of `PipelineSettings`, the shipped one without it. launcher: a command line that starts
+    Python programs on several ranks, such as "deepspeed --num_gpus 2".
+
+    Raises:
+        InputError: bad input, another process trains in `out`, or a training failed; the same call
+            continues.
+    """
+    settings = read_settings(file or DEFAULT)
+    command = (sys.executable,) if launcher is None else _launcher(launcher)
+    n_events = len(find_events(events))
+    if n_events <= settings.validation:
+        raise InputError(
+            f"{events}: {n_events} events, of which {settings.validation} are held back to choose "
+            f"radius, cuts and quality; give more events"
+        )
+    make_folder(out)
+    with FolderLock() as lock:
+        lock.take(out)
+        PipelineTraining(events, out, settings, command).run()
+
+
+def _launcher(line: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise InputError(f"--launcher {line!r}: {error}; close the quotes") from None
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(f"--launcher {line!r}: no such program; write it as in a shell")
+    return words

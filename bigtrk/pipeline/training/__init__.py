@@ -1,1 +1,0 @@
-"""The training of a pipeline: its settings, each stage in order, and the merge tree last."""

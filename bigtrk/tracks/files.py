@@ -1,0 +1,375 @@
+"""Tracks on disk: a parquet file of each event, or one submission of many events.
+
+Shapes: M rows of a file, N hits of an event.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from bigtrk.disk.files import check_file, check_output_name, write_atomically
+from bigtrk.disk.parquet import IntegerGroups, read_integers
+from bigtrk.errors import InputError
+from bigtrk.events.archives import open_source
+from bigtrk.events.event import TableSpec, event_name
+from bigtrk.events.reader import find_events
+from bigtrk.events.trackml import HEADER_LINES, parse_table
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.matching import Ids
+
+
+@dataclass(frozen=True)
+class HitTracks:
+    """The listed hits of one event and their tracks: hit_id, track_id [M] int64 (NO_TRACK: in no
+    track). file, row [M]: where each is listed, for messages. claimed [M] int64: the particle that
+    made most of the hit's track, as the file says; None where it does not.
+    """
+
+    hit_id: Ids
+    track_id: Ids
+    file: str
+    row: Ids
+    claimed: Ids | None = None
+
+    def checked(self) -> "HitTracks":
+        """Returns itself.
+
+        Raises:
+            InputError: a hit is listed twice, or a track id is below NO_TRACK.
+        """
+        _, first = np.unique(self.hit_id, return_index=True)
+        if len(first) < len(self.hit_id):
+            row = int(np.setdiff1d(np.arange(len(self.hit_id)), first)[0])
+            self._fail(row, f"hit {self.hit_id[row]} is listed again", "keep one row of each hit")
+        if len(negative := np.flatnonzero(self.track_id < NO_TRACK)):
+            row = int(negative[0])
+            self._fail(
+                row,
+                f"track id {self.track_id[row]} is below {NO_TRACK}",
+                f"number tracks from 0; {NO_TRACK} is for a hit in no track",
+            )
+        return self
+
+    def of_hits(self, hit_id: Ids) -> Ids:
+        """Returns the track of each hit of the event, NO_TRACK where none is listed: [N] -> [N].
+
+        Raises:
+            InputError: a listed hit is not among the event's.
+        """
+        if len(unknown := np.flatnonzero(~np.isin(self.hit_id, hit_id))):
+            row = int(unknown[0])
+            self._fail(
+                row,
+                f"hit {self.hit_id[row]} is not in the event",
+                f"remove its row ({len(unknown)} such rows in all), or give the event of these "
+                "tracks",
+            )
+        track_id = np.full(len(hit_id), NO_TRACK, np.int64)
+        order = np.argsort(hit_id)
+        track_id[order[np.searchsorted(hit_id[order], self.hit_id)]] = self.track_id
+        return track_id
+
+    def without(self, track: int) -> "HitTracks":
+        """Returns the same with the hits of `track` in no track."""
+        track_id = np.where(self.track_id == track, NO_TRACK, self.track_id)
+        return replace(self, track_id=track_id)
+
+    def in_tracks(self) -> "HitTracks":
+        """Returns the hits that are in a track."""
+        kept = self.track_id != NO_TRACK
+        claimed = None if self.claimed is None else self.claimed[kept]
+        return HitTracks(self.hit_id[kept], self.track_id[kept], self.file, self.row[kept], claimed)
+
+    def _fail(self, row: int, problem: str, remedy: str) -> NoReturn:
+        raise InputError(f"{self.file}, row {self.row[row]}: {problem}; {remedy}")
+
+
+def nothing_listed(file: str) -> HitTracks:
+    """Returns what a file that leaves an event out says of it."""
+    none = np.empty(0, np.int64)
+    return HitTracks(none, none, file, none)
+
+
+IDS = ("event_id", "hit_id", "track_id")
+CLAIMED = "majority_particle_id"
+
+
+@dataclass(frozen=True)
+class SubmittedEvent:
+    """One event's rows: hit_id, track_id [N] int64; claimed [N] int64: the particle of each hit's
+    track, None to name none.
+    """
+
+    number: int
+    hit_id: Ids
+    track_id: Ids
+    claimed: Ids | None = None
+
+
+def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
+    """Writes the rows of events in their order, atomically and one event at a time, each a row
+    group of its own. claimed: with the particles of tracks, which each event then has.
+
+    Raises:
+        InputError: as of what `events` reads; nothing is written.
+    """
+    schema = pa.schema([(name, pa.int64()) for name in ((*IDS, CLAIMED) if claimed else IDS)])
+
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, schema) as rows:
+            for event in events:
+                number = np.full(len(event.hit_id), event.number)
+                columns = [number, event.hit_id, event.track_id]
+                each = [*columns, event.claimed] if claimed else columns
+                rows.write_table(pa.table(each, schema=schema))
+
+    write_atomically(path, write)
+
+
+class ParquetSubmission:
+    """A submission on disk, read event by event.
+
+    events: number of each event -> where its rows begin, for messages; ascending.
+
+    Raises:
+        InputError: the file is damaged, or lacks a column.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
+        self._groups: dict[int, list[int]] = {}
+        self._last: tuple[int, dict[str, Ids]] = (-1, {})
+        first_row: dict[int, int] = {}
+        for group, begin in enumerate(self._rows.first_row[:-1].tolist()):
+            found = self._rows.read(group, ("event_id",))["event_id"]
+            numbers, first = np.unique(found, return_index=True)
+            for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
+                self._groups.setdefault(number, []).append(group)
+                first_row.setdefault(number, begin + row + 1)
+        self.events = {number: f"{path}, row {first_row[number]}" for number in sorted(first_row)}
+
+    def read(self, number: int) -> HitTracks:
+        """Reads the rows of an event of `events`.
+
+        Raises:
+            InputError: the file is damaged, or its rows are as HitTracks.checked refuses.
+        """
+        parts = [self._of_group(group, number) for group in self._groups[number]]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return HitTracks(
+            joined["hit_id"],
+            joined["track_id"],
+            str(self._path),
+            joined["row"],
+            joined.get(CLAIMED),
+        ).checked()
+
+    def _of_group(self, group: int, number: int) -> dict[str, Ids]:
+        """Returns the columns of an event's rows in a group, and `row`, which counts from 1."""
+        # Events follow each other in most files: the last group holds the next event's rows, too.
+        if self._last[0] != group:
+            self._last = (group, self._rows.read(group))
+        columns = self._last[1]
+        chosen = np.flatnonzero(columns["event_id"] == number)
+        row = chosen + self._rows.first_row[group] + 1
+        return {name: column[chosen] for name, column in columns.items()} | {"row": row}
+
+
+EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
+TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
+SUBMISSION = TableSpec(stems=("submission",), ids=("event_id", "hit_id", "track_id"))
+FIRST_LINE = HEADER_LINES + 1
+
+
+def event_number(name: str) -> int:
+    """Returns the number in an event's name, which is its event_id in a submission.
+
+    Raises:
+        InputError: the name has none, such as that of a graph from other files than TrackML's.
+    """
+    match = EVENT_NAME.fullmatch(name)
+    if match is None:
+        raise InputError(
+            f"{name}: this name of an event has no number of at most 18 digits, by which files of "
+            "tracks tell events; rename its files, such as to event000001000"
+        )
+    return int(match[1])
+
+
+def tracks_path(folder: Path, event: str) -> Path:
+    """Returns the path of an event's file of tracks."""
+    return folder / f"{event}-tracks.parquet"
+
+
+def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
+    """Writes `folder`/EVENT-tracks.parquet, atomically, and returns its path.
+
+    hit_id [N] int64, track_id [N] int64: NO_TRACK for a hit in no track.
+    """
+    path = tracks_path(folder, event)
+    table = pa.table({"hit_id": hit_id, "track_id": track_id})
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+    return path
+
+
+def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None:
+    """Writes a TrackML submission, atomically: for each event its name, hit_id [N], track_id [N].
+    Where `path` ends with .gz it is packed.
+
+    The challenge wants every hit in a track, so that a hit in NO_TRACK gets a track of its own,
+    numbered behind the event's others.
+
+    Raises:
+        InputError: an event's name has no number; nothing is written.
+    """
+    columns = pa.schema([(name, pa.int64()) for name in SUBMISSION.ids])
+    options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
+
+    def write(temporary: Path) -> None:
+        # The temporary name tells Arrow of no packing.
+        packing = "gzip" if path.suffix == ".gz" else None
+        with (
+            pa.output_stream(temporary, compression=packing) as file,
+            pa_csv.CSVWriter(file, columns, write_options=options) as rows,
+        ):
+            for event, hit_id, track_id in events:
+                number = np.full(len(hit_id), event_number(event))
+                each = [number, hit_id, _with_tracks_of_one(track_id)]
+                rows.write_table(pa.table(each, schema=columns))
+
+    write_atomically(path, write)
+
+
+def copy_as_trackml(tracks: Path, path: Path) -> None:
+    """Writes the tracks of `tracks` (see `open_tracks`) as one TrackML submission, atomically.
+
+    Raises:
+        InputError: there are none, or they are damaged, or `path` ends with neither .csv nor
+            .csv.gz; nothing is written.
+    """
+    check_output_name(path, ".csv", ".csv.gz")
+    source = open_tracks(tracks)
+    found = ((number, source.read(number)) for number in source.events)
+    write_submission(
+        path, ((event_name(number), one.hit_id, one.track_id) for number, one in found)
+    )
+
+
+def _with_tracks_of_one(track_id: Ids) -> Ids:
+    """Gives each hit in no track a track of its own: [N] -> [N]."""
+    alone = track_id == NO_TRACK
+    last = track_id.max(initial=NO_TRACK)
+    return np.where(alone, last + np.cumsum(alone), track_id)
+
+
+@dataclass(frozen=True)
+class TrackSource:
+    """The tracks of several events on disk.
+
+    events: number of each event -> where its tracks begin, for messages; ascending. read: returns
+    the tracks of the event of a number, or raises InputError naming file, row and remedy.
+    """
+
+    events: dict[int, str]
+    read: Callable[[int], HitTracks]
+
+
+def open_tracks(path: Path) -> TrackSource:
+    """Finds the tracks of a folder of event<id>-tracks.parquet, of one such file (both with
+    columns hit_id and track_id, event_id is optional), or of a submission with event_id, hit_id and
+    track_id: a parquet file of another name, or TrackML's CSV, which gzip may have packed. A CSV is
+    read at once, all else event by event.
+
+    Raises:
+        InputError: there are none, two files are of one event, or the submission is damaged.
+    """
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder; name a folder of event<id>-tracks.parquet, one such "
+            "file, or a submission (parquet or TrackML's CSV)"
+        )
+    if path.is_dir():
+        return _open_files(path, sorted(path.iterdir()))
+    check_file(path)
+    if path.suffix != ".parquet":
+        return _open_csv(path)
+    if TRACKS_FILE.fullmatch(path.name):
+        return _open_files(path, [path])
+    submission = ParquetSubmission(path)
+    return TrackSource(submission.events, submission.read)
+
+
+def _open_files(path: Path, found: list[Path]) -> TrackSource:
+    """Takes those of the files that are found at `path` whose names are of tracks."""
+    files: dict[int, Path] = {}
+    for file in found:
+        if match := TRACKS_FILE.fullmatch(file.name):
+            other = files.setdefault(event_number(match[1]), file)
+            if other != file:
+                raise InputError(f"{file}: is of the same event as {other}; remove one of them")
+    if not files:
+        raise InputError(
+            f"{path}: holds no tracks of an event, as event000001000-tracks.parquet does; rename "
+            "the files so, or name their folder or a submission CSV"
+        )
+    events = {number: str(files[number]) for number in sorted(files)}
+    return TrackSource(events, lambda number: _read_parquet(files[number], number))
+
+
+def _read_parquet(path: Path, number: int) -> HitTracks:
+    columns = read_integers(path, ("hit_id", "track_id"), optional=("event_id",))
+    row = np.arange(len(columns["hit_id"])) + 1
+    if "event_id" in columns and len(others := np.flatnonzero(columns["event_id"] != number)):
+        first = others[0]
+        raise InputError(
+            f"{path}, row {row[first]}: event_id is {columns['event_id'][first]}, but the file's "
+            f"name says {number}; give each event a file of its own, named by its number"
+        )
+    return HitTracks(columns["hit_id"], columns["track_id"], str(path), row).checked()
+
+
+def _open_csv(path: Path) -> TrackSource:
+    columns = parse_table(open_source(path.parent).read(path.name), SUBMISSION, str(path))
+    event_id, hit_id, track_id = (columns[name].astype(np.int64) for name in SUBMISSION.ids)
+    by_event = np.argsort(event_id, kind="stable")
+    numbers, first = np.unique(event_id[by_event], return_index=True)
+    rows = dict(zip(numbers.tolist(), np.split(by_event, first[1:]), strict=True))
+
+    def read(number: int) -> HitTracks:
+        chosen = rows[number]
+        line = chosen + FIRST_LINE
+        return HitTracks(hit_id[chosen], track_id[chosen], str(path), line).checked()
+
+    events = {number: f"{path}, row {rows[number][0] + FIRST_LINE}" for number in rows}
+    return TrackSource(events, read)
+
+
+def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
+    """Returns the names of all events of a folder or zip archive by their numbers, ascending.
+
+    Raises:
+        InputError: two have one number, or `source` has tracks of an event that is not there.
+    """
+    names: dict[int, str] = {}
+    for name in find_events(events):
+        other = names.setdefault(event_number(name), name)
+        if other != name:
+            raise InputError(
+                f"{events}: {other} and {name} have one number, by which tracks tell events; "
+                "rename the files of one of them"
+            )
+    for number, where in source.events.items():
+        if number not in names:
+            raise InputError(
+                f"{where}: these are tracks of event {number}, which {events} does not hold; name "
+                "the folder or zip archive that does, or remove them"
+            )
+    return dict(sorted(names.items()))
