@@ -86,7 +86,7 @@ _IN_ALL_MODELS: dict[str, Any] = {
     "edge_output_transform_final_activation": None,
 }
 # Far beyond any unit that makes columns of order one.
-Scale = Annotated[float, Field(ge=1e-9, le=1e9)]
+Factor = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 def _without(prefix: str) -> Any:
@@ -110,7 +110,7 @@ class HyperParameters(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     node_features: Annotated[list[str], _without("hit_"), Field(min_length=1)]
-    node_scales: list[Scale]
+    node_scales: list[Factor]
     edge_features: Annotated[list[str], _without("edge_")] = []
     hidden: Width
     n_graph_iters: Layers

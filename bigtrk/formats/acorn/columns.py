@@ -33,8 +33,8 @@ from bigtrk.formats.acorn.names import (
     is_older,
 )
 from bigtrk.formats.acorn.restricted import Held, made, read_archive
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile
+from bigtrk.graphs.event_graph import EventGraph, Section
+from bigtrk.graphs.storage.tensor_files import SectionFile
 
 _GZIP = b"\x1f\x8b"
 _WITHOUT = "save the graph without it"

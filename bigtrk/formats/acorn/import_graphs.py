@@ -30,7 +30,7 @@ from bigtrk.formats.acorn.columns import (
 )
 from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_EDGES_OF, VERTEX, PtUnit, unit_of
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -42,7 +42,6 @@ from bigtrk.graphs.features import (
 )
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
-from bigtrk.graphs.storage.tensor_files import Section
 from bigtrk.graphs.target import Target, target_edges
 
 ENDINGS = (".pyg", ".pyg.gz")

@@ -21,7 +21,14 @@ from torch import Tensor
 from bigtrk.config import parse
 from bigtrk.disk.hashing import mixed
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import LABELS, SECTOR, ParticleTable, check_columns, check_rows
+from bigtrk.graphs.event_graph import (
+    LABELS,
+    SECTOR,
+    ParticleTable,
+    Section,
+    check_columns,
+    check_rows,
+)
 from bigtrk.graphs.sector import Sector, group, is_ordered, merge
 from bigtrk.graphs.storage.manifest import (
     MODULUS,
@@ -32,7 +39,7 @@ from bigtrk.graphs.storage.manifest import (
     particle_sections,
     read_particles,
 )
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:

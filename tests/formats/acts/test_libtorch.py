@@ -11,10 +11,8 @@ from torch.utils.cpp_extension import include_paths, library_paths
 
 from bigtrk.formats.acts.export import write_torchscript
 from bigtrk.formats.acts.modules import forms_of
-from tests.distributed.parity import difference
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
-from tests.oracle.as_acts import calls
-from tests.proof.test_prove import ours
+from tests.oracle.as_acts import calls, difference, ours
 
 SOURCE = Path(__file__).parent / "libtorch" / "run_as_acts.cpp"
 # ACTS is compiled in this or a later standard; those of torch's own headers ask for it.

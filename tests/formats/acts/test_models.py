@@ -20,11 +20,9 @@ from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
 from bigtrk.models.embedding import Embedding
-from tests.distributed.parity import difference
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
-from tests.oracle.as_acts import OPEN, as_known, calls, given_edge_attr, given_x
+from tests.oracle.as_acts import OPEN, as_known, calls, difference, given_edge_attr, given_x, ours
 from tests.programs import CHECKOUT
-from tests.proof.test_prove import ours
 
 CLOSE = 1e-5
 SIZES = ((0, 0), (5, 0), (1, 1), (2, 1), (3, 2), (120, 1000))

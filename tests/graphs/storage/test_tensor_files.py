@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
+from bigtrk.graphs.event_graph import Section
+from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
 
 SECTIONS: dict[str, Section] = {
     "graph": {
