@@ -18,13 +18,6 @@ def names(path: Path) -> list[str]:
     return sorted(one.relative_to(path).as_posix() for one in path.rglob("*"))
 
 
-def test_what_is_below_it_comes_along(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "out") as folder:
-        (folder / "deep").mkdir()
-        (folder / "deep" / "one").write_text("1")
-    assert names(tmp_path) == ["out", "out/deep", "out/deep/one"]
-
-
 def test_it_is_made_and_replaced(tmp_path: Path) -> None:
     fill(tmp_path / "some" / "out", "one")
     fill(tmp_path / "some" / "out", "two")

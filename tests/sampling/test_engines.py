@@ -121,15 +121,6 @@ def test_subgraphs_are_induced_components_around_their_roots(engine: Sampler) ->
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_isolated_roots_are_components_of_one_node(engine: Sampler) -> None:
-    for edges in ([], [(0, 1)]):
-        batch = sample_bulk(graph_of(edges, 5), [np.array([4, 0, 2])], Walk(), 9, engine)[0]
-        assert batch.node.tolist() == [4, 0, 2]
-        assert batch.root_row.tolist() == [0, 1, 2]
-        assert batch.edge_index.shape == (2, 0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_no_batches_and_batches_without_roots(engine: Sampler) -> None:
     graph, none = random_graph(20, 50), np.empty(0, np.int64)
     assert sample_bulk(graph, [], Walk(), 1, engine) == []
@@ -166,20 +157,6 @@ def test_threads_change_nothing(n_threads: int) -> None:
         torch.set_num_threads(before)
     for name in expected._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-
-
-def test_seeds_epochs_and_roots_draw_differently() -> None:
-    keys = {epoch_key(seed, epoch) for seed in range(50) for epoch in range(50)}
-    assert len(keys) == 2500
-    graph = graph_of([(i, j) for j in (50, 51) for i in range(50)], 52)
-    walk = Walk(depth=1, fanout=10)
-    drawn = [
-        tuple(one(graph, root, walk, epoch_key(seed, epoch), PRODUCTS).node[:-1].tolist())
-        for root in (50, 51)
-        for seed in (0, 1)
-        for epoch in (0, 1)
-    ]
-    assert len(set(drawn)) == 8
 
 
 TRIALS = 4000

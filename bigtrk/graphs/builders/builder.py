@@ -21,9 +21,8 @@ from bigtrk.events.truth import (
 )
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.builders.windows import Windows, build_doublets
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.event_graph import AT_A_TIME, EventGraph, ParticleTable
 from bigtrk.graphs.features import (
-    AT_A_TIME,
     EDGE_FEATURES,
     Floats,
     Ints,

@@ -20,9 +20,9 @@ from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
 from bigtrk.graphs.builders.map_windows import MapWindows
-from bigtrk.graphs.event_graph import Layout, check_columns, check_rows
+from bigtrk.graphs.event_graph import Layout, Section, check_columns, check_rows
 from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
 
 
 def grouped(keys: Ints) -> tuple[Ints, Ints]:
@@ -56,7 +56,7 @@ def rows_of(wanted: Ints, known: Ints) -> Ints:
     return row[number[len(known) :]]
 
 
-# Of the triplet's first doublet and of its second: coordinates.doublet_columns.
+# Of the triplet's first doublet and of its second: features.doublet_columns.
 DOUBLET_FEATURES = ("z0", "phi_slope", "deta", "dphi")
 # dz/dr of the second doublet less that of the first; the angle (rad) between them in (x, y).
 CHANGES = ("slope_change", "bend")

@@ -11,7 +11,7 @@ from bigtrk.console import complain, follow
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.graphs.event_graph import GRAPH, EventGraph, check_columns, check_rows
+from bigtrk.graphs.event_graph import GRAPH, EventGraph, Section, check_columns, check_rows
 from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.storage.manifest import (
     MANIFEST,
@@ -26,7 +26,7 @@ from bigtrk.graphs.storage.manifest import (
     read_particles,
     write_manifest,
 )
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
 
 
 def write_graph(

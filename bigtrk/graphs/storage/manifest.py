@@ -16,8 +16,8 @@ from pydantic import ConfigDict, Field, FiniteFloat, model_validator
 from bigtrk.config import Settings, parse
 from bigtrk.disk.files import by_numbers, read_bytes, seal, unseal, write_atomically
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.event_graph import PARTICLES, ParticleTable, check_particles
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile
+from bigtrk.graphs.event_graph import PARTICLES, ParticleTable, Section, check_particles
+from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.machine import software
 
 MODULUS = 2**64
@@ -73,7 +73,7 @@ class CutQuality(Settings):
 
 
 class SectorSums(Settings):
-    """The sums over a sector's ids (sector_sums.py)."""
+    """The sums over a sector's ids (`sector_sums`)."""
 
     model_config = _ENTRY
 

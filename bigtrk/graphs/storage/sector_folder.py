@@ -21,7 +21,14 @@ from torch import Tensor
 from bigtrk.config import parse
 from bigtrk.disk.hashing import mixed
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import LABELS, SECTOR, ParticleTable, check_columns, check_rows
+from bigtrk.graphs.event_graph import (
+    LABELS,
+    SECTOR,
+    ParticleTable,
+    Section,
+    check_columns,
+    check_rows,
+)
 from bigtrk.graphs.sector import Sector, group, is_ordered, merge
 from bigtrk.graphs.storage.manifest import (
     MODULUS,
@@ -32,7 +39,7 @@ from bigtrk.graphs.storage.manifest import (
     particle_sections,
     read_particles,
 )
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:
@@ -286,6 +293,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
     content, where = opened.read(f"sector/{part}"), f"{opened.path}, sector {part}"
     check_content(content, record, counts, where)
     ids = {name: content[name].to(torch.int64) for name in _IDS}
+    labels: dict[str, Any] = {name: content.get(name) for name in LABELS}
     sector = Sector(
         event=record["event"],
         part=part,
@@ -301,11 +309,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         owns_edge=ids["edge_index"][1] < counts["owned"],
         send_splits=tuple(counts["send_splits"]),
         recv_splits=tuple(counts["recv_splits"]),
-        y=content.get("y"),
-        hit_id=content.get("hit_id"),
-        particle_id=content.get("particle_id"),
-        hit_weight=content.get("hit_weight"),
-        modules=content.get("modules"),
+        **labels,
         particles=particles,
     )
     check_sector(sector, counts["sums"], where)

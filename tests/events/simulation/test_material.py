@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bigtrk.events.geometry import TRACKML_LAYERS, layer_thickness
 from bigtrk.events.simulation.tracks import (
     PION_MASS,
     RADIATION_MASS,
@@ -39,11 +38,3 @@ def test_what_is_lost_is_gone_and_all_of_it_stops() -> None:
     lost = np.hypot(momentum, PION_MASS) - np.hypot(after, PION_MASS)
     np.testing.assert_allclose(lost[1:], energy_loss(momentum, np.full(3, 0.5))[1:], rtol=1e-12)
     np.testing.assert_allclose(slowed(momentum, np.zeros(3)), momentum, rtol=1e-12)
-
-
-def test_layers_are_one_and_a_half_to_four_percent_thick() -> None:
-    """Checks TrackML's volumes; others have ten times their sensors' silicon."""
-    material = TRACKML_LAYERS.material
-    assert material[TRACKML_LAYERS.volume_id == 8] == pytest.approx(1.65 / 93.7)
-    assert (material.min(), material.max()) == pytest.approx((1.65 / 93.7, 3.85 / 93.7))
-    assert layer_thickness(99, 0.3) == pytest.approx(3.3 / 93.7)

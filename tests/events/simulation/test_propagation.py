@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigtrk.events.event import Columns
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers, layers_from_rows
 from bigtrk.events.simulation.simulate import generate_particles
 from bigtrk.events.simulation.tracks import (
@@ -128,11 +127,6 @@ def test_beyond_its_edge_a_layer_is_not_there() -> None:
     np.testing.assert_array_equal((met.x, met.y, met.z), on_helix)
 
 
-def test_who_stops_meets_nothing_more() -> None:
-    met = propagate(beam(50, 0.02, 0.1), discs(0.0, 2.0, 0.0), np.random.default_rng(7))
-    assert set(met.layer) == {0, 1}
-
-
 def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
     """Also checks that no particle gains momentum on its way."""
     rng = np.random.default_rng(8)
@@ -148,13 +142,3 @@ def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
     assert (gain < -1e-5).mean() > 0.2
     without = propagate(helices(generate_particles(500, np.random.default_rng(8))), EMPTY, rng)
     assert len(met.particle) == pytest.approx(len(without.particle), rel=0.03)
-
-
-def test_material_deflects_as_seeded() -> None:
-    particles: Columns = generate_particles(50, np.random.default_rng(9))
-    x, again, other = (
-        propagate(helices(particles), TRACKML_LAYERS, np.random.default_rng(seed)).x
-        for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(x, again)
-    assert not np.array_equal(x, other[: len(x)])

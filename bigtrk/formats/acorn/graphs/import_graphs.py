@@ -22,11 +22,10 @@ from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, PtUnit
 from bigtrk.formats.acorn.graphs.source import FOLDER, SECTION, kept_columns
 from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, Section
 from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
-from bigtrk.graphs.storage.tensor_files import Section
 from bigtrk.graphs.target import Target, target_edges
 
 _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)

@@ -19,8 +19,8 @@ from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.graphs.columns import AcornColumns
 from bigtrk.formats.acorn.graphs.names import EDGE_COLUMNS, EDGES, HITS, TRUE_EDGES, TRUE_MAP
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile
+from bigtrk.graphs.event_graph import EventGraph, Section
+from bigtrk.graphs.storage.tensor_files import SectionFile
 
 SECTION = "acorn"
 FOLDER = "acorn_folder"  # in a record: such as trainset, where a graph goes back to

@@ -12,7 +12,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import learn_module_map
-from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
+from bigtrk.graphs.event_graph import Section
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 
 
 @pytest.fixture(scope="module")
