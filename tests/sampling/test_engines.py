@@ -1,6 +1,8 @@
 """The engines against each other and against a plain sampler in Python."""
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import edge_order
@@ -222,3 +225,51 @@ def test_inclusion_and_sizes_are_those_of_the_plain_sampler(walk: Walk) -> None:
     for name, measure in measures.items():
         cells = [indicators([measure(nodes) for nodes in sets], 160) for sets in sides]
         assert p_value(*cells) > 1e-3, name
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+TABLES = {
+    "flags": torch.rand(500, generator=GENERATOR) < 0.5,
+    "ids": torch.randint(2**60, (500,), generator=GENERATOR),
+    "node features": torch.rand(500, 4, generator=GENERATOR),
+    "edge features": torch.rand(500, 6, generator=GENERATOR),
+    "wide": torch.rand(500, 14, generator=GENERATOR, dtype=torch.float64),
+    "not contiguous": torch.rand(6, 500, generator=GENERATOR).T,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("n_rows", [0, 1, 7, 3000])
+def test_it_is_an_index(table: Tensor, n_rows: int) -> None:
+    row = torch.randint(len(table), (n_rows,), generator=GENERATOR)
+    found = engines.take_rows(table, row)
+    assert torch.equal(found, table[row])
+    assert found.dtype == table.dtype
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "library", lambda: None)
+    row = torch.tensor([3, 3, 499])
+    assert torch.equal(engines.take_rows(TABLES["ids"], row), TABLES["ids"][row])
+
+
+MATRICES = """
+ends = torch.zeros(2, 1, dtype=torch.int64)
+torch.sparse_coo_tensor(ends, torch.ones(1), (2, 2))
+torch.sparse_csr_tensor(torch.tensor([0, 1, 1]), ends[0], torch.ones(1), (2, 2))
+"""
+
+
+def checked(module: str, choice: str) -> str:
+    """Whether matrices are checked, in a process that imports a module after a user's choice."""
+    checks = "torch.sparse.check_sparse_tensor_invariants"
+    lines = ["import torch", choice.format(checks), f"import {module}", MATRICES]
+    program = "\n".join([*lines, f"print({checks}.is_enabled())"])
+    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["bigtrk.models.layers.neighbours", "bigtrk.sampling.engines"])
+def test_sparse_matrices_warn_of_nothing(module: str) -> None:
+    assert checked(module, "") == "False"
+    assert checked(module, "{}.enable()") == "True"
