@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector, edge_order
+from bigtrk.graphs.sector import Sector, edge_order, labels_at
 
 
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
@@ -108,11 +108,7 @@ def _sector(
         send_index=row[sent],
         send_splits=send_splits,
         recv_splits=recv_splits,
-        y=None if graph.y is None else graph.y[edge_id],
-        hit_id=None if graph.hit_id is None else graph.hit_id[node_id],
-        particle_id=None if graph.particle_id is None else graph.particle_id[node_id],
-        hit_weight=None if graph.hit_weight is None else graph.hit_weight[node_id],
-        modules=None if graph.modules is None else graph.modules[node_id],
+        **labels_at(graph, node_id, edge_id),
         particles=graph.particles,
     )
 

@@ -28,9 +28,12 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
         InputError: the file is missing or cannot be read; or a line is too long or no JSON object.
     """
     check_file(path)
-    for number, raw in enumerate(_raw_lines(path), start=1):
-        if holding in raw and (line := parse_line(path, number, raw)):
-            yield line
+    with disk_errors(), naming(path), path.open("rb") as handle:
+        number = 0
+        while raw := handle.readline(LONGEST_LINE + 1):
+            number += 1
+            if holding in raw and (line := parse_line(path, number, raw)):
+                yield line
 
 
 def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
@@ -47,12 +50,6 @@ def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
         raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
     content = _object(raw, place) if raw.strip() else None
     return None if content is None else Line(place, raw, content)
-
-
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    with disk_errors(), naming(path), path.open("rb") as handle:
-        while raw := handle.readline(LONGEST_LINE + 1):
-            yield raw
 
 
 def _object(raw: bytes, place: str) -> dict[str, Any] | None:

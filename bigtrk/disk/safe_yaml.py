@@ -6,7 +6,8 @@ Where the type of a setting is text, a value is the text as it is written.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args
+from typing import get_origin as typed_origin
 
 import yaml
 
@@ -59,6 +60,11 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
+def get_origin(kind: Any) -> Any:
+    """Returns the type that `kind` is of, without its arguments."""
+    return typed_origin(kind)
+
+
 def types_of(annotation: Any) -> Types:
     """Lists the types in a union, without what annotates them."""
     inner = get_args(annotation)
@@ -108,8 +114,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         # A list of sections that are merged has their types.
         each = items or types_of_key(types, EACH) or types
         return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
-    if not isinstance(node, yaml.ScalarNode):
-        return node
+    assert isinstance(node, yaml.ScalarNode)
     is_plain = node.style is None and node.tag in _READ_AS
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node

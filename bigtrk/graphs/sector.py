@@ -3,12 +3,14 @@
 Several of an event can be merged into one of a coarser cut, without the event's graph.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import AT_A_TIME, EventGraph, ParticleTable
+from bigtrk.graphs.event_graph import AT_A_TIME, LABELS, EventGraph, ParticleTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,24 @@ class Sector:
     @property
     def n_edges(self) -> int:
         return self.edge_index.shape[1]
+
+
+def labels_at(
+    whole: EventGraph | Sector,
+    nodes: Tensor,
+    edges: Tensor,
+    take: Callable[[Tensor, Tensor], Tensor] = Tensor.__getitem__,
+) -> dict[str, Any]:
+    """Returns the labels of some rows of a graph or sector by name, None where it has none.
+
+    nodes, edges: the rows. take: takes rows of a column.
+    """
+    rows = {"N": nodes, "E": edges}
+    columns = {name: getattr(whole, name) for name in LABELS}
+    return {
+        name: None if column is None else take(column, rows[LABELS[name][1][0]])
+        for name, column in columns.items()
+    }
 
 
 def is_ordered(edge_index: Tensor) -> bool:
@@ -109,11 +129,7 @@ def whole_sector(graph: EventGraph) -> Sector:
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
         recv_splits=(0,),
-        y=graph.y,
-        hit_id=graph.hit_id,
-        particle_id=graph.particle_id,
-        hit_weight=graph.hit_weight,
-        modules=graph.modules,
+        **{name: getattr(graph, name) for name in LABELS},
         particles=graph.particles,
     )
 
@@ -188,11 +204,10 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
         send_index=row[sent],
         send_splits=send_splits,
         recv_splits=recv_splits,
-        y=_pick([s.y for s in sectors], edges),
-        hit_id=_pick([s.hit_id for s in sectors], nodes),
-        particle_id=_pick([s.particle_id for s in sectors], nodes),
-        hit_weight=_pick([s.hit_weight for s in sectors], nodes),
-        modules=_pick([s.modules for s in sectors], nodes),
+        **{
+            name: _pick([getattr(s, name) for s in sectors], edges if dims == "E" else nodes)
+            for name, (_, dims) in LABELS.items()
+        },
         particles=first.particles,
     )
 

@@ -45,7 +45,7 @@ class _Ones(NamedTuple):
 
 @dataclass(frozen=True)
 class Products:
-    """The engine of sparse products (walk.Sampler), computed on `device`."""
+    """The engine of sparse products (`Sampler`), computed on `device`."""
 
     device: torch.device
 
@@ -62,7 +62,8 @@ def _sampled(
     touched = _touched(into, source, roots, walk, key)
     # First come each root's edges whose destination is touched; then those whose source is, too.
     root, edge = _product(touched, into)
-    cells, starts = _cells(touched), root * touched.shape[1] + source[edge]
+    n_nodes = touched.shape[1]
+    cells, starts = touched.row * n_nodes + touched.column, root * n_nodes + source[edge]
     row = torch.searchsorted(cells, starts).clamp(max=len(cells) - 1)
     induced = (cells[row] == starts).nonzero()[:, 0]
     root, edge = root[induced], edge[induced]
@@ -72,7 +73,7 @@ def _sampled(
         edge,
         _begins(root, len(roots)),
         row[induced],
-        torch.searchsorted(cells, root * touched.shape[1] + into.row[edge]),
+        torch.searchsorted(cells, root * n_nodes + into.row[edge]),
     )
 
 
@@ -94,7 +95,8 @@ def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -
     for _ in range(walk.depth):
         begin = _begins(owner, n_roots)
         place = torch.arange(len(owner), device=roots.device) - begin[owner]
-        steps = _product(_one_each(at, n_nodes), into)
+        one_each = _Ones(torch.arange(len(at), device=at.device), at, (len(at), n_nodes))
+        steps = _product(one_each, into)
         draws = counter[owner] + walk.fanout * place
         row, edge = _chosen(steps, len(at), walk.fanout, keys[owner], draws)
         counter += walk.fanout * begin.diff()
@@ -134,17 +136,6 @@ def _sparse(matrix: _Ones) -> Tensor:
     )
 
 
-def _one_each(column: Tensor, n_columns: int) -> _Ones:
-    """Makes Q, with a row of one nonzero for each column given."""
-    rows = torch.arange(len(column), device=column.device)
-    return _Ones(rows, column, (len(column), n_columns))
-
-
-def _cells(matrix: _Ones) -> Tensor:
-    """Numbers the places of the ones, in order."""
-    return matrix.row * matrix.shape[1] + matrix.column
-
-
 def _places(cells: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
     """Returns the rows and columns of numbered places."""
     row = cells // n_columns
@@ -170,7 +161,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """Samples with the compiled engine (walk.Sampler).
+    """Samples with the compiled engine (`Sampler`).
 
     Raises:
         MemoryError: the walks do not fit into memory.

@@ -1,5 +1,5 @@
 // ShaDow subgraphs: a random walk against the edges from each root, and the edges among the nodes
-// it touches. The draws are those of draws.py.
+// it touches. The draws are those of subgraphs.py.
 
 #include <omp.h>
 #include <stdint.h>

@@ -18,10 +18,9 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector import Sector, labels_at
 from bigtrk.process.threads import Prefetcher
 from bigtrk.sampling.engines import fastest, sample_bulk, take_rows
 from bigtrk.sampling.subgraphs import (
@@ -131,14 +130,6 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
         recv_splits=(0,),
-        y=_at(whole.y, edge),
-        hit_id=_at(whole.hit_id, node),
-        particle_id=_at(whole.particle_id, node),
-        hit_weight=_at(whole.hit_weight, node),
-        modules=_at(whole.modules, node),
+        **labels_at(whole, node, edge, take_rows),
         particles=whole.particles,
     )
-
-
-def _at(column: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if column is None else take_rows(column, rows)

@@ -5,8 +5,9 @@ A draw is a hash of (seed, epoch, root, counter). The counter runs along the wal
 batch, rank, thread, device or engine. Its 64 bits are held in int64, which wraps.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -114,10 +115,8 @@ class Bulk(NamedTuple):
     destination: Rows
 
 
-class Sampler(Protocol):
-    """Samples the subgraphs of `roots` [R]; `key` is that of the epoch (draws.epoch_key)."""
-
-    def __call__(self, graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk: ...
+# Samples the subgraphs of roots [R]; the last argument is the key of the epoch (epoch_key).
+Sampler = Callable[[InEdges, Rows, Walk, int], Bulk]
 
 
 # The seed of a run, or of an event in it.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector import Sector, labels_at
 
 # A reflection at a plane through the beam line turns phi and its differences around, one at the
 # plane z = 0 those of z.
@@ -45,11 +45,7 @@ def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
         send_splits=(0,) * parts,
         recv_splits=(0,) * parts,
-        y=_at(event.y, edge),
-        hit_id=_at(event.hit_id, node),
-        particle_id=_at(event.particle_id, node),
-        hit_weight=_at(event.hit_weight, node),
-        modules=_at(event.modules, node),
+        **labels_at(event, node, edge),
     )
 
 
@@ -73,7 +69,3 @@ def _column(event: Sector, name: str) -> Tensor:
             f"sampling.method=none"
         )
     return event.node_features[:, event.node_feature_names.index(name)]
-
-
-def _at(column: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if column is None else column[rows]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.disk.cache import make_private
 from bigtrk.disk.files import new_folder, whole_folder
 from bigtrk.errors import InputError
 
@@ -16,13 +17,6 @@ def fill(path: Path, name: str) -> None:
 
 def names(path: Path) -> list[str]:
     return sorted(one.relative_to(path).as_posix() for one in path.rglob("*"))
-
-
-def test_what_is_below_it_comes_along(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "out") as folder:
-        (folder / "deep").mkdir()
-        (folder / "deep" / "one").write_text("1")
-    assert names(tmp_path) == ["out", "out/deep", "out/deep/one"]
 
 
 def test_it_is_made_and_replaced(tmp_path: Path) -> None:
@@ -83,3 +77,9 @@ def test_what_is_there_is_left_as_it_was(tmp_path: Path) -> None:
             pass
     assert (tmp_path / "full" / "a").read_text() == "mine"
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_remedy() -> None:
+    # Not even root makes folders among those of processes.
+    with pytest.raises(OSError, match=r"/proc/1/bigtrk: cannot be made \(.*\); set XDG_CACHE_HOME"):
+        make_private(Path("/proc/1/bigtrk"))

@@ -1,6 +1,5 @@
 """The Open Data Detector's tracker: its layers, modules and cells are those of its description."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,9 @@ from numpy.typing import NDArray
 from bigtrk.errors import InputError
 from bigtrk.events.detectors import (
     find_layers,
-    layers_from_detectors,
-    module_table,
     write_detectors,
 )
 from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS, VOLUMES, is_open_data_detector
-from bigtrk.events.trackml import read_detectors
 
 # The description's xml: radius and number of staves of each cylinder; modules of a stave, their
 # length, the gap between them, their width (mm).
@@ -91,25 +87,6 @@ def test_sensors_are_as_described(volume: int) -> None:
         np.testing.assert_allclose(apart, DOUBLE_SIDED[volume])
     # Of the whole layer: 0.5 to 2 % of a radiation length per sensor.
     assert (np.abs(ODD_LAYERS.material[rows] - 0.0125) < 0.0075).all()
-
-
-def test_written_detectors_give_the_layers_back(tmp_path: Path) -> None:
-    """Both sensors of a double-sided module among them, which are of one layer."""
-    write_detectors(tmp_path, ODD_LAYERS)
-    read = layers_from_detectors(read_detectors(tmp_path))
-    for field in fields(read):
-        left, right = getattr(read, field.name), getattr(ODD_LAYERS, field.name)
-        assert left.dtype == right.dtype
-        np.testing.assert_allclose(left.astype(float), right.astype(float), atol=1e-3, rtol=0)
-
-
-def test_modules_of_a_layer_have_each_their_number() -> None:
-    table = module_table(ODD_LAYERS)
-    names = ("volume_id", "layer_id", "module_id")
-    keys = np.stack([table[name].astype(np.int64) for name in names])
-    assert np.unique(keys, axis=1).shape == keys.shape
-    long_barrel = keys[:, (keys[0] == 29) & (keys[1] == 2)]
-    assert sorted(long_barrel[2]) == list(range(1, 2 * 60 * 21 + 1))
 
 
 def test_detectors_are_found_by_name(tmp_path: Path) -> None:

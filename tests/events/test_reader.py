@@ -10,7 +10,6 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
 from bigtrk.events.reader import event_sizes, find_events, read_event
-from bigtrk.events.trackml import read_detectors
 
 NAME = "event000000007"
 
@@ -45,28 +44,6 @@ def test_real_events_equal_what_pandas_reads(testdata: Path, folder: str, name: 
             assert values.flags.writeable
 
 
-def test_ids_survive_that_float64_would_break(testdata: Path) -> None:
-    event = read_event(testdata / "data" / "trackml_event1000")
-    assert event.particles is not None
-    ids = event.particles["particle_id"]
-    broken = ids.astype(np.float64).astype(np.int64) != ids
-    assert broken.mean() > 0.2
-
-
-def test_blank_truth_is_nan(testdata: Path) -> None:
-    event = read_event(testdata / "data" / "trackml_event1000")
-    assert event.truth is not None
-    assert np.isnan(event.truth["weight"].astype(float)).all()
-    assert np.isfinite(event.truth["tpx"].astype(float)).sum() == 53_793
-
-
-def test_detectors_with_an_unnamed_index_column(testdata: Path) -> None:
-    with_index = read_detectors(testdata / "data" / "trackml_subevent")
-    without = read_detectors(testdata / "data" / "trackml_event1000")
-    assert len(with_index["volume_id"]) == 18_728
-    same(with_index, without)
-
-
 def compress(folder: Path) -> None:
     for path in list(folder.glob("*.csv")):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -79,17 +56,6 @@ def test_gzip_and_plain_are_read_alike(tiny: Path) -> None:
     packed = read_event(tiny)
     for table in ("hits", "cells", "particles", "truth"):
         same(getattr(plain, table), getattr(packed, table))
-
-
-def test_a_gzip_file_of_several_members_is_read_whole(tiny: Path) -> None:
-    path = tiny / f"{NAME}-hits.csv"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.unlink()
-    # Two members of equal length: the trailer's size then fits the first one too.
-    members = (b"".join(lines[:2]), b"".join(lines[2:]).ljust(len(b"".join(lines[:2])), b"\n"))
-    assert len(members[0]) == len(members[1])
-    path.with_name(path.name + ".gz").write_bytes(b"".join(map(gzip.compress, members)))
-    assert read_event(tiny).hits["hit_id"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("inside", ["", "train_sample/"])
@@ -131,13 +97,6 @@ def test_a_prefix_or_a_file_names_the_event(tiny: Path, end: str) -> None:
         read_event(tiny)
 
 
-def test_tables_other_than_hits_may_be_absent(tiny: Path) -> None:
-    for table in ("cells", "particles", "truth"):
-        (tiny / f"{NAME}-{table}.csv").unlink()
-    event = read_event(tiny)
-    assert (event.cells, event.particles, event.truth) == (None, None, None)
-
-
 def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     change(pd.read_csv(path)).to_csv(path, index=False)
 
@@ -152,15 +111,6 @@ def test_index_extra_and_missing_optional_columns(tiny: Path) -> None:
     assert event.particles is not None
     assert "nhits" not in event.particles
     assert event.particles["particle_type"].tolist() == [-211]
-
-
-def test_optional_ids_that_are_blank_are_left_out(tiny: Path) -> None:
-    expected = read_event(tiny)
-    rewrite(tiny / f"{NAME}-particles.csv", lambda table: table.assign(particle_type=None))
-    event = read_event(tiny)
-    assert event.particles is not None
-    assert expected.particles is not None
-    assert [*event.particles] == [one for one in expected.particles if one != "particle_type"]
 
 
 def test_hit_ids_from_zero_and_carriage_returns(tiny: Path) -> None:

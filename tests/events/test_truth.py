@@ -104,16 +104,6 @@ def test_kinematics_equal_a_loop_over_particles(event: Event) -> None:
         assert table["vy"][row] == event.particles["vy"][place]
 
 
-def test_real_event_equals_a_loop_over_particles(testdata: Path) -> None:
-    event = read_event(testdata / "data" / "trackml_subevent")
-    assert as_set(true_edges(event)) == brute_force_edges(event)
-    table = particle_kinematics(event)
-    assert event.particles is not None
-    # The sub-event is complete: the truth holds every hit that particles.csv counts.
-    order = np.argsort(event.particles["particle_id"])
-    np.testing.assert_array_equal(table["nhits"], event.particles["nhits"][order])
-
-
 def test_hits_missing_from_the_truth_are_noise_and_the_first_row_counts() -> None:
     zeros = np.zeros(3)
     ids = np.ones(3, dtype=np.int64)

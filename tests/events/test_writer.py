@@ -44,9 +44,3 @@ def test_real_events_come_back_unchanged(testdata: Path, tmp_path: Path, folder:
         )
     # The file holds six digits, which float32 gives back, so nothing at all changes.
     assert_equal(back, event)
-
-
-def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    event = simulate_event(20, seed=1)
-    first = [path.read_bytes() for path in write_event(event, tmp_path / "a")]
-    assert [path.read_bytes() for path in write_event(event, tmp_path / "b")] == first

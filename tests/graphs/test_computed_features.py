@@ -88,19 +88,12 @@ def test_a_sector_has_the_columns_of_the_whole() -> None:
         torch.testing.assert_close(found, by_edge[order][sector.edge_id], rtol=1e-5, atol=1e-5)
 
 
-def test_without_functions_a_sector_stays_itself() -> None:
-    sector = whole_sector(GRAPH)
-    assert computed(sector, [], []) is sector
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*mend it"),
         ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*mend it"),
         ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\]"),
-        ("of_two_columns", r"gives shape \[40, 2\] for 40 rows"),
-        ("no_tensor", "gives float for 40 rows"),
         ("whole_numbers", r"gives torch.int64; return float32"),
     ],
 )

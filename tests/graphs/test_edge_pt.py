@@ -37,12 +37,3 @@ def test_false_edges_have_none() -> None:
         *(False, True, False, True),
         *(True, True, True, True),
     ]
-
-
-def test_without_particles_none_is_known() -> None:
-    y = torch.ones(8, dtype=torch.bool)
-    for ids, table in ((None, TABLE), (PARTICLE_ID, None), (None, None)):
-        assert edge_log_pt(y, EDGES, ids, table).isnan().all()
-    none = torch.zeros(0)
-    empty = ParticleTable(none.long(), none, none, torch.zeros(0, 3), none.long())
-    assert edge_log_pt(y, EDGES, PARTICLE_ID, empty).isnan().all()

@@ -47,11 +47,6 @@ def test_node_features_of_a_point() -> None:
     assert columns["eta"][0] == pytest.approx(-math.log(math.tan(theta / 2)))
 
 
-def test_a_point_on_the_beam_line_is_finite() -> None:
-    columns = cylindrical(np.zeros(2), np.zeros(2), np.array([0.0, -1500.0]))
-    assert all(np.isfinite(column).all() for column in columns.values())
-
-
 @given(arrays(np.float64, 5, elements=st.floats(-math.pi, math.pi)), st.floats(-math.pi, math.pi))
 def test_wrapped_differences(phi: Floats, other: float) -> None:
     difference = wrapped(phi - other)
@@ -116,45 +111,11 @@ def test_cluster_features_against_pandas(testdata: Path) -> None:
         assert 0.1 < np.quantile(column, 0.9) / SCALES[name] < 5, "of order one"
 
 
-def test_a_hit_without_cells_has_no_cluster() -> None:
-    cells = {
-        "hit_id": np.array([7, 7]),
-        "ch0": np.array([4, 2]),
-        "ch1": np.array([9, 9]),
-        "value": np.array([0.25, 0.5]),
-    }
-    columns = cluster_columns(np.array([9, 7]), cells)
-    found = {name: column.tolist() for name, column in columns.items()}
-    assert found == {
-        "cluster_count": [0, 2],
-        "cluster_value": [0, 0.75],
-        "cluster_u": [0, 3],
-        "cluster_v": [0, 1],
-    }
-
-
-def test_normalised_selects_by_name() -> None:
-    features = torch.tensor([[500.0, math.pi, 7.0]])
-    names = ("r", "phi", "eta")
-    chosen = normalised(features, names, {"r": 1000.0, "eta": 1.0}, ("eta", "r"))
-    assert chosen.tolist() == [[7.0, 0.5]]
-    assert normalised(features, names, SCALES, ()).shape == (1, 0)
-
-
 def test_unknown_features_are_named() -> None:
     with pytest.raises(InputError, match=r"no feature 'radius'; they have r, phi"):
         normalised(torch.ones(1, 2), ("r", "phi"), SCALES, ("radius",))
     with pytest.raises(InputError, match="'r' has no scale"):
         normalised(torch.ones(1, 1), ("r",), {"phi": 1.0}, ("r",))
-
-
-def test_all_columns_at_once_are_what_they_are_one_by_one() -> None:
-    names = ["r", "phi", "z"]
-    features = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0)) * 1e3
-    at_once = normalised(features, names, SCALES, names)
-    apart = normalised(features, names, SCALES, names[::-1])
-    assert torch.equal(at_once, apart.flip(1))
-    assert at_once.data_ptr() != features.data_ptr()
 
 
 def test_values_are_finite_though_their_sum_may_not_be() -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, second_ways
 from tests.hostile.reader import same
 from tests.hostile.stored_files import a_graph
 
@@ -95,13 +97,6 @@ def test_other_floats_are_rounded_and_this_is_said(
     assert "mine: pos: left out" in said
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
-def test_labels_of_0_and_1(dtype: torch.dtype) -> None:
-    graph = EventGraph.from_pyg(bare(y=torch.tensor([0, 1, 1, 0]).to(dtype)), "mine")
-    assert graph.y is not None
-    assert graph.y.tolist() == [False, True, True, False]
-
-
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
@@ -127,33 +122,22 @@ def test_other_units_and_edges_in_both_directions_are_said(
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": None}, "has no x"),
-    ({"edge_index": None}, "has no edge_index"),
     ({"x": torch.ones(3)}, r"x is Tensor torch.float32 \[3\]"),
-    ({"x": torch.ones(3, 2, dtype=torch.int64)}, "x is Tensor torch.int64"),
     ({"x": [[1.0]]}, "x is list"),
     ({"x": torch.tensor([[0, 1], [2, torch.nan], [0, 0]])}, "x, row 1, column x1 is nan"),
-    ({"x": torch.full((3, 2), 1e300, dtype=torch.float64)}, r"x, row 0, column x0 is 1e\+300"),
     ({"x": torch.ones(3, 2).to_sparse()}, "x is Tensor.*dense"),
     ({"x": torch.ones(3, 2, requires_grad=True)}, "x has gradients"),
-    ({"edge_index": torch.ones(2, 4)}, "edge_index is Tensor torch.float32.*int64"),
     ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index is .*\[4, 2\]"),
     ({"edge_index": torch.tensor([[0, 1], [2, 3]])}, "edge 1 ends at node 3, but x has 3 rows"),
-    ({"edge_index": torch.tensor([[0, -1], [2, 1]])}, "edge 1 ends at node -1"),
     ({"edge_index": EdgeIndex([[0, 1], [1, 2]])}, "edge_index is EdgeIndex"),
     ({"edge_attr": torch.ones(3, 1)}, "edge_attr has 3 rows for 4 edges"),
-    ({"edge_attr": torch.ones(4)}, r"edge_attr is Tensor torch.float32 \[4\]"),
-    ({"edge_attr": torch.full((4, 1), torch.inf)}, "edge_attr, row 0, column e0 is inf"),
     ({"y": torch.zeros(3)}, "y labels the 3 nodes, and bigtrk learns which edges"),
-    ({"y": torch.zeros(5)}, r"y is Tensor torch.float32 \[5\], not \[4\]"),
     ({"y": torch.zeros(4, 1)}, r"y is .*\[4, 1\], not \[4\]"),
-    ({"y": torch.tensor(1.0)}, r"y is .*\[\], not \[4\]"),
     ({"y": torch.tensor([0.0, 0.5, 1.0, 0.0])}, "y, edge 1 is 0.5, neither 0 nor 1"),
     ({"node_feature_names": ["r"]}, "x has 2 columns, but there are 1 names"),
     ({"node_feature_names": ["r", "r"]}, "column name 'r' is empty"),
     ({"node_feature_names": "rz"}, "node_feature_names is str, not a list"),
-    ({"particle_id": torch.zeros(3)}, "particle_id is torch.float32"),
     ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "hit_id has shape"),
-    ({"particles": 3}, "particles is int"),
     ({"particles": {"pt": torch.ones(2)}}, "particles: .* missing"),
 ]
 
@@ -183,3 +167,17 @@ def test_graphs_without_nodes_or_edges() -> None:
     assert (empty.n_nodes, empty.n_edges) == (0, 0)
     assert "y" not in none.to_pyg()
     assert "particles" not in none.to_pyg()
+
+
+EDGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=30)
+
+
+@given(edges=EDGES, node_id=st.permutations([3, 0, 11, 7, 8]))
+def test_against_a_plain_loop(edges: list[tuple[int, int, bool]], node_id: list[int]) -> None:
+    there = {(node_id[a], node_id[b], y) for a, b, y in edges}
+    expected = [
+        node_id[a] > node_id[b] and (node_id[b], node_id[a], y) in there for a, b, y in edges
+    ]
+    edge_index = torch.tensor([edge[:2] for edge in edges], dtype=torch.int64).reshape(-1, 2).T
+    y = torch.tensor([y for *_, y in edges], dtype=torch.bool)
+    assert second_ways(edge_index, torch.tensor(node_id), y).tolist() == expected

@@ -62,15 +62,6 @@ def test_a_whole_graph_owns_everything() -> None:
     assert sector.particle_id is None
 
 
-def test_a_graph_in_order_is_not_copied() -> None:
-    in_order = a_graph().take_edges(torch.tensor([1, 3, 2, 0]))
-    sector, expected = whole_sector(in_order), whole_sector(a_graph())
-    assert sector.edge_id.tolist() == [0, 1, 2, 3]
-    for name in ("edge_index", "edge_features", "y", "node_features"):
-        assert getattr(sector, name) is getattr(in_order, name), name
-        assert torch.equal(getattr(sector, name), getattr(expected, name)), name
-
-
 def test_an_empty_sector_has_the_types_of_a_full_one() -> None:
     full, empty = whole_sector(a_graph()), empty_sector(("r", "z"), ("dr",))
     assert (empty.n_nodes, empty.n_edges, empty.event_edges) == (0, 0, 0)

@@ -70,18 +70,6 @@ def test_without_ids_only_the_default_target_works() -> None:
             target_edges(Y, EDGES, ids, table, Target(pt_min=1.0))
 
 
-def test_an_empty_sector_needs_no_ids() -> None:
-    none = torch.zeros(0, dtype=torch.bool)
-    edges = torch.zeros(2, 0, dtype=torch.int64)
-    assert target_edges(none, edges, None, None, Target(pt_min=1.0)).shape == (0,)
-
-
-def test_an_empty_particle_table_holds_no_target() -> None:
-    none = torch.zeros(0)
-    table = ParticleTable(none.long(), none, none, torch.zeros(0, 3), none.long())
-    assert not target_edges(Y, EDGES, PARTICLE_ID, table, Target(pt_min=1.0)).any()
-
-
 def test_settings_are_checked() -> None:
     with pytest.raises(ValidationError, match="extra_forbidden"):
         Target.model_validate({"ptmin": 1.0})

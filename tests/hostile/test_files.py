@@ -170,9 +170,6 @@ LIES = [
     ("edge_index", outside(EDGES, a_graph().n_nodes), "edge_index runs from"),
     ("edge_index", EDGES.float(), "edge_index is torch.float32"),
     ("edge_index", EDGES[:, :-1], "edge_index has shape"),
-    ("edge_index", EDGES[0], "edge_index is torch.int64"),
-    ("node_features", a_graph().node_features[:, :-1], "node_features has shape"),
-    ("hit_id", torch.zeros(1, dtype=torch.int64), "hit_id has shape"),
     ("other", torch.zeros(1), "'other' is missing or unknown"),
     ("node_features", None, "'node_features' is missing or unknown"),
 ]
@@ -198,10 +195,8 @@ def test_a_graph_that_is_none_is_refused_though_its_checksum_fits(
         ({"nodes": "3"}, "nodes: Input should be a valid integer"),
         ({"nodes": 10**30}, "nodes: Input should be less than"),
         ({"parts": 10**9}, "parts is 1000000000, but there are 2 sectors"),
-        ({"sectors": []}, "parts is 2, but there are 0 sectors"),
         ({"nodes": 2**31 - 1}, "do not own the event's"),
         ({"event": "../x"}, "describes '../x'"),
-        ({"node_feature_names": 3}, "node_feature_names: Input should be a valid list"),
         ({"quality": {"cut_fraction": "x"}}, "cut_fraction: Input should be a valid number"),
     ],
 )

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.launchers import PLACES
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
-from partition.cutting import CutSettings, cut_event, useful_workers
+from partition.cutting import CutSettings, cut_event
 
 N_NODES = 200
 
@@ -187,22 +186,6 @@ def test_one_task_of_a_larger_job_cuts_all_events(
     assert len(SectorFolder(tmp_path / "out").events) == 4
 
 
-def test_every_task_prints_one_json_object(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    as_srun(monkeypatch, tasks=2)
-    printed = []
-    for task in ("0", "1"):
-        monkeypatch.setenv("SLURM_PROCID", task)
-        assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 1, "--json") == 0
-        printed.append(json.loads(capsys.readouterr().out))
-    assert printed == [{"events_left": 2}, report_of(out)]
-
-
 def test_worker_processes_write_the_same_sectors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
@@ -222,44 +205,12 @@ def test_worker_processes_write_the_same_sectors(
         assert two.record(event)["digests"] == one.record(event)["digests"]
 
 
-def test_no_worker_starts_for_small_events(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
-) -> None:
-    monkeypatch.setattr("partition.cutting.ProcessPoolExecutor", None)
-    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2) == 0
-    with pytest.raises(TypeError, match="NoneType"):
-        run(monkeypatch, graphs, tmp_path / "out", "--parts", 4, "--workers", 2)
-
-
-@pytest.mark.parametrize(
-    ("edges", "started"),
-    [
-        ([], 1),
-        ([400_000] * 8, 1),
-        ([3_000_000] * 4, 2),
-        ([3_000_000] * 8, 3),
-        ([5_000] * 300, 2),  # small ones take their time, too
-        ([3_000_000] * 99, 4),
-    ],
-)
-def test_workers_start_for_what_takes_longer_than_their_start(
-    monkeypatch: pytest.MonkeyPatch, edges: list[int], started: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
-    graphs = Mock(spec=GraphFolder)
-    graphs.record = lambda event: {"edges": edges[int(event)]}
-    assert useful_workers(graphs, [str(number) for number in range(len(edges))]) == started
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
         (("--parts", 300), "event000000000: 300 parts asked of a graph with 200 nodes"),
-        (("--max-edges", 2), "event000000000: 512 parts asked of a graph with 200 nodes"),
         (("--max-edges", 12), r"event000000000: one node has \d+ edges.*use --max-edges \d+"),
         (("--parts", 2, "--max-edges", 2), "either --parts or --max-edges"),
-        ((), "either --parts or --max-edges"),
-        (("--parts", 0), "Invalid value for '--parts'"),
     ],
 )
 def test_bad_requests_end_in_one_line_and_leave_nothing(
@@ -394,18 +345,6 @@ def test_the_last_task_of_an_srun_does_not_wait_for_what_cannot_be_cut(
         command = (one_small, tmp_path / "out", "--parts", 8, "--workers", 1)
         assert run(monkeypatch, *command) == status
     assert len(SectorFolder(tmp_path / "out").events) == 3
-
-
-def test_many_failures_are_told_in_short(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    graphs = write(tmp_path / "graphs", [a_graph(number, 5, 0) for number in range(9)])
-    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 8, "--workers", 1) == 2
-    said = capsys.readouterr().err
-    assert "9 of 9 events were not cut: event000000000" in said
-    assert said.endswith("; and 4 more\n")
-    assert said.count("event0000") == 5
-    assert not (tmp_path / "out").exists()
 
 
 def test_sectors_that_do_not_fit_together_are_cut_again(

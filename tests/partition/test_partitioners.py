@@ -1,5 +1,4 @@
 import itertools
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -67,18 +66,6 @@ def test_metis_survives_any_graph(pairs: list[tuple[int, int]], parts: int) -> N
     assert set(part) <= set(range(parts))
 
 
-def test_a_graph_without_nodes_has_one_part() -> None:
-    nothing = adjacency(edges_of([]), 0)
-    assert bisect(nothing, 1, seed=0).tolist() == []
-    with pytest.raises(InputError, match="2 parts asked of a graph with 0 nodes"):
-        bisect(nothing, 2, seed=0)
-
-
-def test_nodes_without_edges_are_spread() -> None:
-    part = bisect(adjacency(edges_of([]), 64), 4, seed=0)
-    assert np.bincount(part, minlength=4).tolist() == [16, 16, 16, 16]
-
-
 def test_metis_is_a_function_of_its_seed() -> None:
     graph = adjacency(grid(40), 1600)
     once, again, other = (bisect(graph, 8, seed) for seed in (5, 5, 6))
@@ -95,12 +82,6 @@ def test_merged_parts_are_good_parts(merged: int) -> None:
     straight = {8: 4 * 64, 4: 2 * 64, 2: 64}[merged]  # cuts along the grid's lines
     assert cut <= 1.5 * straight
     assert computed.max() / computed.mean() <= 1.03
-
-
-def test_unconnected_pieces_are_not_cut() -> None:
-    pieces = np.concatenate([grid(16) + 256 * piece for piece in range(4)], axis=1)
-    part = bisect(adjacency(pieces, 1024), 4, seed=0)
-    assert [len(set(part[256 * piece : 256 * (piece + 1)])) for piece in range(4)] == [1] * 4
 
 
 def test_more_parts_than_nodes_are_refused() -> None:
@@ -132,16 +113,6 @@ def test_more_than_metis_counts_is_refused(
     monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
     with pytest.raises(InputError, match=rf"{said}.* 2,147,483,647;.*64-bit.*--method wedges"):
         bisect(graph, 2, seed=0)
-
-
-def test_an_event_that_metis_cannot_count_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int8))
-    by_metis = CutSettings(parts=2, max_edges=None, method=Method.METIS, seed=0)
-    graph = a_graph(grid(2), phi=[0.0, 1.0, 2.0, 3.0])
-    with pytest.raises(InputError, match=r"event000000001: has 132 units .* 127; install"):
-        divide(graph, by_metis)
-    part, *_ = divide(graph, replace(by_metis, method=Method.WEDGES))
-    assert part.tolist() == [0, 0, 1, 1]
 
 
 def test_metis_in_32_bits_cuts_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,11 +189,3 @@ def test_direction_decides_who_owns_a_cut_edge_but_not_who_holds_it() -> None:
     assert outer.owns_edge.tolist() == [True, True, True, True]
     assert inner.send_index.tolist() == [0, 1]
     assert outer.node_id.tolist() == [2, 3, 0, 1]
-
-
-def test_a_group_is_the_parts_that_become_one() -> None:
-    for stored in range(1, 40):
-        for parts in range(1, stored + 1):
-            becomes = [old * parts // stored for old in range(stored)]
-            groups = [group(part, parts, stored) for part in range(parts)]
-            assert groups == [[o for o, p in enumerate(becomes) if p == q] for q in range(parts)]

@@ -1,6 +1,8 @@
 """The engines against each other and against a plain sampler in Python."""
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import edge_order
@@ -121,15 +124,6 @@ def test_subgraphs_are_induced_components_around_their_roots(engine: Sampler) ->
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_isolated_roots_are_components_of_one_node(engine: Sampler) -> None:
-    for edges in ([], [(0, 1)]):
-        batch = sample_bulk(graph_of(edges, 5), [np.array([4, 0, 2])], Walk(), 9, engine)[0]
-        assert batch.node.tolist() == [4, 0, 2]
-        assert batch.root_row.tolist() == [0, 1, 2]
-        assert batch.edge_index.shape == (2, 0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_no_batches_and_batches_without_roots(engine: Sampler) -> None:
     graph, none = random_graph(20, 50), np.empty(0, np.int64)
     assert sample_bulk(graph, [], Walk(), 1, engine) == []
@@ -166,20 +160,6 @@ def test_threads_change_nothing(n_threads: int) -> None:
         torch.set_num_threads(before)
     for name in expected._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-
-
-def test_seeds_epochs_and_roots_draw_differently() -> None:
-    keys = {epoch_key(seed, epoch) for seed in range(50) for epoch in range(50)}
-    assert len(keys) == 2500
-    graph = graph_of([(i, j) for j in (50, 51) for i in range(50)], 52)
-    walk = Walk(depth=1, fanout=10)
-    drawn = [
-        tuple(one(graph, root, walk, epoch_key(seed, epoch), PRODUCTS).node[:-1].tolist())
-        for root in (50, 51)
-        for seed in (0, 1)
-        for epoch in (0, 1)
-    ]
-    assert len(set(drawn)) == 8
 
 
 TRIALS = 4000
@@ -245,3 +225,51 @@ def test_inclusion_and_sizes_are_those_of_the_plain_sampler(walk: Walk) -> None:
     for name, measure in measures.items():
         cells = [indicators([measure(nodes) for nodes in sets], 160) for sets in sides]
         assert p_value(*cells) > 1e-3, name
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+TABLES = {
+    "flags": torch.rand(500, generator=GENERATOR) < 0.5,
+    "ids": torch.randint(2**60, (500,), generator=GENERATOR),
+    "node features": torch.rand(500, 4, generator=GENERATOR),
+    "edge features": torch.rand(500, 6, generator=GENERATOR),
+    "wide": torch.rand(500, 14, generator=GENERATOR, dtype=torch.float64),
+    "not contiguous": torch.rand(6, 500, generator=GENERATOR).T,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("n_rows", [0, 1, 7, 3000])
+def test_it_is_an_index(table: Tensor, n_rows: int) -> None:
+    row = torch.randint(len(table), (n_rows,), generator=GENERATOR)
+    found = engines.take_rows(table, row)
+    assert torch.equal(found, table[row])
+    assert found.dtype == table.dtype
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "library", lambda: None)
+    row = torch.tensor([3, 3, 499])
+    assert torch.equal(engines.take_rows(TABLES["ids"], row), TABLES["ids"][row])
+
+
+MATRICES = """
+ends = torch.zeros(2, 1, dtype=torch.int64)
+torch.sparse_coo_tensor(ends, torch.ones(1), (2, 2))
+torch.sparse_csr_tensor(torch.tensor([0, 1, 1]), ends[0], torch.ones(1), (2, 2))
+"""
+
+
+def checked(module: str, choice: str) -> str:
+    """Whether matrices are checked, in a process that imports a module after a user's choice."""
+    checks = "torch.sparse.check_sparse_tensor_invariants"
+    lines = ["import torch", choice.format(checks), f"import {module}", MATRICES]
+    program = "\n".join([*lines, f"print({checks}.is_enabled())"])
+    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["bigtrk.models.layers.neighbours", "bigtrk.sampling.engines"])
+def test_sparse_matrices_warn_of_nothing(module: str) -> None:
+    assert checked(module, "") == "False"
+    assert checked(module, "{}.enable()") == "True"

@@ -14,7 +14,7 @@ from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.sampling import engines
 from bigtrk.sampling import shadow as module
 from bigtrk.sampling.engines import Products
-from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector
+from bigtrk.sampling.shadow import ShaDow, shadow_sector
 from bigtrk.sampling.subgraphs import Subgraphs, Walk
 
 CPU = torch.device("cpu")
@@ -84,15 +84,6 @@ def test_ranks_share_each_mini_batch(whole: Sector, roots_of: RootsOf, ranks: in
         together = [root for share in shares for root in share[i]]
         assert sorted(together) == sorted(roots)
     assert {len(share) for share in shares} == {len(alone)}
-
-
-def test_roots_are_shuffled_anew_each_epoch() -> None:
-    def order(seed: int, epoch: int) -> list[int]:
-        return [int(r) for roots in epoch_roots(1000, 8, seed, epoch) for r in roots]
-
-    assert order(0, 0) == order(0, 0)
-    orders = [order(0, 0), order(0, 1), order(1, 0), list(range(1000))]
-    assert len({tuple(o) for o in orders}) == 4
 
 
 def test_a_batch_is_a_sector_of_the_event(

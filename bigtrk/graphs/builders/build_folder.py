@@ -1,6 +1,7 @@
 """The work of `bigtrk build`: every event of a folder as a graph, by windows or a module map."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,7 +12,6 @@ from rich.table import Table
 
 from bigtrk.console import follow, say
 from bigtrk.errors import InputError
-from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
 from bigtrk.graphs.builders.map_windows import MapWindows
@@ -19,8 +19,7 @@ from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphToMake, Make, event_digest, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, event_digest, fill_folder
 from bigtrk.graphs.storage.manifest import MANIFEST, WINDOWS
 
 # More events narrow the margins little, and all are held in memory at once.
@@ -50,7 +49,12 @@ def build_folder(
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
     names = find_events(events) if names is None else names
-    chosen = _learned(events, names, pt_min) if learn else windows_of(events, names, windows)
+    if learn:
+        used = names[:EVENTS_TO_LEARN_FROM]
+        made = f"learned from {len(used)} events, {used[0]} to {used[-1]}, pT above {pt_min} GeV"
+        chosen = learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
+    else:
+        chosen = windows_of(events, names, windows)
     manifest = build_with(events, out, WindowBuilder(chosen), names, prefix)
     write_windows(out / WINDOWS, chosen)
     return manifest
@@ -91,23 +95,10 @@ def windows_of(
     return find_windows(given, read_event(events, (names or find_events(events))[0]))
 
 
-def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
-    used = names[:EVENTS_TO_LEARN_FROM]
-    made = f"learned from {len(used)} events, {used[0]} to {used[-1]}, pT above {pt_min} GeV"
-    return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
-
-
 def _tasks(events: Path, names: list[str], builder: GraphBuilder) -> Iterator[GraphToMake]:
     for name in names:
         event = read_event(events, name)
-        yield GraphToMake(name, event_digest(event), _maker(event, builder))
-
-
-def _maker(event: Event, builder: GraphBuilder) -> Make:
-    def make() -> tuple[EventGraph, dict[str, Any]]:
-        return build_with_record(event, builder)
-
-    return make
+        yield GraphToMake(name, event_digest(event), partial(build_with_record, event, builder))
 
 
 LONGEST_TABLE = 20  # events; a screen holds no more, and manifest.json has them all
@@ -139,9 +130,16 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
         table.add_row(name, *_cells(record, known))
     if len(records) > 1:
         table.add_section()
-        table.add_row("all", *_cells(_overall(records.values(), known), known))
+        total: dict[str, Any] = {
+            key: sum(record[key] for record in records.values())
+            for key in ("nodes", "edges", "bytes")
+        }
+        for key in known:
+            total[key] = fmean(r[key] for r in records.values() if r.get(key) is not None)
+        table.add_row("all", *_cells(total, known))
     console.print(table)
-    poor = [name for name in records if _is_poor(records[name].get("target_efficiency"))]
+    shares = {name: record.get("target_efficiency") for name, record in records.items()}
+    poor = [name for name, share in shares.items() if share is not None and share < WANTED]
     if poor:
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
@@ -175,23 +173,8 @@ def _advice(parameters: dict[str, Any]) -> str:
 
 
 def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
-    shares = [_percent(record.get(key)) for key in known]
+    shares = ["-" if record.get(key) is None else f"{record[key]:.2%}" for key in known]
     return [f"{record['nodes']:,}", f"{record['edges']:,}", *shares, f"{record['bytes'] / 1e6:.1f}"]
-
-
-def _overall(records: Collection[dict[str, Any]], known: list[str]) -> dict[str, Any]:
-    """Returns the sums of sizes, and the mean of each share over the events that have it."""
-    shares = {key: [r[key] for r in records if r.get(key) is not None] for key in known}
-    sizes = {key: sum(record[key] for record in records) for key in ("nodes", "edges", "bytes")}
-    return {**sizes, **{key: fmean(values) for key, values in shares.items()}}
-
-
-def _is_poor(efficiency: float | None) -> bool:
-    return efficiency is not None and efficiency < WANTED
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.2%}"
 
 
 MODULE_MAP = "module_map.safetensors"  # beside the graphs that were built with it
@@ -225,15 +208,11 @@ def build_by_module_map(
 
 def _learnt(events: Path, names: list[str], pt_min: float) -> ModuleMap:
     made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
-    module_map = learn_module_map(_read(events, names), made, pt_min)
+    followed = follow(names, len(names), "learning a module map")
+    module_map = learn_module_map((read_event(events, name) for name in followed), made, pt_min)
     say(
         f"the module map has {len(module_map.triplets):,} triplets of {len(module_map.modules):,} "
         f"modules; it knows all that is true in these events, so judge it on others: build them "
         f"with --module-map"
     )
     return module_map
-
-
-def _read(events: Path, names: list[str]) -> Iterator[Event]:
-    for name in follow(names, len(names), "learning a module map"):
-        yield read_event(events, name)

@@ -73,7 +73,7 @@ class CutQuality(Settings):
 
 
 class SectorSums(Settings):
-    """The sums over a sector's ids (sector_sums.py)."""
+    """The sums over a sector's ids (`sector_sums`)."""
 
     model_config = _ENTRY
 

@@ -293,6 +293,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
     content, where = opened.read(f"sector/{part}"), f"{opened.path}, sector {part}"
     check_content(content, record, counts, where)
     ids = {name: content[name].to(torch.int64) for name in _IDS}
+    labels: dict[str, Any] = {name: content.get(name) for name in LABELS}
     sector = Sector(
         event=record["event"],
         part=part,
@@ -308,11 +309,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         owns_edge=ids["edge_index"][1] < counts["owned"],
         send_splits=tuple(counts["send_splits"]),
         recv_splits=tuple(counts["recv_splits"]),
-        y=content.get("y"),
-        hit_id=content.get("hit_id"),
-        particle_id=content.get("particle_id"),
-        hit_weight=content.get("hit_weight"),
-        modules=content.get("modules"),
+        **labels,
         particles=particles,
     )
     check_sector(sector, counts["sums"], where)

@@ -38,11 +38,9 @@ def changed(values: Any, place: int, value: Any) -> list[Any]:
     ("table", "column", "change", "problem", "remedy"),
     [
         ("tracker_hits", "x", lambda v: changed(v, 2, np.nan), "x is nan at place 2", "correct"),
-        ("tracker_hits", "z", lambda v: changed(v, 0, -np.inf), "z is -inf at place 0", "correct"),
         ("tracker_hits", "y", lambda v: changed(v, 1, None), "y is null at place 1", "correct"),
         ("tracker_hits", "y", lambda _: None, "y is null", "write a list"),
         ("tracker_hits", "z", lambda v: v[:-1], "z has 4 values where", "lists of one length"),
-        ("tracker_hits", "true_y", lambda v: v[:-2], "true_y has 3 values where", "one length"),
         (
             "tracker_hits",
             "particle_id",
@@ -51,8 +49,6 @@ def changed(values: Any, place: int, value: Any) -> list[Any]:
             "fetch the file again",
         ),
         ("particles", "particle_id", lambda _: [1, 0, 1], "particle_id is 1 again at", "once"),
-        ("particles", "px", lambda v: v[:-1], "px has 2 values where", "lists of one length"),
-        ("particles", "charge", lambda _: None, "charge is null", "write a list"),
     ],
 )
 def test_a_bad_list(
@@ -88,12 +84,6 @@ def test_a_missing_column(tmp_path: Path, table: str, column: str) -> None:
     refused(lambda: find_events(tmp_path), message, "as of its Release 1: fetch the file again")
 
 
-def test_particles_without_momenta(tmp_path: Path) -> None:
-    write_sample(tmp_path, *rows())
-    file = rewritten(tmp_path / "particles" / FILE, lambda t: t.drop_columns(["px", "py"]))
-    refused(lambda: read_event(tmp_path, NAME), f"{file}: missing column px, py; ", "rename")
-
-
 FLOATS = pa.list_(pa.float32())
 
 
@@ -101,12 +91,8 @@ FLOATS = pa.list_(pa.float32())
     ("column", "values", "problem"),
     [
         ("volume_id", pa.array([[1.0]] * 3, FLOATS), "holds list<item: float>, not a list of int"),
-        ("particle_id", pa.array([[1.0]] * 3, FLOATS), "holds list<item: float>, not a list of i"),
         ("x", pa.array([[1]] * 3), "holds list<item: int64>, not a list of float32 or float64"),
-        ("x", pa.array([1.0] * 3), "holds double, not a list of float32 or float64"),
-        ("layer_id", pa.array([["2"]] * 3), "holds list<item: string>, not a list of integers"),
         ("event_id", pa.array([1.0, 2.0, 3.0]), "holds double, not one integer per row"),
-        ("event_id", pa.array([[1], [2], [3]]), "holds list<item: int64>, not one integer per"),
     ],
 )
 def test_a_column_of_another_type(
@@ -138,15 +124,6 @@ def test_bad_numbers_of_events(tmp_path: Path, events: list[Any], problem: str) 
     refused(lambda: find_events(tmp_path), f"{file}{problem}")
 
 
-def test_an_event_in_two_files(tmp_path: Path) -> None:
-    hits, particles = rows()
-    write_sample(tmp_path / "a", hits, particles)
-    write_sample(tmp_path / "b", hits[2:], particles[2:])
-    first, second = (tmp_path / which / "tracker_hits" / FILE for which in "ab")
-    message = f"{second}, row 1 (event 90007): event_id 90007 is also that of {first}, row 3; "
-    refused(lambda: find_events(tmp_path), message, "remove one of them")
-
-
 def test_an_event_without_particles(tmp_path: Path) -> None:
     hits, particles = rows()
     write_sample(tmp_path, hits, particles[:1])
@@ -155,14 +132,6 @@ def test_an_event_without_particles(tmp_path: Path) -> None:
     (tmp_path / "particles" / FILE).unlink()
     refused(lambda: read_event(tmp_path, NAME), message)
     assert read_event(tmp_path, NAME, with_truth=False).truth is None
-
-
-def test_an_event_without_hits(tmp_path: Path) -> None:
-    hits, particles = rows()
-    hits[1] = {name: 90_001 if name == "event_id" else [] for name in hits[1]}
-    write_sample(tmp_path, hits, particles)
-    where = f"{tmp_path / 'tracker_hits' / FILE}, row 2 (event 90001): x is an empty list; remove"
-    refused(lambda: read_event(tmp_path, NAME), where)
 
 
 @pytest.mark.parametrize("kept", [0, 7, 500, -9])

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.events.colliderml_writer import detector_codes
 from bigtrk.events.event import Event, EventFormat
-from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation import production
 from bigtrk.events.simulation.production import simulate_folder
@@ -142,13 +139,6 @@ def test_what_trackml_has_no_column_for(both: Path) -> None:
         assert columns["vertex_primary"][place] >= 1
 
 
-def test_the_codes_of_detectors() -> None:
-    volumes = (7, 8, 9, 12, 13, 14, 16, 17, 18)
-    assert detector_codes(TRACKML_LAYERS) == dict(zip(volumes, count(), strict=False))
-    volumes = (16, 17, 18, 23, 24, 25, 28, 29, 30)
-    assert detector_codes(ODD_LAYERS) == dict(zip(volumes, count(), strict=False))
-
-
 def test_events_are_added_and_those_there_are_kept(tmp_path: Path) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     simulated(out, range(3))
@@ -203,20 +193,6 @@ def test_a_simulation_that_is_killed_is_finished(
     assert "particles/train-000000010-000000014.parquet" not in content(out)
     kept = "particles/train-000000000-000000009.parquet"
     assert content(out)[kept] == whole[kept]
-
-
-def test_hits_alone(tmp_path: Path) -> None:
-    simulated(tmp_path / "hits", range(2), with_truth=False)
-    simulated(tmp_path / "all", range(2))
-    assert not (tmp_path / "hits" / "particles").exists()
-    for name in find_events(tmp_path / "hits"):
-        alone, whole = (read_event(tmp_path / which, name) for which in ("hits", "all"))
-        assert (alone.truth, alone.particles) == (None, None)
-        assert {n: c.tolist() for n, c in alone.hits.items()} == {
-            n: c.tolist() for n, c in whole.hits.items()
-        }
-    with pytest.raises(InputError, match=r"simulated otherwise .*--format and --no-truth"):
-        simulate_folder(tmp_path / "all", range(2), 20, 3, None)
 
 
 def test_a_number_that_does_not_fit_is_told(tmp_path: Path) -> None:

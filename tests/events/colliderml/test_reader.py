@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import event_sizes, find_events, read_event
+from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import has_detectors
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from tests.events.colliderml.samples import (
@@ -59,15 +58,6 @@ def test_every_value_is_the_one_written(sample: Path, order: tuple[int, ...]) ->
             assert event.particles[ours].tolist() == particles[theirs].tolist()
 
 
-def test_momenta_are_those_of_the_particles(sample: Path) -> None:
-    event, particles = read_event(sample, NAMES[1]), rows()[1][1]
-    found = particle_kinematics(event)
-    pt = np.hypot(particles["px"].astype(float), particles["py"].astype(float))
-    assert found["particle_id"].tolist() == [1, 2, 3]
-    assert found["pt"].tolist() == pt[::-1].tolist()
-    assert hit_particles(event)[-1] == 0
-
-
 def test_hits_without_truth(tmp_path: Path) -> None:
     """Held-out events have no true column, and no particles."""
     hits, _ = rows()
@@ -79,13 +69,6 @@ def test_hits_without_truth(tmp_path: Path) -> None:
         event = read_event(tmp_path, NAMES[0], with_truth)
         assert (event.truth, event.particles) == (None, None)
         assert event.hits["x"].tolist() == hits[0]["x"].tolist()
-
-
-def test_truth_that_is_not_wanted_may_be_bad(tmp_path: Path) -> None:
-    hits, _ = rows()
-    hits[0]["particle_id"] = None
-    write_sample(tmp_path, hits, [])
-    assert read_event(tmp_path, NAMES[0], with_truth=False).truth is None
 
 
 def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
@@ -154,17 +137,7 @@ def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample
         (
             "data/ttbar_pu200_tracker_hits/train-0.parquet",
             "data/ttbar_pu200_particles/train-0.parquet",
-            ".",
-        ),
-        (
-            "data/ttbar_pu200_tracker_hits/train-0.parquet",
-            "data/ttbar_pu200_particles/train-0.parquet",
             "data/ttbar_pu200",
-        ),
-        (
-            "tt_pu0_tracker_hits/data/tt_pu0_tracker_hits/train-0.parquet",
-            "tt_pu0_particles/data/tt_pu0_particles/train-0.parquet",
-            "tt_pu0",
         ),
         (
             "v1/reco/tracker_hits/hard.tt.v1.reco.tracker_hits.events0-9.parquet",
@@ -235,18 +208,3 @@ def test_other_types_of_the_same_values(tmp_path: Path) -> None:
     event = read_event(tmp_path)
     assert event.hits["x"].tolist() == hits["x"].tolist()
     assert hit_particles(event).tolist() == [1, 2, 3, 2, 0]
-
-
-def test_an_event_may_have_no_hits_where_truth_is_not_read(tmp_path: Path) -> None:
-    hits: dict[str, Any] = {name: 4 if name == "event_id" else [] for name in an_event(4)[0]}
-    write_sample(tmp_path, [hits], [])
-    event = read_event(tmp_path, with_truth=False)
-    assert {len(column) for column in event.hits.values()} == {0}
-    assert event.hits["hit_id"].dtype == np.int64
-
-
-def test_sizes_are_the_mean_bytes_of_a_row_group(sample: Path) -> None:
-    """Two row groups: of the first two events, and of the last."""
-    file = pq.ParquetFile(next((sample / "tracker_hits").iterdir())).metadata
-    first, second = (file.row_group(group).total_byte_size for group in range(2))
-    assert event_sizes(sample) == dict(zip(NAMES, [first // 2] * 2 + [second], strict=True))

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from scipy.integrate import solve_ivp
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import (
     Deposits,
     fired_cells,
@@ -23,7 +21,6 @@ from bigtrk.events.simulation.tracks import (
     momentum,
     position,
 )
-from bigtrk.events.truth import true_edges
 
 # Whose tracks are the helices of their particles.
 NO_MATERIAL = replace(TRACKML_LAYERS, material=np.zeros(len(TRACKML_LAYERS)))
@@ -68,10 +65,6 @@ def test_helices_solve_the_equation_of_motion(charge: float, vx: float) -> None:
     start = [vx, 0.0, -7.0, 0.3, -0.4, 0.7]
     result = solve_ivp(motion, (0, length), start, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(result.y[:, -1], end, atol=1e-5)
-
-
-def test_radius_is_momentum_over_field() -> None:
-    assert helices(one_particle(px=0.6)).radius[0] == pytest.approx(1000, rel=1e-3)
 
 
 def test_crossings_lie_on_cylinders_and_discs_and_are_the_first() -> None:
@@ -143,19 +136,6 @@ def test_true_hits_lie_on_the_helix_of_their_particle_without_material() -> None
     assert off[~near_half_turn].max() < 0.1
 
 
-def test_material_takes_momentum_from_particles(event: Event) -> None:
-    """Some 5 to 10 MeV per GeV of pT that cross the barrel, and never gives any."""
-    truth, particles = table(event.truth), table(event.particles)
-    signal = ids_of(event.truth) != 0
-    owner = np.searchsorted(ids_of(event.particles), ids_of(event.truth)[signal])
-    start = np.sqrt(sum(particles[name] ** 2 for name in ("px", "py", "pz")))[owner]
-    there = np.sqrt(sum(truth[f"t{name}"][signal] ** 2 for name in ("px", "py", "pz")))
-    assert ((there / start) < 1 + 1e-5).all()
-    outer = (event.hits["volume_id"][signal] == 17) & (start > 1)
-    assert outer.sum() > 20
-    assert 5e-3 < (start - there)[outer].mean() < 20e-3
-
-
 def test_event_has_the_make_up_of_trackml(event: Event) -> None:
     hits, particles = table(event.hits), table(event.particles)
     noise = ids_of(event.truth) == 0
@@ -171,14 +151,6 @@ def test_event_has_the_make_up_of_trackml(event: Event) -> None:
     keys = np.stack([ids_of(event.truth), hits["volume_id"], hits["layer_id"]])[:, ~noise]
     counts = np.unique(keys, axis=1, return_counts=True)[1]
     assert 0.1 < (counts > 1).mean() < 0.3
-
-
-def test_ids_are_like_those_of_trackml(event: Event) -> None:
-    ids = ids_of(event.particles)
-    assert ids.dtype == np.int64
-    assert (np.diff(ids.astype(np.int64)) > 0).all()
-    assert (ids.astype(np.float64).astype(np.int64) != ids).mean() > 0.1
-    assert event.hits["hit_id"].tolist() == list(range(1, len(event.hits["x"]) + 1))
 
 
 def test_truth_counts_and_weights(event: Event) -> None:
@@ -229,14 +201,6 @@ def test_deposits_of_one_cell_become_one_hit() -> None:
     assert sorted(cells["value"].astype(float)) == pytest.approx([2.0, 4.0])
 
 
-def test_a_dense_event_has_shared_hits(event: Event) -> None:
-    coarse = replace(
-        TRACKML_LAYERS, pitch_u=TRACKML_LAYERS.pitch_u * 100, pitch_v=TRACKML_LAYERS.pitch_v * 100
-    )
-    shared = simulate_event(2000, seed=11, detector=coarse)
-    assert len(shared.hits["x"]) < 0.97 * len(event.hits["x"])
-
-
 def test_same_seed_and_event_give_the_same_event_and_others_do_not() -> None:
     first, again = (simulate_event(50, seed=1, event_id=2) for _ in range(2))
     assert first.name == "event000000002"
@@ -247,47 +211,6 @@ def test_same_seed_and_event_give_the_same_event_and_others_do_not() -> None:
             np.testing.assert_array_equal(left[column], right[column], strict=True)
     for other in (simulate_event(50, seed=2, event_id=2), simulate_event(50, seed=1, event_id=3)):
         assert not np.array_equal(ids_of(other.truth), ids_of(first.truth))
-
-
-def test_true_edges_connect_the_hits_of_a_particle(event: Event) -> None:
-    edges = true_edges(event)
-    particle = ids_of(event.truth)
-    assert (particle[edges[0]] == particle[edges[1]]).all()
-    touched = np.zeros(len(particle), dtype=bool)
-    touched[edges.ravel()] = True
-    layers = event.hits["volume_id"].astype(np.int64) * 100 + event.hits["layer_id"].astype(
-        np.int64
-    )
-    assert (layers[edges[0]] != layers[edges[1]]).all()
-    # Every hit of a particle that crosses two layers has an edge.
-    pairs = np.unique(np.stack([particle.astype(np.int64), layers]), axis=1)[0]
-    ids, crossed = np.unique(pairs, return_counts=True)
-    several = np.isin(particle, ids[(crossed > 1) & (ids != 0)])
-    np.testing.assert_array_equal(touched, several)
-
-
-def test_simulated_and_real_event_share_hits_alike(testdata: Path) -> None:
-    """Share of hits per volume, within a factor of 2.5; event 1000 lacks volumes 16 and 18."""
-    real = read_event(testdata / "data" / "trackml_event1000")
-    simulated = simulate_event(2000, seed=4)
-    of_simulated = simulated.hits["volume_id"][~np.isin(simulated.hits["volume_id"], [16, 18])]
-    for volume in (8, 13, 17, 7, 9, 12, 14):
-        shares = [np.mean(ids == volume) for ids in (of_simulated, real.hits["volume_id"])]
-        assert 0.4 < shares[0] / shares[1] < 2.5, volume
-
-
-def test_simulated_and_real_clusters_look_alike(testdata: Path) -> None:
-    """Cells per hit, within a factor of two."""
-    real = read_event(testdata / "data" / "trackml_subevent")
-    simulated = simulate_event(2000, seed=4)
-    assert real.cells is not None
-    assert simulated.cells is not None
-    for volume in (8, 13, 17, 7, 14):
-        sizes = []
-        for columns, hits in ((real.cells, real.hits), (simulated.cells, simulated.hits)):
-            inside = hits["hit_id"][hits["volume_id"] == volume]
-            sizes.append(np.isin(columns["hit_id"], inside).sum() / len(inside))
-        assert 0.5 < sizes[1] / sizes[0] < 2
 
 
 @pytest.mark.parametrize(("particles", "seed", "event_id"), [(0, 1, 1), (5, -1, 1), (5, 1, -1)])

@@ -1,7 +1,6 @@
 """Events in the Open Data Detector: tracks leave no gap, hits lie on their modules."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +8,9 @@ from numpy.typing import NDArray
 
 from bigtrk.events.detectors import module_places, module_table
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.geometry import ODD_LAYERS, VOLUMES
+from bigtrk.events.geometry import ODD_LAYERS
 from bigtrk.events.simulation import simulate
 from bigtrk.events.simulation.simulate import Deposits, particle_deposits, simulate_event
-from bigtrk.events.simulation.tracks import helices
 
 Float64 = NDArray[np.float64]
 
@@ -117,25 +115,6 @@ def floats(columns: Columns | None) -> dict[str, Float64]:
     return {name: values.astype(np.float64) for name, values in columns.items()}
 
 
-def test_true_hits_lie_on_the_helix_of_their_particle_without_material() -> None:
-    event = simulate_event(1000, seed=11, detector=NO_MATERIAL)
-    truth, particles = floats(event.truth), event.particles
-    assert event.truth is not None
-    assert particles is not None
-    signal = event.truth["particle_id"] != 0
-    owner = np.searchsorted(particles["particle_id"], event.truth["particle_id"][signal])
-    helix = helices(particles)
-    x, y, z = (truth[name][signal] for name in ("tx", "ty", "tz"))
-    radius = helix.radius[owner]
-    distance = np.hypot(x - helix.centre_x[owner], y - helix.centre_y[owner])
-    np.testing.assert_allclose(distance, radius, atol=0.02)
-    chord = np.hypot(x - helix.vx[owner], y - helix.vy[owner])
-    arc = 2 * radius * np.arcsin(np.minimum(chord / 2 / radius, 1))
-    slope = helix.cot_theta[owner]
-    off = np.abs(z - helix.vz[owner] - arc * slope) / (1 + np.abs(slope))
-    assert off[chord < 1.99 * radius].max() < 0.1
-
-
 def test_the_beam_spot_is_as_long_as_in_colliderml(event: Event) -> None:
     assert event.particles is not None
     primary = event.particles["particle_id"].astype(np.int64) & 0xFFFFFF == 0
@@ -143,17 +122,3 @@ def test_the_beam_spot_is_as_long_as_in_colliderml(event: Event) -> None:
     assert 30 < np.unique(z).std() < 80, "55.5 mm"
     of_trackml = floats(simulate_event(1500, seed=11).particles)["vz"][primary]
     np.testing.assert_allclose(z, 55.5 / 5.5 * of_trackml, rtol=1e-4)
-
-
-def test_an_event_is_about_as_large_as_colliderml_has_them(event: Event) -> None:
-    """So 23,000 particles are a pile-up of 200: 250,000 of 183,000 to 342,000 hits."""
-    assert 9.5 < len(event.hits["x"]) / 1500 < 11.5
-    assert set(event.hits["volume_id"].tolist()) == set(VOLUMES)
-
-
-def test_same_seed_and_event_give_the_same_event(event: Event) -> None:
-    again: Any = simulate_event(1500, seed=11, detector=ODD_LAYERS)
-    for name in ("hits", "cells", "particles", "truth"):
-        left, right = getattr(event, name), getattr(again, name)
-        for column in left:
-            np.testing.assert_array_equal(left[column], right[column], strict=True)

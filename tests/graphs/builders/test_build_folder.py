@@ -11,16 +11,13 @@ from rich.console import Console
 from bigtrk.api import write_graphs
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
-from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from bigtrk.events.truth import true_edges
 from bigtrk.graphs.builders import build_folder as build_module
-from bigtrk.graphs.builders import builder
 from bigtrk.graphs.builders.build_folder import build_folder, show_folder
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
-from bigtrk.graphs.builders.windows import builtin_windows, read_windows, write_windows
+from bigtrk.graphs.builders.windows import builtin_windows, read_windows
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
@@ -84,20 +81,6 @@ def test_a_wider_range_keeps_the_graphs_of_a_narrow_one(
     assert built == [NAMES[1], NAMES[0], NAMES[2]]
 
 
-def test_true_edges_are_looked_for_once_per_event(
-    tmp_path: Path, events: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-
-    def spy(event: Event) -> Any:
-        names.append(event.name)
-        return true_edges(event)
-
-    monkeypatch.setattr(builder, "true_edges", spy)
-    build_folder(events, tmp_path / "graphs")
-    assert names == NAMES
-
-
 def test_resumes_behind_a_bad_event(tmp_path: Path, events: Path, built: list[str]) -> None:
     out = tmp_path / "graphs"
     hits = events / f"{NAMES[1]}-hits.csv.gz"
@@ -110,13 +93,6 @@ def test_resumes_behind_a_bad_event(tmp_path: Path, events: Path, built: list[st
     build_folder(events, out)
     assert built == NAMES, "each event once"
     assert GraphFolder(out).events == NAMES
-
-
-def test_a_bad_first_event_leaves_no_folder(tmp_path: Path, events: Path) -> None:
-    truncate(events / f"{NAMES[0]}-truth.csv.gz")
-    with pytest.raises(InputError, match=NAMES[0]):
-        build_folder(events, tmp_path / "graphs")
-    assert not (tmp_path / "graphs").exists()
 
 
 def damage(tmp_path: Path) -> None:
@@ -187,17 +163,6 @@ def test_a_file_that_is_no_graph_is_built_again(
     GraphFolder(out).read(NAMES[1])
 
 
-def test_other_windows_build_all_again(tmp_path: Path, events: Path, built: list[str]) -> None:
-    out, path = tmp_path / "graphs", tmp_path / "fewer.yaml"
-    windows = builtin_windows()
-    write_windows(path, windows.model_copy(update={"pairs": windows.pairs[:50]}))
-    before = build_folder(events, out)["events"]
-    built.clear()
-    after = build_folder(events, out, windows=path)["events"]
-    assert built == NAMES
-    assert all(0 < after[name]["edges"] < before[name]["edges"] for name in NAMES)
-
-
 def test_learns_windows_from_the_events(tmp_path: Path, events: Path) -> None:
     out = tmp_path / "graphs"
     manifest = build_folder(events, out, learn=True)
@@ -237,37 +202,6 @@ def test_show(tmp_path: Path, events: Path) -> None:
         (line,) = (line for line in text.splitlines() if name in line)
         assert f"{record['edges']:,}" in line
         assert f"{record['target_efficiency']:.2%}" in line
-
-
-def test_many_events_are_summed_up() -> None:
-    record: dict[str, Any] = {"nodes": 1000, "bytes": 2_000_000, "purity": None}
-    records = {f"event{i:09d}": {**record, "edges": 5000 + i} for i in range(80)}
-    records["event000000000"] |= {"purity": 0.5}
-    records["event000000079"] |= {"purity": 0.25}
-    text = shown({"events": records})
-    assert "event000000019" in text
-    assert "event000000020" not in text
-    assert "and 60 more in manifest.json" in text
-    (total,) = (line.split() for line in text.splitlines() if line.strip().startswith("all "))
-    assert total == ["all", "80,000", f"{5000 * 80 + 79 * 40:,}", "37.50%", "160.0"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "remedy"),
-    [
-        ({"windows": "digest"}, "the windows are for another detector or beam spot"),
-        ({"module_map": "digest"}, "the module map has seen too few events"),
-        ({"embedding": "digest", "radius": 0.1}, "give a larger --radius or --efficiency"),
-        ({"filter": "digest", "graphs": {"embedding": "digest"}}, "give a lower --cut or"),
-    ],
-)
-def test_it_is_said_what_helps_graphs_that_lack_edges(
-    parameters: dict[str, Any], remedy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = {"nodes": 10, "edges": 10, "bytes": 10, "target_efficiency": 0.5}
-    show_folder({"events": {"event1": record}, "parameters": parameters}, Console())
-    printed = capsys.readouterr()
-    assert remedy in " ".join((printed.out + printed.err).split())
 
 
 def test_graphs_are_not_written_among_other_files(events: Path) -> None:

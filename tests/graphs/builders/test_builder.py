@@ -12,7 +12,6 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.graphs.builders import builder as assembly
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.windows import build_doublets, builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -50,17 +49,6 @@ def test_edges_are_the_doublets_sorted(event: Event, graph: EventGraph) -> None:
     dr = graph.edge_features[:, EDGE_FEATURES.index("dr")]
     torch.testing.assert_close(dr, r[destination] - r[source], atol=1e-3, rtol=0)
     assert (dr > 0).all(), "inner to outer"
-
-
-@pytest.mark.parametrize("n_edges", [0, 1, 5, 12])
-def test_labels_some_edges_at_a_time(n_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "AT_A_TIME", 5)
-    edges = np.random.default_rng(0).integers(0, 3, (2, n_edges))
-    true = np.array([[0, 2, 2], [1, 1, 2]])
-    wanted = set(map(tuple, true.T.tolist()))
-    expected = [tuple(edge) in wanted for edge in edges.T.tolist()]
-    assert assembly.are_true(edges, true, 3).tolist() == expected
-    assert not assembly.are_true(edges, true[:, :0], 3).any()
 
 
 def test_labels(event: Event, graph: EventGraph) -> None:
@@ -108,15 +96,6 @@ def test_particles_and_weights(event: Event, graph: EventGraph) -> None:
     assert graph.hit_weight.dtype == torch.float64
 
 
-def test_truth_in_another_order_labels_the_same(event: Event, graph: EventGraph) -> None:
-    assert event.truth is not None
-    order = np.random.default_rng(0).permutation(len(event.truth["hit_id"]))
-    shuffled = {name: column[order] for name, column in event.truth.items()}
-    again = build_graph(replace(event, truth=shuffled), WindowBuilder(WINDOWS))
-    for name in ("y", "particle_id", "hit_weight"):
-        assert torch.equal(getattr(again, name), getattr(graph, name)), name
-
-
 def test_without_truth_or_cells(event: Event, graph: EventGraph) -> None:
     bare = replace(event, cells=None, particles=None, truth=None)
     unlabelled = build_graph(bare, WindowBuilder(WINDOWS))
@@ -148,9 +127,3 @@ def test_an_event_without_hits_is_an_empty_graph(event: Event) -> None:
     assert (graph.n_nodes, graph.n_edges) == (0, 0)
     assert graph.edge_features.shape == (0, 6)
     assert build_with_record(empty, WindowBuilder(WINDOWS))[1]["edges"] == 0
-
-
-def test_blank_weights_are_unknown(event: Event) -> None:
-    assert event.truth is not None
-    blank = event.truth | {"weight": np.full(len(event.truth["hit_id"]), np.nan)}
-    assert build_graph(replace(event, truth=blank), WindowBuilder(WINDOWS)).hit_weight is None

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigtrk.events.event import Columns
-from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders import windows as doublets
-from bigtrk.graphs.builders.windows import LayerPair, Windows, build_doublets, builtin_windows
+from bigtrk.graphs.builders.windows import LayerPair, Windows, build_doublets
 
 LAYERS = ((8, 2), (8, 4), (9, 2))
 Pairs = set[tuple[int, int]]
@@ -79,13 +78,6 @@ def test_equals_brute_force(n: int, seed: int) -> None:
     assert as_set(edges) == brute_force(hits, WINDOWS)
 
 
-def test_equals_brute_force_on_a_simulated_event() -> None:
-    event, windows = simulate_event(25, seed=5), builtin_windows()
-    expected = brute_force(event.hits, windows)
-    assert len(expected) > 100
-    assert as_set(build_doublets(event.hits, windows)) == expected
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     hits = some_hits(80, 3)
@@ -105,14 +97,3 @@ def test_a_turned_event_has_the_same_doublets(angle: float) -> None:
     found = as_set(build_doublets(hits, WINDOWS))
     assert len(found) > 100
     assert as_set(build_doublets(turned, WINDOWS)) == found
-
-
-def test_both_charges_have_the_same_chance() -> None:
-    hits = some_hits(100, 5)
-    mirrored = hits | {"y": -hits["y"].astype(np.float64)}
-    assert as_set(build_doublets(mirrored, WINDOWS)) == as_set(build_doublets(hits, WINDOWS))
-
-
-def test_hits_off_the_allowed_layers_have_no_doublets() -> None:
-    hits = some_hits(50, 6)
-    assert build_doublets(hits | {"volume_id": np.full(50, 1)}, WINDOWS).shape == (2, 0)

@@ -12,12 +12,10 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.graphs.builders import radius
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.radius import (
     RadiusBuilder,
     count_pairs,
-    has_more_pairs,
     hit_tree,
     largest_radius,
     pairs_within,
@@ -53,18 +51,6 @@ def test_pairs_are_those_within_the_radius(event: Event) -> None:
     assert set(map(tuple, a_builder().doublets(event).T.tolist())) == expected
 
 
-@pytest.mark.parametrize("clump", [0, 100, 1000])
-def test_a_sample_says_no_other_than_a_count(clump: int) -> None:
-    """Also where a few hits in one place have most of the pairs."""
-    rng = np.random.default_rng(3)
-    points = rng.uniform(0, 10, (6000, 3))
-    points[4000 : 4000 + clump] = 5
-    tree = hit_tree(points.astype(np.float32))
-    n_pairs = count_pairs(tree, 0.5)
-    for most in (n_pairs // 10, n_pairs - 1, n_pairs, n_pairs + 1, 3 * n_pairs):
-        assert has_more_pairs(tree, 0.5, most) == (n_pairs > most)
-
-
 @pytest.mark.parametrize("most", [5000, 30_000])
 def test_a_smaller_radius_has_hardly_more_pairs(most: int) -> None:
     rng = np.random.default_rng(4)
@@ -82,16 +68,6 @@ def test_many_hits_in_one_place_have_no_radius() -> None:
     assert pairs_within(tree, found, {}).shape == (2, 0)
 
 
-def test_the_pairs_of_an_event_are_not_counted_before_they_are_found(
-    event: Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless there may be too many, which memory has no room for."""
-    monkeypatch.setattr(radius, "count_pairs", None)
-    assert a_builder().doublets(event).shape[1] > 100
-    with pytest.raises(TypeError):
-        a_builder(most=200).doublets(event)
-
-
 def test_true_edges_are_those_of_particles(event: Event) -> None:
     graph, record = build_with_record(event, a_builder(radius=2.0))
     assert graph.y is not None
@@ -101,11 +77,6 @@ def test_true_edges_are_those_of_particles(event: Event) -> None:
     assert (particle[source] != 0).all()
     assert 0.5 < record["edge_efficiency"] <= 1
     assert record["radius"] == 2.0
-
-
-def test_a_radius_for_all_hits_finds_all_true_edges(event: Event) -> None:
-    _, record = build_with_record(event, a_builder(radius=1e4))
-    assert record["edge_efficiency"] == record["target_efficiency"] == 1
 
 
 def test_true_edge_graphs_hold_nothing_else(event: Event) -> None:
@@ -129,10 +100,3 @@ def test_too_many_pairs_are_refused_with_their_number(event: Event) -> None:
     point = {**event.hits, **{axis: np.full(n_hits, 7.0) for axis in "xyz"}}
     with pytest.raises(InputError, match="in one place: correct their coordinates"):
         build_graph(replace(event, hits=point, truth=None), a_builder(radius=0.1, most=10))
-
-
-@pytest.mark.parametrize("n_hits", [0, 1])
-def test_few_hits_make_a_graph_without_edges(event: Event, n_hits: int) -> None:
-    hits = {name: column[:n_hits] for name, column in event.hits.items()}
-    graph = build_graph(replace(event, hits=hits, cells=None, truth=None), a_builder())
-    assert (graph.n_nodes, graph.n_edges) == (n_hits, 0)

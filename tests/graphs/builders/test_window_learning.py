@@ -8,10 +8,10 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.geometry import ODD_LAYERS, VOLUMES
+from bigtrk.events.geometry import ODD_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
+from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import (
     Step,
@@ -45,39 +45,6 @@ def test_efficiency_is_reached_and_costs_doublets(events: list[Event]) -> None:
     assert doublets[0] < doublets[1] < doublets[2]
 
 
-def test_peeling_beats_equal_quantiles(events: list[Event]) -> None:
-    """It beats windows between the same quantiles on every cut of every layer pair."""
-    windows = learn_windows(events, "", 0.93)
-    naive = equal_quantiles(events, 0.99)
-    naive_efficiency, naive_doublets = efficiency(events, naive)
-    reached, doublets = efficiency(events, windows)
-    assert reached > naive_efficiency - 0.01
-    assert doublets < 0.8 * naive_doublets
-
-
-def equal_quantiles(events: list[Event], quantile: float) -> Windows:
-    widest = learn_windows(events, "", 1.0)
-    rows: dict[tuple[int, ...], list[list[float]]] = {}
-    for event in events:
-        hits = {k: v.astype(np.float64) for k, v in event.hits.items()}
-        r, phi = np.hypot(hits["x"], hits["y"]), np.arctan2(hits["y"], hits["x"])
-        a, b = true_edges(event)[:, is_target(event, 1.0, 3)[true_edges(event)[0]]]
-        dr, dz = r[b] - r[a], hits["z"][b] - hits["z"][a]
-        dphi = np.abs(np.angle(np.exp(1j * (phi[b] - phi[a]))))
-        deta = np.arcsinh(hits["z"] / r)[b] - np.arcsinh(hits["z"] / r)[a]
-        cuts = np.stack([dphi / dr, dphi, hits["z"][a] - r[a] * dz / dr, deta], axis=1)
-        layer = np.stack([event.hits["volume_id"], event.hits["layer_id"]], axis=1)
-        for key, row in zip(np.hstack([layer[a], layer[b]]).tolist(), cuts.tolist(), strict=True):
-            rows.setdefault(tuple(key), []).append(row)
-    pairs = []
-    for pair in widest.pairs:
-        low, high = np.quantile(rows[*pair.inner, *pair.outer], [1 - quantile, quantile], axis=0)
-        angles = {"phi_slope": high[0], "dphi": min(high[1], 3.0)}
-        spans = {"z0": (low[2], high[2]), "deta": (low[3], high[3])}
-        pairs.append(pair.model_copy(update={**angles, **spans}))
-    return Windows(made="", pairs=tuple(pairs))
-
-
 def with_one_id_for_two(event: Event, with_nhits: bool) -> Event:
     assert event.truth is not None
     assert event.particles is not None
@@ -101,10 +68,6 @@ def test_a_few_wrong_labels_do_not_widen_windows(with_nhits: bool, most: float) 
     assert edges < most * efficiency(events, learn_windows(events, ""))[1]
 
 
-def test_learning_is_deterministic(events: list[Event]) -> None:
-    assert learn_windows(events, "").digest() == learn_windows(events, "").digest()
-
-
 def test_prices() -> None:
     """A cheap step waits for the dear one behind it; the price is the lowest that still keeps."""
     box = np.zeros(6)
@@ -116,16 +79,6 @@ def test_prices() -> None:
     assert _price_of([a, b], 13) == 2
     assert _price_of([a, b], 0) == 1
     assert _price_of([a, b], 99) == np.inf
-
-
-def test_layer_pairs_the_first_event_lacks_are_learned(events: list[Event]) -> None:
-    """Windows serve all events learned from, though the first shows the doublets."""
-    first = events[0]
-    inside = np.isin(first.hits["volume_id"], (7, 8, 9))
-    truth = {name: column[inside] for name, column in (first.truth or {}).items()}
-    pixels = {name: column[inside] for name, column in first.hits.items()}
-    windows = learn_windows([replace(first, hits=pixels, truth=truth), events[1]], "", 0.97)
-    assert {pair.outer[0] for pair in windows.pairs} > {7, 8, 9, 13, 17}
 
 
 def test_is_target_against_a_loop(events: list[Event]) -> None:
@@ -146,25 +99,6 @@ def test_too_little_to_learn_from() -> None:
         learn_windows([event], "", pt_min=1e6)
     with pytest.raises(InputError, match="truth"):
         learn_windows([replace(event, truth=None)], "")
-
-
-def test_builtin_windows_serve_simulated_events() -> None:
-    """The event is a full one; the windows were learned from others."""
-    windows = builtin_windows()
-    event = simulate_event(10_000, seed=77)
-    _, record = build_with_record(event, WindowBuilder(windows))
-    assert record["target_efficiency"] > 0.98
-    assert record["edges"] < 500_000
-
-
-def test_windows_are_learnt_for_the_open_data_detector() -> None:
-    """Hits of the other sensor of a double-sided module are of its layer: no pair joins them."""
-    events = [simulate_event(1000, seed=12, event_id=i, detector=ODD_LAYERS) for i in range(3)]
-    windows = learn_windows(events, "", 0.97)
-    reached, _ = efficiency(events[1:], windows)
-    assert 0.965 < reached < 0.995
-    assert all(pair.inner != pair.outer for pair in windows.pairs)
-    assert windows.volumes == set(VOLUMES)
 
 
 def test_builtin_windows_serve_events_of_the_open_data_detector() -> None:

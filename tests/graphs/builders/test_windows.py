@@ -12,7 +12,6 @@ from bigtrk.events.event import Event
 from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS
 from bigtrk.graphs.builders.windows import (
     SHIPPED,
-    Windows,
     builtin_windows,
     find_windows,
     read_windows,
@@ -45,13 +44,6 @@ def test_round_trip(tmp_path: Path, detector: str) -> None:
     assert len(path.read_text().splitlines()) < len(windows.pairs) + 8, "one line per pair"
 
 
-def test_the_digest_is_of_the_cuts(tmp_path: Path) -> None:
-    windows = read_windows(written(tmp_path / "a.yaml", ROW))
-    renamed = Windows(made="otherwise", pairs=windows.pairs)
-    moved = read_windows(written(tmp_path / "b.yaml", ROW.replace("0.1", "0.2")))
-    assert windows.digest() == renamed.digest() != moved.digest()
-
-
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
@@ -69,11 +61,6 @@ def test_bad_windows_are_named(tmp_path: Path, rows: list[str], complaint: str) 
     with pytest.raises(InputError, match=complaint) as raised:
         read_windows(path)
     assert str(path) in str(raised.value)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.yaml"):
-        read_windows(tmp_path / "none.yaml")
 
 
 def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 
@@ -73,13 +72,6 @@ def test_what_lies_beside_a_graph(tmp_path: Path) -> None:
     assert torch.equal(folder.open(graph.name).read("mine")["lot"], own["lot"])
 
 
-def test_what_is_unknown_stays_unknown(tmp_path: Path) -> None:
-    bare = replace(
-        a_graph(), y=None, hit_id=None, particle_id=None, hit_weight=None, particles=None
-    )
-    assert_same(write_folder(tmp_path, bare).read(bare.name), bare)
-
-
 def test_an_empty_graph(tmp_path: Path) -> None:
     empty = EventGraph(
         "event000000009",
@@ -90,23 +82,6 @@ def test_an_empty_graph(tmp_path: Path) -> None:
         torch.empty(0, 1),
     )
     assert_same(write_folder(tmp_path, empty).read(empty.name), empty)
-
-
-def test_record(tmp_path: Path) -> None:
-    graph = a_graph()
-    record = write_folder(tmp_path, graph).record(graph.name)
-    assert record["note"] == "kept"
-    assert (record["nodes"], record["edges"]) == (graph.n_nodes, graph.n_edges)
-    names = graph.node_feature_names + graph.edge_feature_names
-    assert record["node_feature_names"] + record["edge_feature_names"] == list(names)
-    assert record["scales"] == {name: SCALES[name] for name in names}
-
-
-def test_an_unknown_event_is_named(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, a_graph())
-    for ask in (folder.read, folder.record):
-        with pytest.raises(InputError, match="no event 'event7'"):
-            ask("event7")
 
 
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -125,14 +100,6 @@ def test_a_file_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> Non
     folder = write_folder(tmp_path, graph)
     write_graph(tmp_path, replace(graph, node_features=graph.node_features + 1), {})
     with pytest.raises(InputError, match="not the file that the manifest describes"):
-        folder.read(graph.name)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    graph = a_graph()
-    folder = write_folder(tmp_path, graph)
-    file_of(tmp_path, graph.name).unlink()
-    with pytest.raises(InputError, match=rf"{graph.name}.*no such file"):
         folder.read(graph.name)
 
 

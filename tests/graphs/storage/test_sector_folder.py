@@ -115,14 +115,6 @@ def test_what_does_not_merge_is_refused(tmp_path: Path, stored: int, parts: int)
         folder.read(EVENT, 0, parts)
 
 
-def test_a_file_that_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
-    graph = a_graph(labelled=True)
-    folder = a_folder(tmp_path, graph, 4)
-    write_sectors(tmp_path, cut(graph, a_part(graph, 2), 2), {})
-    with pytest.raises(InputError, match="not the file that the manifest describes"):
-        folder.read(EVENT, 0, 2)
-
-
 def test_other_folders_and_events_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no event 'event9'"):
         a_folder(tmp_path / "sectors", a_graph(labelled=True), 2).read("event9", 0, 1)

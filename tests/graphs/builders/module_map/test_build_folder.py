@@ -46,17 +46,6 @@ def test_a_learnt_map_builds_the_same_again(
     assert first == second == learnt.manifest["parameters"]["module_map"]
 
 
-def test_a_map_is_learnt_from_the_events_asked_for(
-    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(made)
-    some = [*BUILD, "some", "--learn-module-map", "--events", "1-7"]
-    assert run_here(some, monkeypatch, capsys)[0] == 0
-    assert GraphFolder(made / "some").events == ["event000000001", "event000000002"]
-    learnt = read_module_map(made / "some" / "module_map.safetensors")
-    assert learnt.made.startswith("learned from 2 events, event000000001 to event000000002")
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -117,18 +117,6 @@ def test_the_graph_holds_all_that_was_learnt(events: list[Event], learnt: Module
         assert (particle[source] == particle[destination]).all()
 
 
-def test_sigma_windows_make_graphs_too(events: list[Event], learnt: ModuleMap) -> None:
-    _, record = build_with_record(events[0], ModuleMapBuilder(learnt, MapWindows.SIGMA))
-    assert record["module_map_windows"] == "sigma"
-    assert 0.5 < record["target_efficiency"] <= 1
-
-
-def test_softer_particles_make_a_larger_map(events: list[Event], learnt: ModuleMap) -> None:
-    softer = learn_module_map(events, "", pt_min=0.5)
-    assert len(softer.triplets) > len(learnt.triplets)
-    assert softer.counts.sum() > learnt.counts.sum()
-
-
 def test_nothing_to_learn_from_is_told(events: list[Event]) -> None:
     with pytest.raises(InputError, match="no particle above 1000 GeV has three hits"):
         learn_module_map(events, "", pt_min=1000)

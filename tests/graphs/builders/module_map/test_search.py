@@ -161,12 +161,3 @@ def test_modules_never_seen_give_no_edges_and_a_note(capsys: pytest.CaptureFixtu
     assert (graph.n_nodes, graph.n_edges) == (len(event.hits["hit_id"]), 0)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{event.name}: {graph.n_nodes:,} of {graph.n_nodes:,} hits are on")
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_few_hits_make_a_graph_without_edges(n: int, capsys: pytest.CaptureFixture[str]) -> None:
-    hits = {name: column[:n] for name, column in some_hits(5, 1).items()}
-    known = hits | dict(zip(("volume_id", "layer_id", "module_id"), MODULES[:n].T, strict=True))
-    graph = build_graph(an_event(known), ModuleMapBuilder(some_map(3), MINMAX))
-    assert (graph.n_nodes, graph.n_edges) == (n, 0)
-    assert capsys.readouterr().out == ""
