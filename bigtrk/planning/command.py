@@ -7,16 +7,16 @@ from typing import Any
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
-from bigtrk.models.check import check_model
 from bigtrk.planning.check import check
 from bigtrk.planning.choice import Given, TryOut, make_choice
 from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
 from bigtrk.planning.mini_batches import MiniBatches, mini_batches
 from bigtrk.planning.plan import Question, check_summary
+from bigtrk.proof.prove import check_model
 from bigtrk.training.costs import find_machine
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
-from bigtrk.training.named_code import code_named, users_configuration
+from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
 
@@ -160,7 +160,7 @@ def _checked(configuration: Configuration) -> Configuration:
     Raises:
         InputError: it breaks the contract (models/protocol.py).
     """
-    if code_named(configuration):
+    if configuration.model.is_users:
         counts, kind = configuration.data.feature_counts, configuration.model.kind
         check_model(build_model(configuration), *counts, kind)
     return configuration

@@ -7,8 +7,8 @@ from torch import nn
 
 from bigtrk.console import say
 from bigtrk.parallel.collectives import on_first_rank, together
-from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.resume import recorded_scales
 from bigtrk.training.data.events import Events
@@ -33,7 +33,7 @@ def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None)
         if told and ranks.is_first:
             say(told)
     model = model.to(ranks.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model)
     return model
 
 
