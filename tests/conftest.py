@@ -65,6 +65,6 @@ def in_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proves models in three sectors alone, of every kind of graph: a third of the time. Others are
     proved in all numbers of sectors.
     """
-    from bigtrk.proof import cases
+    from bigtrk.proof import sectors
 
-    monkeypatch.setattr(cases, "PARTS", (3,))
+    monkeypatch.setattr(sectors, "PARTS", (3,))

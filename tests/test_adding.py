@@ -20,13 +20,12 @@ from bigtrk.events.reader import READERS, find_events, read_event
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
 from bigtrk.models.build import make_model
-from bigtrk.models.check import check_model
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
-from bigtrk.proof.prove import prove
+from bigtrk.proof.prove import check_model, prove
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.registry import BUILDERS

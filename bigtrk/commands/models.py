@@ -4,11 +4,14 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigtrk.console import console, say
+
+if TYPE_CHECKING:
+    from bigtrk.proof.prove import Proof
 
 import_model = typer.Typer(
     help="Make runs of models that other software trained: to evaluate, train on and export.",
@@ -38,7 +41,6 @@ def check_model(
     rows differ, and why), 2 bad input.
     """
     from bigtrk.proof.prove import prove_configured
-    from bigtrk.proof.table import show_proof
     from bigtrk.train import DEFAULT
     from bigtrk.training.named_code import users_configuration
 
@@ -46,9 +48,38 @@ def check_model(
     with redirect_stdout(sys.stderr):  # what the model itself prints is no part of the result
         proof = prove_configured(configuration.model, *configuration.data.feature_counts)
     if not as_json:
-        show_proof(proof, console)
+        _show(proof)
     print(json.dumps(proof.summary()))
     raise typer.Exit(0 if proof.exact else 1)
+
+
+def _show(proof: "Proof") -> None:
+    """Prints each graph and number of sectors with its differences, and what follows from them."""
+    from bigtrk.proof.prove import TOLERANCE
+    from bigtrk.reports.document import Table
+    from bigtrk.reports.terminal import at_width, show_table
+
+    tight, loose = min(TOLERANCE.values()), max(TOLERANCE.values())
+    note = (
+        "Largest differences between the whole graph and its sectors, relative to the largest "
+        f"value; exact: at most {loose:.0e} where the model computes in float32 whatever it is "
+        f"given, else {tight:.0e}."
+    )
+    rows = tuple(
+        (trial.graph, str(trial.sectors), f"{trial.rows:.1e}", f"{trial.gradients:.1e}")
+        for trial in proof.trials
+    )
+    verdict = f"not exact: {proof.first_difference}"
+    if proof.exact:
+        widths = ", ".join(map(str, proof.exchanges or ())) or "none"
+        said = f" (allowed {loose:.0e} and not {tight:.0e}, since it computes in float32)"
+        allowed = said if proof.worst and proof.worst > tight else ""
+        worst = f"{proof.worst:.1e} at most{allowed}"
+        verdict = f"exact: differs by {worst}; widths of its exchanges: {widths}"
+    out = at_width(console)
+    columns = ("graph", "sectors", "results", "gradients")
+    show_table(Table(f"Proof of {proof.model}", columns, rows, (note,)), out)
+    out.print(verdict, highlight=False)
 
 
 @import_model.command("acorn")

@@ -27,6 +27,7 @@ class ModelSettings(Settings):
     """
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
+    is_users: ClassVar[bool] = False  # whether its code is the user's, which no test has proved
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
 
     init_from: Path | None = None

@@ -26,8 +26,8 @@ Whatever the form:
   dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read
   in that submodule's own `forward`, where engines that shard them have gathered them.
 
-`check.py` finds out before each training whether a model keeps these promises, as far as a small
-sector and an empty one show it; `bigtrk check-model` proves it on graphs, whole and cut.
+Before each training small sectors, an empty one among them, show whether a model keeps these
+promises (`bigtrk/proof/`); `bigtrk check-model` proves it on many graphs, whole and cut.
 
 Shapes: N nodes, E edges, F and G node and edge features, H the width of an exchange.
 """
@@ -80,12 +80,7 @@ class OfOneSector:
 
 
 class ContractError(InputError):
-    """A model does not keep these promises: the message names the layer, or else the model.
-
-    model: it, where it could be made.
-    """
-
-    model: nn.Module | None = None
+    """A model does not keep these promises: the message names the layer, or else the model."""
 
 
 class SectorInputs(NamedTuple):

@@ -28,6 +28,7 @@ class UserModelConfig(ModelSettings):
 
     key: ClassVar[str] = "model.name"  # the setting that names the class, for messages
     page: ClassVar[str] = "docs/adding/own_model.md"  # where they send their reader
+    is_users: ClassVar[bool] = True
     hidden: ClassVar[None] = None
     recompute: ClassVar[Literal["none"]] = "none"
     precision: ClassVar[Literal["fp32"]] = "fp32"

@@ -8,15 +8,15 @@ from typing import Any
 from bigtrk.console import given_path
 from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
-from bigtrk.models.check import check_model
 from bigtrk.planning.choice import Given, TryOut, make_choice
 from bigtrk.planning.plan import Question
 from bigtrk.planning.scaling import as_measured
 from bigtrk.planning.sizes import MiniBatches, Sizes, mini_batches
+from bigtrk.proof.prove import check_model
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
-from bigtrk.training.named_code import code_named, users_configuration
+from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
 
@@ -115,7 +115,7 @@ def _checked(configuration: Configuration) -> Configuration:
     Raises:
         InputError: it breaks the contract (models/protocol.py).
     """
-    if code_named(configuration):
+    if configuration.model.is_users:
         counts, kind = configuration.data.feature_counts, configuration.model.kind
         check_model(build_model(configuration), *counts, kind)
     return configuration

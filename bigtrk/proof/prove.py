@@ -1,33 +1,140 @@
-"""Proves that a model gives in sectors what it gives in the whole graph: results and gradients."""
+"""Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+One prover in three modules. sectors.py draws graphs, cuts them as `bigtrk partition` does, and runs
+a model on the sectors of one process. This one holds a model to its contract (models/protocol.py)
+and compares parts with the whole; difference.py finds the first layer that differs, and why.
+
+`check_model` runs before each training: the contract, and of a model of the user's own a few small
+graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from traceback import walk_tb
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from bigtrk.errors import reason
+from bigtrk.graphs.sector import Sector
 from bigtrk.models.build import make_model
-from bigtrk.models.check import check_model, own_random_numbers
 from bigtrk.models.layer_names import failing_layer, told
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import ContractError
+from bigtrk.models.protocol import ContractError, LayeredModel
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.state_check import check_state
-from bigtrk.proof.cases import Case, cases, evaluation_cases
-from bigtrk.proof.difference import coarsest, first_difference, record
-from bigtrk.proof.lockstep import SectorError
-from bigtrk.proof.outcome import Difference, compare, outcome
-from bigtrk.proof.probe import users_line
-from bigtrk.proof.result import Proof, Trial
+from bigtrk.parallel.collectives import check_agreement, together
+from bigtrk.proof import sectors
+from bigtrk.proof.difference import first_difference, record, users_line
+from bigtrk.proof.sectors import Case, Difference, SectorError, cases, compare, outcome
+from bigtrk.user_code import no_exit
 
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+_SAME = 1e-4  # of several sectors and each alone, in float32, relative and absolute
+_COARSE = (
+    "whatever it is given, whose rounding hides what is looked for; let it compute in the type of x"
+)
 _EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute the same"
+
+
+class Trial(NamedTuple):
+    """A graph in sectors beside the whole of it: the largest relative differences of its results
+    and of its gradients, infinite where one is not finite.
+    """
+
+    graph: str
+    sectors: int
+    rows: float
+    gradients: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.rows, self.gradients)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The proof that a model is exact, or what it does wrong.
+
+    worst: the largest relative difference in a trial, None where there was none that ended, or it
+    is infinite; exchanges: their widths in a forward pass, None where none ended well.
+    first_difference: the first layer that makes a difference, and why; None of an exact model.
+    """
+
+    model: str
+    trials: tuple[Trial, ...] = ()
+    exchanges: tuple[int, ...] | None = None
+    first_difference: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.first_difference is None
+
+    @property
+    def worst(self) -> float | None:
+        found = max((trial.worst for trial in self.trials), default=torch.inf)
+        return found if found < torch.inf else None
+
+    def summary(self) -> dict[str, Any]:
+        """Gives the proof in JSON's types, in short; exchanges: how many."""
+        return {
+            "model": self.model,
+            "exact": self.exact,
+            "worst": self.worst,
+            "exchanges": None if self.exchanges is None else len(self.exchanges),
+            "first_difference": self.first_difference,
+        }
+
+
+def check_model(
+    model: nn.Module,
+    n_node_features: int,
+    n_edge_features: int,
+    kind: Kind = "edge",
+    users_own: bool = True,
+) -> list[int]:
+    """Holds `model` to its contract on a small graph, and one of the user's own to the same results
+    in sectors as in the whole graph; its weights and torch's random numbers stay as they were.
+    Gives the width of each of its exchanges.
+
+    Raises:
+        ContractError: what `check_state` says; the model fails or has a result of another kind, or
+            one that is not finite; a sector makes another number of exchanges than others, or one
+            in its backward pass; a parameter gets no gradient, or from an empty sector one that is
+            not zero; a layered model gives another result for a sector among several; a sector's
+            rows or gradients are not the whole graph's.
+    """
+    sizes = n_node_features, n_edge_features
+    widths = _check_contract(model, kind, *sizes)
+    if users_own:
+        with _in_float64():
+            for case in cases(sectors.QUICK, *sizes):
+                found = _try(_moved(model), case, kind, [])
+                if found and not found.endswith(_COARSE):
+                    raise ContractError(found)
+    return widths
+
+
+def check_on_all_ranks(
+    model: nn.Module, n_node_features: int, n_edge_features: int, config: ModelConfig
+) -> None:
+    """Checks this rank's `model`, made by `config`, and that all ranks' make the same exchanges.
+    Collective.
+
+    Raises:
+        InputError: on all ranks, a model breaks its contract (models/protocol.py), or one makes
+            another number of exchanges, or wider ones.
+    """
+    sizes = n_node_features, n_edge_features
+    widths = together(lambda: check_model(model, *sizes, config.kind, config.is_users))
+    told = f"{len(widths)} of widths {widths}"
+    check_agreement({"number of halo exchanges in its model": told})
 
 
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
@@ -42,15 +149,11 @@ def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features:
         config = config.model_copy(update={"precision": "fp32"})
     sizes = n_node_features, n_edge_features
     try:
-        with own_random_numbers(torch.empty(0)):
+        with _own_random_numbers(torch.empty(0)):
             torch.manual_seed(0)
             model = make_model(config, *sizes, config.has_pt_head)
     except ContractError as error:
-        refused = Proof(config.name, first_difference=str(error))
-        if error.model is None:
-            return refused
-        proof = prove(error.model, *sizes, config.kind, config.name)
-        return refused if proof.exact else proof
+        return Proof(config.name, first_difference=str(error))
     return prove(model, *sizes, config.kind, config.name)
 
 
@@ -68,28 +171,101 @@ def prove(
     name: the model's in the proof; that of its class without it.
     """
     name = name or type(model).__name__
-    exchanges, broken = None, None
+    sizes, exchanges, broken = (n_node_features, n_edge_features), None, None
     try:
-        check_state(model)  # a copy's parameters lack hooks
-        exchanges = tuple(check_model(deepcopy(model), n_node_features, n_edge_features, kind))
+        exchanges = tuple(check_model(model, *sizes, kind, users_own=False))
     except ContractError as error:
         broken = str(error)
         if any(map(is_lazy, model.parameters())):
             return Proof(name, first_difference=broken)
     # What breaks a promise is told by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
-    with own_random_numbers(torch.empty(0)), in_float64():
-        torch.manual_seed(0)
-        for case in cases(n_node_features, n_edge_features):
+    kinds = [(graph, parts) for graph in sectors.KINDS for parts in sectors.PARTS]
+    with _in_float64():
+        for case in cases(kinds, *sizes):
             found = _try(_moved(model), case, kind, trials)
             if found:
                 return Proof(name, tuple(trials), exchanges, found)
         with torch.no_grad():  # as a trained model is evaluated
-            for case in evaluation_cases(n_node_features, n_edge_features):
+            for case in cases(sectors.EVALUATED, *sizes, mode=", eval mode"):
                 found = _try(_moved(model).eval(), case, kind, trials)
                 if found:
                     return Proof(name, tuple(trials), exchanges, f"{found} ({_EVAL})")
     return Proof(name, tuple(trials), exchanges, broken)
+
+
+def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
+    """Runs `model` on three sectors of a graph, of which one is empty, as ranks would."""
+    check_state(model)
+    weight = next(model.parameters())
+    parts = [_like(weight, part) for part in sectors.draw("empty sector", 3, *sizes)[1]]
+    try:
+        with _own_random_numbers(weight), torch.enable_grad():
+            made, widths = sectors.results(model, parts, kind, alone=True)
+            _check_gradients(model, parts, made)
+            if isinstance(model, LayeredModel):
+                _check_several(model, parts, kind)
+    except SectorError as error:
+        raise ContractError(_failure(model, error)) from error
+    return widths
+
+
+def _check_gradients(model: nn.Module, parts: Sequence[Sector], made: Sequence[Tensor]) -> None:
+    """Checks results, and what each sector's gives every parameter."""
+    named = dict(model.named_parameters())
+    for part, rows in zip(parts, made, strict=True):
+        which = sectors.told_sector(part)
+        if not rows.isfinite().all():
+            raise SectorError(
+                f"gives a result that is not finite for {which}; look for divisions by a number "
+                f"that may be zero, as of a node's edges"
+            )
+        for name, gradient in sectors.backward(named, rows, torch.ones_like(rows)).items():
+            if gradient is None:
+                raise SectorError(
+                    f"gives its parameter {name} no gradient for {which}, so engines would wait "
+                    f"for it; use it in every pass, or leave it out"
+                )
+            if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
+                raise SectorError(
+                    f"gives its parameter {name} a gradient that is not zero for an empty sector; "
+                    f"take no means over its rows, which are none"
+                )
+            if not gradient.isfinite().all():
+                raise SectorError(
+                    f"gives its parameter {name} a gradient that is not finite for {which}; look "
+                    f"for divisions by a number that may be zero, as of a node's edges"
+                )
+
+
+@torch.no_grad()
+def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind) -> None:
+    """Checks that `model` makes of several sectors of a rank what it makes of each."""
+    alone, _ = sectors.results(model, parts, kind)
+    inputs = [sectors.inputs_of(part) for part in parts]
+    try:
+        with no_exit():
+            made = model(inputs, lambda owned: sectors.exchanged(owned, parts))
+            pairs = zip(made, alone, strict=True)
+            same = all(torch.allclose(*pair, rtol=_SAME, atol=_SAME) for pair in pairs)
+    except Exception as error:
+        raise SectorError("fails for several sectors at once") from error
+    if not same:
+        raise SectorError(
+            "gives other results for a sector among several of a rank than for it alone; compute "
+            "each from its own rows, without random numbers"
+        )
+
+
+def _like(weight: Tensor, part: Sector) -> Sector:
+    """Gives a sector whose tensors have the type and the device of `weight`."""
+    return replace(
+        part,
+        node_features=part.node_features.to(weight),
+        edge_features=part.edge_features.to(weight),
+        edge_index=part.edge_index.to(weight.device),
+        send_index=part.send_index.to(weight.device),
+    )
 
 
 def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str | None:
@@ -108,13 +284,13 @@ def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str |
 
 def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
     """Says what differs first, unless by no more than the rounding of the model's own types."""
-    step, dtype = coarsest(record(model, case.whole))
+    made = record(model, case.whole)
+    # The floating type of the fewest digits that the model computes in, and where first.
+    types = [(step, tensor.dtype) for step, tensors in made.items() for tensor in tensors]
+    step, dtype = max(types, key=lambda pair: torch.finfo(pair[1]).eps)
     if dtype not in TOLERANCE:
         layer = told(step.layer, model.get_submodule(step.layer))
-        return (
-            f"{layer}, {step.what.strip('_')}: computes in {dtype} whatever it is "
-            f"given, whose rounding hides what is looked for; let it compute in the type of x"
-        )
+        return f"{layer}, {step.what.strip('_')}: computes in {dtype} {_COARSE}"
     tolerance = TOLERANCE[dtype]
     if found.rows > tolerance:
         return first_difference(model, case.whole, case.parts, tolerance, case.why)
@@ -126,7 +302,8 @@ def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
         return f"{wrong[-1]}: its gradient is not finite in a sector; look for divisions by nothing"
     return (
         f"{wrong[-1]}: its gradient is another in sectors, though all rows are the same; let "
-        f"gradients through all that the exchange brings"
+        f"gradients through all that the exchange brings, and recompute no layers with an exchange "
+        f"between them (torch.utils.checkpoint)"
     )
 
 
@@ -152,12 +329,19 @@ def _moved(model: nn.Module) -> nn.Module:
     return made
 
 
+def _own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
+    """Keeps what a model draws within it from changing the numbers that are drawn after it."""
+    return torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else [])
+
+
 @contextmanager
-def in_float64() -> Iterator[None]:
-    """Makes tensors float64 for which a model names no type."""
+def _in_float64() -> Iterator[None]:
+    """Makes tensors float64 for which a model names no type, with random numbers of its own."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with _own_random_numbers(torch.empty(0)):
+            torch.manual_seed(0)
+            yield
     finally:
         torch.set_default_dtype(before)

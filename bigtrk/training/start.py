@@ -13,8 +13,8 @@ from bigtrk.config import by_key
 from bigtrk.console import say, warn_once
 from bigtrk.errors import InputError, one_line
 from bigtrk.parallel.collectives import on_first_rank, together
-from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.resume import recorded_scales
 from bigtrk.training.data.event_source import Events, EventSource
@@ -277,7 +277,7 @@ def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None)
         if told and ranks.is_first:
             say(told)
     model = model.to(ranks.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model)
     return model
 
 

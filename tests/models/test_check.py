@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
-from bigtrk.models.check import check_model
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange, SectorInputs
 from bigtrk.models.settings import (
@@ -21,6 +20,7 @@ from bigtrk.models.settings import (
     InteractionGNNConfig,
     ModelConfig,
 )
+from bigtrk.proof.prove import check_model
 from tests.models.graphs import F, G
 from tests.models.user_models import Layered
 
@@ -234,21 +234,29 @@ def test_what_changes_no_gradients_may_be_hooked() -> None:
 @pytest.mark.parametrize(
     ("model", "kind", "line"),
     [
-        (Column, "edge", r"gives a result of shape \[40, 1\] for a sector of .* return \[E\] or"),
-        (Simple, "hit", r"gives a result of shape \[40\] for a sector of 12 nodes .* \[N, D\]"),
-        (Half, "edge", r"gives a result of torch.float16 for a sector; return float32"),
-        (Pair, "edge", r"gives a tuple for a sector; return a tensor"),
+        (Column, "edge", r"gives a result of shape \[121, 1\] for a sector of .* return \[E\] or"),
+        (Simple, "hit", r"gives a result of shape \[121\] for a sector of 49 nodes, .* \[N, D\]"),
+        (Half, "edge", r"gives a result of torch.float16 for a sector of .*; return float32"),
+        (Pair, "edge", r"gives a tuple for a sector of .*; return a tensor"),
         (Infinite, "edge", r"gives a result that is not finite for a sector"),
-        (HaloToo, "edge", r"gives the exchange rows of shape \[12, 4\] for a sector that owns 8"),
-        (IdleWhereEmpty, "edge", r"makes 2 exchanges .* for a sector and no exchange for an empty"),
-        (Stumbles, "edge", r"fails for an empty sector \(\w*Error: .*\)"),
+        (
+            HaloToo,
+            "edge",
+            r"gives the exchange rows of shape \[88, 4\] for a sector of 49 nodes, 39 halo",
+        ),
+        (IdleWhereEmpty, "edge", r"makes fewer exchanges for a sector of 0 nodes, 0 halo nodes"),
+        (Stumbles, "edge", r"fails for a sector of 0 nodes, .* \(\w*Error: .*\)"),
         (Unused, "edge", r"gives its parameter spare.weight no gradient for a sector"),
         (Detached, "edge", r"gives its parameter nodes.weight no gradient for a sector"),
         (MeanOfNodes, "edge", r"parameter last.bias a gradient that is not zero for an empty"),
-        (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
+        (ReadsMissing, "edge", r"fails for a sector of .* \(IndexError: index 3 is out of bounds"),
         (nn.ReLU, "edge", r"has no parameters to train"),
         (RecomputesAll, "edge", r"calls the exchange in its backward pass, .* outside of what is"),
-        (Leaves, "edge", r"fails for a sector \(RuntimeError: it calls sys.exit\(0\), which would"),
+        (
+            Leaves,
+            "edge",
+            r"fails for a sector of .* \(RuntimeError: it calls sys.exit\(0\), which would",
+        ),
         (Frozen, "edge", r"its parameter last.weight is not trained, which not all engines can do"),
         (Counting, "edge", r"keeps passes, which is no parameter, so checkpoints would lack it"),
         (Tied, "edge", r"again.(weight|bias) is another of its parameters, too; give it its own"),

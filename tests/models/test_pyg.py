@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SuperGATConv
 
-from bigtrk.models.check import check_model
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.pyg.model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
-from bigtrk.proof.prove import prove
+from bigtrk.proof.prove import check_model, prove
 from tests.models.graphs import Cut, F, G, Graph, make_graph
 from tests.models.pyg_nets import LAYERS, WIDTH, Net, Plain
 from tests.models.sectors_at_once import run_at_once

@@ -17,6 +17,7 @@ from torch_geometric.utils import degree, scatter
 from bigtrk.errors import InputError
 from bigtrk.models.pyg.model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
+from bigtrk.proof.prove import check_model
 from tests.models.graphs import F, G
 
 Between = Callable[[Tensor, Tensor], Any]
@@ -45,7 +46,7 @@ class Around(nn.Module):
 
 def refused(net: nn.Module) -> str:
     with pytest.raises(InputError) as caught:
-        PyGModel(net, AttentionGNNConfig(hidden=4), F, G)
+        check_model(PyGModel(net, AttentionGNNConfig(hidden=4), F, G), F, G)
     line = str(caught.value)
     assert "\n" not in line
     return line
@@ -88,12 +89,12 @@ def refused(net: nn.Module) -> str:
         ),
         (SAGEConv(4, 4, aggr="median"), "(MedianAggregation): depends on the order"),
         (pyg.GCNConv(4, 4, cached=True), "layer layer (GCNConv): keeps what it computes of its"),
-        (pyg.APPNP(2, 0.1), "layer layer (APPNP), or what is computed before it, gives a node"),
-        (pyg.TAGConv(4, 4, K=2), "layer layer (TAGConv), or what is computed before it, gives"),
-        (pyg.ChebConv(4, 4, 3), "layer layer (ChebConv), or what is computed before it, gives"),
-        (pyg.HypergraphConv(4, 4), "layer layer (HypergraphConv), or what is computed"),
-        (pyg.GatedGraphConv(4, 2), "layer layer (GatedGraphConv), or what is computed before"),
-        (pyg.SGConv(4, 4), "layer layer (SGConv), or what is computed before it"),
+        (pyg.APPNP(2, 0.1), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.TAGConv(4, 4, K=2), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.ChebConv(4, 4, 3), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.HypergraphConv(4, 4), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.GatedGraphConv(4, 2), "net.layer .* in test_pyg_refusals.py:"),
+        (pyg.SGConv(4, 4), "net.layer .* in test_pyg_refusals.py:"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -112,14 +113,16 @@ def test_a_layer_is_refused_by_its_name(layer: nn.Module, line: str) -> None:
         lambda x, _: x + torch.rand_like(x),
         lambda x, edges: x * degree(edges[0], len(x))[:, None],
         lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
+        lambda x, _: x + torch.arange(len(x))[:, None],
     ],
-    ids=["dropout", "mean", "random", "degree", "sums"],
+    ids=["dropout", "mean", "random", "degree", "sums", "number"],
 )
-def test_a_function_is_refused_by_the_layer_after_it(after: Between) -> None:
-    """Structure does not tell them: the trial does."""
+def test_a_function_between_layers_is_refused(after: Between) -> None:
+    """Structure does not tell them: the comparison with the whole graph does."""
     torch.manual_seed(0)
     said = refused(Around(after=after))
-    assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
+    assert said.startswith(("net (Around), ", "net.last (SAGEConv), "))
+    assert " in test_pyg_refusals.py:" in said
 
 
 class Before(Around):
@@ -146,14 +149,9 @@ def test_a_function_after_the_last_layer_is_refused(after: Between) -> None:
     """The decoder reads the embeddings of halo nodes, too."""
     torch.manual_seed(0)
     said = refused(Before(after=after))
-    assert said.startswith("what is computed after the last layer gives a node of a sector")
-    assert "each row is computed of itself alone" in said
-
-
-def test_a_function_that_numbers_nodes_between_layers_is_refused() -> None:
-    torch.manual_seed(0)
-    said = refused(Around(after=lambda x, _: x + torch.arange(len(x))[:, None]))
-    assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
+    assert said.startswith(
+        ("net (Before), ", "decoder (EdgeNetwork), index_select: reads halo rows")
+    )
 
 
 class Divides(MessagePassing):  # type: ignore[misc]  # PyG has no types
@@ -190,15 +188,14 @@ class Keeps(Around):
 
 
 class Recomputes(Around):
-    """Computes its last layer again in the backward pass."""
+    """Computes its layers again in the backward pass, without their exchanges."""
 
     def __init__(self, use_reentrant: bool) -> None:
         super().__init__()
         self.use_reentrant = use_reentrant
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        x = self.first(x, edge_index)
-        return checkpoint(self.last, x, edge_index, use_reentrant=self.use_reentrant)
+        return checkpoint(super().forward, x, edge_index, use_reentrant=self.use_reentrant)
 
 
 class Single(Around):
@@ -227,15 +224,15 @@ class Weights(Around):
 @pytest.mark.parametrize(
     ("net", "line"),
     [
-        (Around(Divides()), "layer layer (Divides), or what is computed before it, gives a row"),
-        (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient"),
+        (Around(Divides()), "PyGModel: gives a result that is not finite for a sector"),
+        (Around(Length()), "PyGModel: gives its parameter net.layer.linear.weight a"),
         (
             Keeps(),
             "layer Keeps: keeps a tensor that has gradients in its attribute kept; ",
         ),
-        (Recomputes(False), "layer last (SAGEConv): runs again in the backward pass"),
-        (Recomputes(True), "layer last (SAGEConv): runs again in the backward pass"),
-        (Single(), "Single: fails on a graph of 12 nodes (RuntimeError: "),
+        (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
+        (Recomputes(True), "Recomputes: fails on a graph of 12 nodes (UserWarning: "),
+        (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:37: fails for"),
         (Pair(), "layer last (SAGEConv): gets several tensors at once"),
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
@@ -274,7 +271,7 @@ def test_other_networks_are_refused(net: nn.Module, line: str) -> None:
     ids=lambda layer: type(layer).__name__,
 )
 def test_what_takes_each_row_alone_is_accepted(layer: nn.Module) -> None:
-    PyGModel(Around(layer), AttentionGNNConfig(hidden=4), F, G)
+    check_model(PyGModel(Around(layer), AttentionGNNConfig(hidden=4), F, G), F, G)
 
 
 class KeepsLast(Around):
@@ -307,7 +304,8 @@ class RecomputesBetween(Around):
 
 
 def test_what_lies_between_layers_may_be_recomputed() -> None:
-    PyGModel(RecomputesBetween(nn.Linear(4, 4)), AttentionGNNConfig(hidden=4), F, G)
+    net = RecomputesBetween(nn.Linear(4, 4))
+    check_model(PyGModel(net, AttentionGNNConfig(hidden=4), F, G), F, G)
 
 
 class Pools(Around):

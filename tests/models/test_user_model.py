@@ -11,9 +11,8 @@ from torch import nn
 from bigtrk import user_code
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
-from bigtrk.models.check import check_model
 from bigtrk.models.settings import UserModelConfig
-from bigtrk.proof.prove import prove
+from bigtrk.proof.prove import check_model, prove
 from bigtrk.user_code import allow_code
 from tests.models.graphs import F, G
 from tests.models.user_models import Layered, Simple

@@ -16,10 +16,8 @@ from bigtrk.models.settings import (
     InteractionGNNConfig,
     ModelConfig,
 )
-from bigtrk.proof.cases import EVALUATED, PARTS
-from bigtrk.proof.graphs import KINDS
-from bigtrk.proof.prove import prove, prove_configured
-from bigtrk.proof.result import Proof
+from bigtrk.proof.prove import Proof, prove, prove_configured
+from bigtrk.proof.sectors import EVALUATED, KINDS, PARTS
 from tests.models.graphs import F, G
 from tests.models.user_models import Embedding, Layered, Simple
 from tests.proof import right_models, wrong_models
@@ -156,10 +154,14 @@ MIXES = "normalises or reduces over all rows"
         ("StumblesAtNothing", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
         ("ExchangesAll", "ExchangesAll", "give it the owned rows [n_owned, H] alone"),
         ("NotANumber", "last.bias", "its gradient is not finite in a sector"),
-        ("Detached", "model Detached", "gives its parameter nodes.weight no gradient"),
-        ("Column", "model Column", "gives a result of shape [40, 1]"),
+        ("Detached", "Detached", "gives its parameter nodes.weight no gradient"),
+        ("Column", "Column", "gives a result of shape [158, 1]"),
         ("Pair", "Pair", "gives a tuple for a sector of"),
-        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
+        (
+            "FailsBackward",
+            "FailsBackward in wrong_models.py",
+            "fails in its backward pass; recompute no exchange",
+        ),
         ("RecomputesAll", "RecomputesAll", "calls the exchange in its backward pass"),
         ("LeavesWithoutEdges", "LeavesWithoutEdges in wrong_models.py", "calls sys.exit(0)"),
         ("LeavesBackward", "LeavesBackward in wrong_models.py", "calls sys.exit(0)"),

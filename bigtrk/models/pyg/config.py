@@ -24,6 +24,7 @@ class PyGConfig(ModelSettings):
     edge_attr)`, to embeddings of nodes, without a word about ranks (docs/adding/pyg.md).
     """
 
+    is_users: ClassVar[bool] = True
     hidden: ClassVar[None] = None
     precision: ClassVar[Literal["fp32"]] = "fp32"
 
@@ -74,8 +75,8 @@ class PyGConfig(ModelSettings):
         n_edge_features: int,
         pt_head: bool,
     ) -> "PyGModel":
-        """Makes the model for so many features, with fresh weights; on the CPU, where a trial of it
-        runs.
+        """Makes the model for so many features, with fresh weights; on the CPU, where it tells its
+        width.
 
         Raises:
             InputError: the class cannot be imported or made, or does not make a network that gives

@@ -21,13 +21,9 @@ from bigtrk.models.pyg.gcn import WholeDegrees
 
 
 class LayerExchange:
-    """The exchanges of one pass over a sector; its rows from `n_nodes` on are nobody's.
-
-    layers: the name of the layer that made each exchange so far.
-    """
+    """The exchanges of one pass over a sector; its rows from `n_nodes` on are nobody's."""
 
     def __init__(self, sector: SectorInputs, n_nodes: int, exchange: Exchange) -> None:
-        self.layers: list[str] = []
         self._n_rows, self._n_owned, self._n_nodes = len(sector.x), sector.n_owned, n_nodes
         self._exchange = exchange
         self._depth = 0  # of layers within layers
@@ -37,7 +33,7 @@ class LayerExchange:
         """Exchanges the result of each message-passing layer of `net` while it runs; the layers
         `normalised` weigh their edges by the degrees of whole graphs.
         """
-        degrees = WholeDegrees(partial(self.fresh, "the degrees of GCNConv"))
+        degrees = WholeDegrees(self.fresh)
         handles = []
         for path, layer in net.named_modules():
             if not isinstance(layer, MessagePassing):
@@ -54,9 +50,8 @@ class LayerExchange:
             for handle in handles:
                 handle.remove()
 
-    def fresh(self, name: str, rows: Tensor) -> Tensor:
-        """Replaces the halo's rows of [N, ...], made by layer `name`, by their owners'."""
-        self.layers.append(name)
+    def fresh(self, rows: Tensor) -> Tensor:
+        """Replaces the halo's rows of [N, ...] by their owners'."""
         flat = rows.flatten(1)
         nodes = self._exchange(flat[: self._n_owned])
         return torch.cat([nodes, flat[self._n_nodes :]]).view_as(rows)
@@ -79,7 +74,7 @@ class LayerExchange:
                 f"layer {name}: gives {made}, not one tensor of a row for each of "
                 f"{self._n_rows} nodes; let it return the nodes' rows alone"
             )
-        return None if self._depth else self.fresh(name, result)
+        return None if self._depth else self.fresh(result)
 
 
 def _holds_tensors(value: Any) -> bool:

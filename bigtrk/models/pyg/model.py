@@ -9,14 +9,23 @@ import inspect
 import torch
 from torch import Tensor, nn
 
+from bigtrk.errors import reason
 from bigtrk.models.attention_gnn import AttentionGNNConfig, EdgeNetwork
 from bigtrk.models.layers.neighbours import Neighbours
-from bigtrk.models.protocol import ContractError, Exchange, SectorInputs, check_edges
+from bigtrk.models.protocol import (
+    ContractError,
+    Exchange,
+    SectorInputs,
+    check_edges,
+    no_exchange,
+)
 from bigtrk.models.pyg.exchanging import LayerExchange
 from bigtrk.models.pyg.forgetting import forgotten
 from bigtrk.models.pyg.gcn import take_degrees
 from bigtrk.models.pyg.refusals import refuse
-from bigtrk.models.pyg.trial import embedding_width, try_out
+from bigtrk.user_code import no_exit
+
+_TRIED = 12  # nodes of the graph on which a network is tried
 
 
 class PyGModel(nn.Module):
@@ -38,7 +47,7 @@ class PyGModel(nn.Module):
 
         Raises:
             ContractError: `net` holds a layer that would not give in a sector what it gives in the
-                whole graph, or does not map to embeddings.
+                whole graph, fails, or does not map to embeddings.
         """
         super().__init__()
         refuse(net)
@@ -46,13 +55,8 @@ class PyGModel(nn.Module):
         self.net = net
         self._takes_edges = "edge_attr" in inspect.signature(net.forward).parameters
         self._normalised = take_degrees(net)
-        width = embedding_width(self, n_node_features, n_edge_features)
+        width = self._embedding_width(n_node_features, n_edge_features)
         self.decoder = EdgeNetwork(decoder, width, n_edge_features)
-        try:
-            try_out(self, n_node_features, n_edge_features)
-        except ContractError as error:
-            error.model = self  # for a proof, which finds out more than the trial
-            raise
 
     def forward(
         self,
@@ -84,6 +88,31 @@ class PyGModel(nn.Module):
         with layers.around(self.net, self._normalised), forgotten(self.net):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
         return embedding
+
+    def _embedding_width(self, n_node_features: int, n_edge_features: int) -> int:
+        """Runs the network on a small graph, which sets the sizes that layers take from their first
+        input, and returns the width of its embedding.
+        """
+        nodes = torch.arange(_TRIED)
+        edges = torch.stack([nodes, nodes.roll(1)])
+        try:
+            with torch.random.fork_rng(devices=[]), no_exit():
+                x, features = (torch.randn(_TRIED, n) for n in (n_node_features, n_edge_features))
+                sector = SectorInputs(x, features, edges, _TRIED)
+                made = self.embed(sector, LayerExchange(sector, _TRIED, no_exchange))
+        except ContractError:
+            raise
+        except Exception as error:
+            said = f"fails on a graph of {_TRIED} nodes ({type(error).__name__}: {reason(error)})"
+            raise self._bad(said) from error
+        shape = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _TRIED or not shape[1]:
+            said = f"gives {shape} for {_TRIED} nodes; return their embeddings [N, D]"
+            raise self._bad(said)
+        return shape[1]
+
+    def _bad(self, how: str) -> ContractError:
+        return ContractError(f"{type(self.net).__name__}: {how} (docs/adding/pyg.md)")
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:

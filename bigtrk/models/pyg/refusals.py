@@ -1,6 +1,6 @@
 """Layers that cannot give in a sector what they give in the whole graph, found by their class.
 
-What is not found so, such as a function that drops edges, is found by the trial run (trial.py).
+What is not found so, such as a function that drops edges, the proof before a training finds.
 """
 
 from collections.abc import Iterator
