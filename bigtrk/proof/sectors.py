@@ -382,9 +382,10 @@ def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
     found = backward(named, rows, weights)
+    gradients = ((name, value, found[name]) for name, value in named.items())
     return {
-        name: torch.zeros_like(value) if found[name] is None else found[name]
-        for name, value in named.items()
+        name: torch.zeros_like(value) if gradient is None else gradient
+        for name, value, gradient in gradients
     }
 
 
