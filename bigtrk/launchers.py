@@ -15,7 +15,9 @@ _MPI = (
     tuple(f"PMI_{name}" for name in _NAMES),  # HPE's mpiexec (PALS)
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH's and Intel MPI's
 )
-_LONE = ("PMIX_RANK", "PALS_RANKID")  # ranks of MPI launchers that set no size
+# Ranks of launchers whose places are not read: of MPI without a size, flux run, jsrun.
+_LONE = ("PMIX_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK")
+_SIZES = ("PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE")
 _STEP_TASKS = "SLURM_STEP_NUM_TASKS"
 # The first that is set is the rank on the host.
 LOCAL_RANKS = ("LOCAL_RANK", *(local_rank for _, _, local_rank, _ in _MPI), "SLURM_LOCALID")
@@ -42,11 +44,14 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
     Raises:
         RankError: a variable is missing, is no number, or does not fit another.
     """
-    if "RANK" in environment and "WORLD_SIZE" in environment:
+    given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
+    if any(given) and None not in given:  # both set to nothing are as good as not set
         return _from_launcher(environment)
     # The step's number of tasks counts: SLURM_NTASKS, the job's, is also set in the batch script
     # and in the shell that salloc opens, which are one plain process each.
     tasks = whole({_STEP_TASKS: "1", **environment}, _STEP_TASKS)
+    if any(name.startswith("SLURM_PTY_") for name in environment):  # a shell: srun --pty bash
+        tasks = 1
     row = next((row for row in _MPI if environment.keys() >= set(row)), None)
     mpi = _from_variables(environment, row, "mpirun") if row else None
     # An mpirun may start its daemons by srun, whose variables its ranks inherit; and srun may set
@@ -57,9 +62,9 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
     if tasks > 1:
         return _from_slurm(environment)
     # Some batch scripts set WORLD_SIZE alone, for whatever they start.
-    if "RANK" in environment:
+    if environment.get("RANK"):
         raise RankError("RANK is set, but WORLD_SIZE is not; set both, or neither")
-    if not mpi and _STEP_TASKS not in environment:
+    if not mpi:
         _refuse_unknown(environment)
     return Place(0, 1, 0, 1, "python")
 
@@ -82,12 +87,20 @@ def _from_variables(environment: Mapping[str, str], row: Sequence[str], launcher
 
 
 def _from_slurm(environment: Mapping[str, str]) -> Place:
-    per_node = _tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    try:
+        per_node = _tasks_per_node(environment[name])
+        local_size = per_node[whole(environment, "SLURM_NODEID")]
+    except (KeyError, ValueError, IndexError):
+        given = environment.get(name, "not set")
+        raise RankError(
+            f"{name}: {given}; srun sets it for each task, so start ranks by it"
+        ) from None
     return Place(
         rank=_index(environment, "SLURM_PROCID", _STEP_TASKS),
         world_size=whole(environment, _STEP_TASKS),
         local_rank=whole(environment, "SLURM_LOCALID"),
-        local_size=per_node[whole(environment, "SLURM_NODEID")],
+        local_size=local_size,
         launcher="srun",
     )
 
@@ -95,12 +108,16 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     """Refuses a rank of an unknown launcher: each would train alone.
 
+    srun may set PMI's or PMIx's rank in a step of one task, which is 0.
+
     Raises:
         RankError: it is one.
     """
     ranks = (*_LONE, *(rank for rank, *_ in _MPI))
     found = [name for name in ranks if name in environment]
-    if found and environment.get("PMI_SIZE") != "1":
+    is_step = _STEP_TASKS in environment and all(environment[name] == "0" for name in found)
+    sizes = {environment[name] for name in _SIZES if name in environment}
+    if found and sizes != {"1"} and not (is_step and not sizes):
         raise RankError(
             f"{found[0]} is set, but not the number of ranks here and in all; start ranks with "
             "torchrun, deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, "

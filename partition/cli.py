@@ -132,10 +132,12 @@ def partition(
         raise typer.BadParameter("give either --parts or --max-edges")
     settings = CutSettings(parts, max_edges, method, seed)
     place = find_place()
+    # RANK and WORLD_SIZE alone are also set in pods and batch scripts, where this is one process.
+    shared = place.launcher in ("srun", "mpirun", "torchrun")
     folder = GraphFolder(graphs)
     check(folder, out)
     unfit = of_wrong_size(folder, settings)
-    mine = list(folder.events)[place.rank :: place.world_size]
+    mine = list(folder.events)[place.rank :: place.world_size] if shared else list(folder.events)
     failed = {event: unfit[event] for event in mine if event in unfit}
     to_cut = [event for event in mine if event not in unfit]
     failed |= cut_share(folder, out, settings, to_cut, workers, quiet=as_json)

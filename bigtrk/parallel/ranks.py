@@ -54,7 +54,10 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
     # SLURM_LAUNCH_NODE_IPADDR is no help: srun may run on a login node, or outside the step's
     # nodes.
     slurm = ranks.launcher == "srun"
-    first_host = _first_host(environment["SLURM_STEP_NODELIST"]) if slurm else "127.0.0.1"
+    nodes = environment.get("SLURM_STEP_NODELIST")
+    if slurm and not nodes:
+        raise RankError("SLURM_STEP_NODELIST is not set; srun sets it, so start ranks by it")
+    first_host = _first_host(nodes) if slurm and nodes else "127.0.0.1"
     place = {"MASTER_ADDR": first_host, "MASTER_PORT": str(_port(ranks, environment))}
     if ranks.world_size > 1:
         needed = list(place) if ranks.launcher in _SET_PLACE else []
@@ -71,9 +74,9 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
 
 def _port(ranks: Ranks, environment: Mapping[str, str]) -> int:
     """Returns a port that two jobs, two steps of a job and two mpirun on one node do not share."""
-    job = int(environment.get("SLURM_JOB_ID", "0"))
+    job = whole({"SLURM_JOB_ID": "0", **environment}, "SLURM_JOB_ID")
     if ranks.launcher == "srun":
-        job += _STEPS_APART * int(environment.get("SLURM_STEP_ID", "0"))
+        job += _STEPS_APART * whole({"SLURM_STEP_ID": "0", **environment}, "SLURM_STEP_ID")
     if ranks.launcher == "mpirun":  # Open MPI's and PALS's names of the launch; MPICH gives none
         launch = environment.get("PMIX_NAMESPACE") or environment.get("PALS_APID", "")
         job += crc32(launch.encode())

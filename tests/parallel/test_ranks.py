@@ -78,6 +78,9 @@ DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2
         ({**SLURM, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
         ({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
         ({**SALLOC, "PMIX_RANK": "0"}, Ranks(0, 1, 0, 1, "python")),
+        # The shell of `srun --pty bash`, and variables that are set to nothing.
+        ({**SLURM, "SLURM_PTY_PORT": "4"}, Ranks(0, 1, 0, 1, "python")),
+        ({"RANK": "", "WORLD_SIZE": ""}, Ranks(0, 1, 0, 1, "python")),
     ],
 )
 def test_discover(environment: dict[str, str], expected: Ranks) -> None:
@@ -101,8 +104,13 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "4"}, "OMPI_COMM_WORLD_RANK=4: must be below OMPI_"),
         (PMI, "PMI_RANK is set, but not the number of ranks here and in all; start ranks with"),
         ({"PMIX_RANK": "0"}, "PMIX_RANK is set, but not the number of ranks"),
+        ({**SALLOC, "PMIX_RANK": "1"}, "PMIX_RANK is set, but not the number of ranks"),
+        ({**SALLOC, **PMI}, "PMI_RANK is set, but not the number of ranks"),
+        ({"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "FLUX_TASK_RANK is set, but not the"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS=x: must be a whole number"),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_TASKS_PER_NODE: not set"),
+        ({**SLURM, "SLURM_NODEID": "7"}, "SLURM_STEP_TASKS_PER_NODE: "),
     ],
 )
 def test_impossible_numbers_are_refused(environment: dict[str, str], said: str) -> None:

@@ -186,6 +186,15 @@ def test_one_task_of_a_larger_job_cuts_all_events(
     assert len(SectorFolder(tmp_path / "out").events) == 4
 
 
+def test_the_variables_of_a_pod_leave_no_event_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
+    assert len(SectorFolder(tmp_path / "out").events) == 4
+
+
 def test_worker_processes_write_the_same_sectors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
