@@ -28,7 +28,7 @@ from bigtrk.models.kernels.counted import counting
 from bigtrk.models.kernels.schedule import block_rows, most_programs
 from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import LayeredModel, SectorInputs, units
-from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
+from bigtrk.models.settings import ModelConfig
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks. They are independent in all columns. Each has as many
@@ -150,7 +150,7 @@ class _Asked(NamedTuple):
         GPU's kernels.
         """
         rows = self.chunk or _ROWS
-        if self.on_gpu and isinstance(self.config, InteractionGNNConfig):
+        if self.on_gpu and self.config.keeps_edges and self.config.hidden:
             shape = self.config.hidden, self._dtype
             rows = max(rows, block_rows(*shape) * most_programs(*shape))
         return rows

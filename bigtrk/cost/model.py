@@ -281,8 +281,8 @@ class CostModel:
         edges that read none of them: those that travel in no more than this time. What a CPU sends
         within its host its own cores move. It is negative where it takes longer.
         """
-        model, machine = self.model, self.machine
-        if ranks == 1 or model.name != "interaction" or model.recompute == "layer":
+        machine = self.machine
+        if ranks == 1 or not self.model.overlaps:
             return 0.0
         volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
         if machine.shared:

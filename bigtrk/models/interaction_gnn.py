@@ -37,6 +37,7 @@ class InteractionGNNConfig(ModelSettings):
     """The Interaction GNN; its number of parameters and its memory follow from these."""
 
     has_pt_head: ClassVar[bool] = True
+    keeps_edges: ClassVar[bool] = True
 
     name: Literal["interaction"] = "interaction"
     """The Interaction GNN."""
@@ -63,6 +64,18 @@ class InteractionGNNConfig(ModelSettings):
     def in_chunks(self) -> bool:
         """Says whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"
+
+    @property
+    def overlaps(self) -> bool:
+        return self.recompute != "layer"
+
+    @property
+    def spills(self) -> bool:
+        return self.recompute == "chunk"
+
+    @property
+    def offloads(self) -> bool:
+        return self.recompute == "offload"
 
     def build(
         self,
