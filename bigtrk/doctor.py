@@ -216,7 +216,7 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
     if problem:
         return {}
     try:
-        from bigtrk.models.kernels import native as passes
+        from bigtrk.models.edges import native as passes
         from bigtrk.parallel import page_pool as pages
         from bigtrk.sampling import native as sampling
         from bigtrk.tracks.builders.paths import native as tracks

@@ -16,9 +16,8 @@ from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
-from bigtrk.models.build import make_model
 from bigtrk.models.protocol import no_exchange
-from bigtrk.models.settings import PyGConfig, UserModelConfig
+from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings

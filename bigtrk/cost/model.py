@@ -20,9 +20,9 @@ from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
 from bigtrk.cost.sharding import BYTES, Sharding
-from bigtrk.models.layers.workspace import HOST_BYTES
+from bigtrk.models.edges.stores import BLOCK_BYTES
+from bigtrk.models.edges.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
-from bigtrk.models.stores.files import BLOCK_BYTES
 from bigtrk.parallel.host import LARGE
 
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,

@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.meta_results import result_of
-from bigtrk.models.kernels.work import Work
-from bigtrk.models.stores.store import Block, Rows
-from bigtrk.models.stores.streamed import THERE, Mover, Place, StreamedStore
+from bigtrk.models.edges.stores import THERE, Block, Mover, Place, Rows, StreamedStore
+from bigtrk.models.edges.work import Work
 
 _aten = torch.ops.aten
 # These compute nothing; what a system takes to give memory is counted by its bytes.
@@ -117,7 +116,7 @@ class Counter(TorchDispatchMode):
             work.flops += flops
             if any(tensor.dtype == torch.bfloat16 for tensor in (*read, *written)):
                 work.bf16_flops += flops
-                if written:  # kernels/native.py returns nothing, and has no shapes compiled
+                if written:  # edges/native.py returns nothing, and has no shapes compiled
                     work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
         else:
             work.traffic += n_bytes

@@ -383,7 +383,7 @@ def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
     found = backward(named, rows, weights)
     return {
-        name: torch.zeros_like(value) if found[name] is None else found[name]
+        name: torch.zeros_like(value) if (got := found[name]) is None else got
         for name, value in named.items()
     }
 

@@ -13,7 +13,7 @@ from bigtrk.config import Settings, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
-from bigtrk.models.build import make_model
+from bigtrk.models.settings import make_model
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured

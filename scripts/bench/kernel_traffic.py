@@ -5,7 +5,7 @@
 
 The graphs are event 1000's by windows learnt above 0.3 GeV (3.0 M edges) and a simulated one of the
 size of Tripathy et al.'s CTD (0.33 M nodes, 6.8 M edges); they are kept under --work. Bytes are
-counted from the kernels' own schedule (bigtrk/models/kernels/work.py), of the default model, with
+counted from the kernels' own schedule (bigtrk/models/edges/work.py), of the default model, with
 the L2 of an A100, the smallest of the three GPUs' (scripts/bench/memory_reads.py). Launches are
 those of a step in Triton's interpreter, beside which the operations of the node network and of the
 decoder are counted; atomics and spilled registers those of every kernel and option up to hidden
@@ -35,8 +35,8 @@ from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.cost.data_sheets import A100, WHOLE_SHEETS
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.models.kernels import schedule
-from bigtrk.models.kernels.work import Shape, Work
+from bigtrk.models.edges import schedule
+from bigtrk.models.edges.work import Shape, Work
 from scripts.bench.memory_reads import Graph, shape_of
 from scripts.results import CHECKOUT, Results, add_options
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of

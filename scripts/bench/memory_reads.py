@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.cost.data_sheets import A100
-from bigtrk.models.kernels import schedule
-from bigtrk.models.kernels.incidence import incidence_of
-from bigtrk.models.kernels.work import Ends, Reads, Shape
+from bigtrk.models.edges import schedule
+from bigtrk.models.edges.triton_passes import incidence_of
+from bigtrk.models.edges.work import Ends, Reads, Shape
 
 Integers = NDArray[np.int64]
 SUMS_AT_WORK = 32 * A100.processors  # programs of one warp that an A100 runs at once

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from bigtrk.cost.activations import activations
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.footprint import Footprint, _Calls, footprint
-from bigtrk.models.build import make_model
-from bigtrk.models.edge_mlp import EdgeMLP
+from bigtrk.models.edges.stores import Block, MemoryStore
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.mlps import EdgeMLP
 from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import (
@@ -22,8 +22,8 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    make_model,
 )
-from bigtrk.models.stores.store import Block, MemoryStore
 
 NODES, EDGES = 300, 2000
 

@@ -10,14 +10,14 @@ from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.rates import Correction, EngineAmounts, Rates
 from bigtrk.cost.sharding import Sharding
-from bigtrk.models.build import make_model
-from bigtrk.models.kernels import native
-from bigtrk.models.layers.workspace import CPU_BYTES
+from bigtrk.models.edges import native
+from bigtrk.models.edges.workspace import CPU_BYTES
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    make_model,
 )
 from bigtrk.parallel.host import LARGE
 

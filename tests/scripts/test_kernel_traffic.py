@@ -10,8 +10,8 @@ import torch
 
 from bigtrk.cost.data_sheets import WHOLE_SHEETS
 from bigtrk.disk.files import read_json
-from bigtrk.models.kernels.incidence import incidence_of
-from bigtrk.models.kernels.work import Reads
+from bigtrk.models.edges.triton_passes import incidence_of
+from bigtrk.models.edges.work import Reads
 from scripts.bench.kernel_traffic import beside, rows_of, summary, worst_ratios
 from scripts.bench.memory_reads import Graph, reads, shape_of
 from scripts.docs.tables import gpu_tables

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bigtrk.formats.acts.forms import EDGE_ATTR
 from bigtrk.formats.acts.stage import Stage
-from bigtrk.models.embedding import Embedding
+from bigtrk.models.mlps import Embedding
 
 _PLACES = {"r": "R", "phi": "Phi", "z": "Z", "eta": "Eta"}
 # What ACTS's NodeFeature calls columns of a hit and, as in the ITk, of its two clusters.

@@ -13,9 +13,8 @@ from bigtrk.formats.acts.columns import EDGE_SCALES
 from bigtrk.formats.acts.features import EdgeFeatures, NodeFeatures, edge_attributes, outwards
 from bigtrk.formats.acts.networks import EdgeUpdate, PlainGNN, perceptron
 from bigtrk.formats.acts.stage import Stage
-from bigtrk.models.edge_mlp import EdgeMLP
-from bigtrk.models.embedding import Embedding
 from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.mlps import EdgeMLP, Embedding
 
 EDGE_ATTR = "_edge_attr"  # of the names of files whose models are given edge_attr
 OUTPUT = "output"

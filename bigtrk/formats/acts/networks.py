@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.kernels.plain import EPS
-from bigtrk.models.layers.chunked_mlp import Activation
-from bigtrk.models.layers.interaction_layer import InteractionLayer
+from bigtrk.models.edges.mlp import Activation
+from bigtrk.models.edges.plain import EPS
+from bigtrk.models.interaction_gnn import InteractionGNN, InteractionLayer
 
 
 def perceptron(weights: Sequence[Tensor], activations: Sequence[Activation]) -> nn.Sequential:

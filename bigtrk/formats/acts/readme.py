@@ -13,7 +13,7 @@ from bigtrk.formats.acts.configuration import (
 from bigtrk.formats.acts.forms import EDGE_ATTR, OUTPUT
 from bigtrk.formats.acts.model_files import OPSET
 from bigtrk.formats.acts.stage import Stage
-from bigtrk.models.embedding import Embedding
+from bigtrk.models.mlps import Embedding
 
 README = "README.md"
 TITLE = "# Models for ACTS, exported by bigtrk\n"

@@ -6,7 +6,7 @@ Shapes: N hits, D dimensions, T true pairs, K false pairs.
 import torch
 from torch import Tensor
 
-from bigtrk.models.layers.gathered import gathered
+from bigtrk.models.edges.plain import gathered
 from bigtrk.training.data.share import Batch
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest

@@ -21,7 +21,7 @@ from bigtrk.formats.acts.model_files import (
 from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
-from bigtrk.models.embedding import Embedding
+from bigtrk.models.mlps import Embedding
 from scripts.physics.as_acts import (
     OPEN,
     as_known,
