@@ -215,7 +215,7 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
     if problem:
         return {}
     try:
-        from bigtrk.models.kernels import native as passes
+        from bigtrk.models.edges import native as passes
         from bigtrk.sampling import engines as sampling
         from bigtrk.tracks.builders import hit_tree, paths
     except ImportError:  # of a package that is missing, which is said elsewhere

@@ -19,9 +19,8 @@ from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import READERS, find_events, read_event
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
-from bigtrk.models.build import make_model
 from bigtrk.models.protocol import no_exchange
-from bigtrk.models.settings import PyGConfig, UserModelConfig
+from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings

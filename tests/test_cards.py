@@ -10,7 +10,7 @@ import torch
 from bigtrk import console
 from bigtrk.cards import Card, no_network, old_driver, plain_cards, problems, small_cards
 from bigtrk.errors import InputError
-from bigtrk.models.kernels import fused, passes_for, plain, triton_passes
+from bigtrk.models.edges import fused, passes_for, plain, triton_passes
 from tests.programs import run_here
 
 NEW, OLD = Card("NVIDIA H200", (9, 0), 141 * 2**30), Card("Tesla V100", (7, 0), 16 * 2**30)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk import native_code
-from bigtrk.models.kernels import native
+from bigtrk.models.edges import native
 from bigtrk.native_code import NATIVE
 from tests.answers import CALL, NO_HOME, Answer, Place, finished
 

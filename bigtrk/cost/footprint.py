@@ -4,7 +4,7 @@ The model itself runs forward and backward on meta tensors (shapes without data)
 follows the model as it is, whatever it recomputes and in which precision. A model of the user's own
 that cannot do that runs on small random graphs instead. All counts are linear in the sizes of a
 sector, so a few small passes give them for every size. A pass on a GPU has its chunks, and launches
-of fused passes over edges, of which models/kernels/work.py says what they compute and move.
+of fused passes over edges, of which models/edges/work.py says what they compute and move.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
@@ -24,13 +24,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.operations import Counted, Counter, CountingStore, tensors
 from bigtrk.cost.sharding import Weights
-from bigtrk.models.build import make_model
+from bigtrk.models.edges.counted import counting
+from bigtrk.models.edges.schedule import block_rows, most_programs
+from bigtrk.models.edges.workspace import chunk_rows
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.kernels.counted import counting
-from bigtrk.models.kernels.schedule import block_rows, most_programs
-from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import LayeredModel, SectorInputs, units
-from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
+from bigtrk.models.settings import ModelConfig, make_model
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks. They are independent in all columns. Each has as many
@@ -144,7 +143,7 @@ class _Asked(NamedTuple):
         GPU's kernels.
         """
         rows = self.chunk or _ROWS
-        if self.on_gpu and isinstance(self.config, InteractionGNNConfig):
+        if self.on_gpu and self.config.keeps_edges and self.config.hidden:
             shape = self.config.hidden, self._dtype
             rows = max(rows, block_rows(*shape) * most_programs(*shape))
         return rows

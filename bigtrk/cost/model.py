@@ -13,9 +13,9 @@ from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Footprint, activations, columns, footprint
 from bigtrk.cost.machines import Machine
 from bigtrk.cost.sharding import BYTES, Sharding
-from bigtrk.models.layers.workspace import HOST_BYTES
+from bigtrk.models.edges.stores import BLOCK_BYTES
+from bigtrk.models.edges.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
-from bigtrk.models.stores.files import BLOCK_BYTES
 
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
 # one of the state and two of what is written, and most are freed before the next pass has its

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.models.kernels.work import Work
-from bigtrk.models.stores.store import Block, Rows
-from bigtrk.models.stores.streamed import THERE, Mover, Place, StreamedStore
+from bigtrk.models.edges.stores import THERE, Block, Mover, Place, Rows, StreamedStore
+from bigtrk.models.edges.work import Work
 
 _aten = torch.ops.aten
 # These compute nothing; what a system takes to give memory is counted by its bytes.

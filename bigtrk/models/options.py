@@ -28,6 +28,7 @@ class ModelSettings(Settings):
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
     is_users: ClassVar[bool] = False  # whether its code is the user's, which no test has proved
+    keeps_edges: ClassVar[bool] = False  # between layers, where a store may hold them
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
 
     init_from: Path | None = None
@@ -51,6 +52,21 @@ class ModelSettings(Settings):
     @property
     def in_chunks(self) -> bool:
         """Says whether edges are computed in chunks that stay in cache."""
+        return False
+
+    @property
+    def spills(self) -> bool:
+        """Whether the edges that it keeps may be in files."""
+        return False
+
+    @property
+    def offloads(self) -> bool:
+        """Whether an accelerator's edges are kept in its host's memory."""
+        return False
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether halo rows travel while a layer computes the edges that read none of them."""
         return False
 
     @abstractmethod

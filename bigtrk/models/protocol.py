@@ -35,13 +35,22 @@ Shapes: N nodes, E edges, F and G node and edge features, H the width of an exch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
+from traceback import walk_tb
+from typing import (
+    Any,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.models.runner import run_layers
+from bigtrk.tracing import traced
 
 Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
 ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a rank's sectors
@@ -113,7 +122,7 @@ class Model(Protocol):
 
 
 class LayeredModel(nn.Module, ABC, Generic[Graph]):
-    """A model of which the runner calls encode, each layer and decode, and exchanges in between.
+    """A model of which `forward_all` calls encode, each layer and decode, and exchanges in between.
 
     Each call gets the list of a rank's sectors of an event, of which ranks may have different
     numbers, and takes one after another, so that it works in the memory of one. A submodule with
@@ -154,12 +163,24 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
         """Computes what the model gives for each sector.
 
+        Each layer is called once for all sectors: engines that shard parameters gather them by
+        hooks of that call, so all ranks must make the same calls, however their sectors differ. The
+        exchange runs outside of the layers, so what these recompute in the backward pass sends
+        nothing again.
+
         Raises:
             IndexError: an edge ends outside of the nodes of its sector.
         """
         for sector in sectors:
             check_edges(sector.edge_index, len(sector.x))
-        return run_layers(self, sectors, exchange)
+        with traced("encode"):
+            graphs, nodes, edges = self.encode(sectors)
+        for i, layer in enumerate(self.layer_calls()):
+            owned, edges = layer(graphs, nodes, edges)
+            with traced(f"layer {i} exchange"):
+                nodes = self.exchanged(graphs, owned, exchange)
+        with traced("decode"):
+            return self.decode(graphs, nodes, edges)
 
     @overload
     def forward(
@@ -220,3 +241,25 @@ def units(model: nn.Module) -> Iterator[nn.Module]:
     for child in model.children():
         called = type(child).forward is not nn.Module.forward
         yield from [child] if called else units(child)
+
+
+def told(path: str, module: nn.Module) -> str:
+    """Names a module of a model by its path there and its class, `convs.0 (GATConv)`; the model
+    itself, whose path is "", by its class alone.
+    """
+    kind = type(module).__name__
+    return f"{path} ({kind})" if path else kind
+
+
+def failing_layer(error: BaseException) -> str:
+    """Names the innermost layer that was at work when `error` was raised in a model; nothing where
+    it was the model itself.
+    """
+    at_work = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
+    modules = [module for module in at_work if isinstance(module, nn.Module)]
+    if not modules:
+        return ""
+    paths = {id(module): path for path, module in modules[0].named_modules()}
+    innermost = [module for module in modules if id(module) in paths][-1]
+    path = paths[id(innermost)]
+    return told(path, innermost) if path else ""

@@ -6,13 +6,12 @@ A new model is a file of its own and its settings in `AnyConfig` (docs/adding/mo
 from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
+from torch import nn
 
 from bigtrk.models.attention_gnn import AttentionGNNConfig
-from bigtrk.models.edge_mlp import EdgeMLPConfig
-from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
-from bigtrk.models.pyg.config import PyGConfig
-from bigtrk.models.user_model import UserModelConfig
+from bigtrk.models.mlps import EdgeMLPConfig, EmbeddingConfig
+from bigtrk.models.user_model import PyGConfig, UserModelConfig
 
 __all__ = [
     "AttentionGNNConfig",
@@ -74,3 +73,14 @@ ModelConfig = Annotated[
     Field(discriminator=Discriminator(name)),
     BeforeValidator(_of_one_model),
 ]
+
+
+def make_model(
+    config: ModelConfig, n_node_features: int, n_edge_features: int, pt_head: bool = False
+) -> nn.Module:
+    """Makes the model of `config` for so many features; weights are drawn by torch's generator.
+
+    pt_head: with a head for log pT, where the model has one.
+    """
+    assert config.has_pt_head or not pt_head, f"{config.name} has no head for log pT"
+    return config.build(n_node_features, n_edge_features, pt_head)

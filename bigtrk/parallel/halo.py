@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.models.kernels.plain import add_at
+from bigtrk.models.edges.plain import add_at
 from bigtrk.models.protocol import Arrival
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World

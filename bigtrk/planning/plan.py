@@ -149,7 +149,7 @@ def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
     for lever in _levers(question):
         cost = question.cost(world, **lever)
         rows.append(_lever(cost, lever, question))
-        if whole_on_cpu and (cost.model.name, lever["recompute"]) == ("interaction", "chunk"):
+        if whole_on_cpu and cost.model.spills:
             rows.append(_lever(replace(cost, spills_beyond=0.0), lever, question))
     return rows
 

@@ -24,8 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.models.layer_names import told
-from bigtrk.models.protocol import Exchange
+from bigtrk.models.protocol import Exchange, told
 from bigtrk.proof.sectors import inputs_of, relative, replica, run_sectors
 
 _HALO = (

@@ -1,42 +1,35 @@
 """Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
 
-One prover in three modules. sectors.py draws graphs, cuts them as `bigtrk partition` does, and runs
-a model on the sectors of one process. This one holds a model to its contract (models/protocol.py)
-and compares parts with the whole; difference.py finds the first layer that differs, and why.
+Four modules: sectors.py draws graphs, cuts them as `bigtrk partition` does, and runs a
+model on the sectors of one process. contract.py holds a model to its contract (models/protocol.py).
+This one compares parts with the whole; difference.py finds the first layer that differs, and why.
 
 `check_model` runs before each training: the contract, and of a model of the user's own a few small
 graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from traceback import walk_tb
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
-from bigtrk.errors import reason
-from bigtrk.graphs.sector import Sector
-from bigtrk.models.build import make_model
-from bigtrk.models.layer_names import failing_layer, told
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import ContractError, LayeredModel
-from bigtrk.models.settings import ModelConfig
-from bigtrk.models.state_check import check_state
+from bigtrk.models.protocol import ContractError, told
+from bigtrk.models.settings import ModelConfig, make_model
 from bigtrk.parallel.collectives import check_agreement, together
 from bigtrk.proof import sectors
-from bigtrk.proof.difference import first_difference, record, users_line
+from bigtrk.proof.contract import check_contract, failure, own_random_numbers
+from bigtrk.proof.difference import first_difference, record
 from bigtrk.proof.sectors import Case, Difference, SectorError, cases, compare, outcome
-from bigtrk.user_code import no_exit
 
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-_SAME = 1e-4  # of several sectors and each alone, in float32, relative and absolute
 _COARSE = (
     "whatever it is given, whose rounding hides what is looked for; let it compute in the type of x"
 )
@@ -111,7 +104,7 @@ def check_model(
             rows or gradients are not the whole graph's.
     """
     sizes = n_node_features, n_edge_features
-    widths = _check_contract(model, kind, *sizes)
+    widths = check_contract(model, kind, *sizes)
     if users_own:
         with _in_float64():
             for case in cases(sectors.QUICK, *sizes):
@@ -149,7 +142,7 @@ def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features:
         config = config.model_copy(update={"precision": "fp32"})
     sizes = n_node_features, n_edge_features
     try:
-        with _own_random_numbers(torch.empty(0)):
+        with own_random_numbers(torch.empty(0)):
             torch.manual_seed(0)
             model = make_model(config, *sizes, config.has_pt_head)
     except ContractError as error:
@@ -194,80 +187,6 @@ def prove(
     return Proof(name, tuple(trials), exchanges, broken)
 
 
-def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
-    """Runs `model` on three sectors of a graph, of which one is empty, as ranks would."""
-    check_state(model)
-    weight = next(model.parameters())
-    parts = [_like(weight, part) for part in sectors.draw("empty sector", 3, *sizes)[1]]
-    try:
-        with _own_random_numbers(weight), torch.enable_grad():
-            made, widths = sectors.results(model, parts, kind, alone=True)
-            _check_gradients(model, parts, made)
-            if isinstance(model, LayeredModel):
-                _check_several(model, parts, kind)
-    except SectorError as error:
-        raise ContractError(_failure(model, error)) from error
-    return widths
-
-
-def _check_gradients(model: nn.Module, parts: Sequence[Sector], made: Sequence[Tensor]) -> None:
-    """Checks results, and what each sector's gives every parameter."""
-    named = dict(model.named_parameters())
-    for part, rows in zip(parts, made, strict=True):
-        which = sectors.told_sector(part)
-        if not rows.isfinite().all():
-            raise SectorError(
-                f"gives a result that is not finite for {which}; look for divisions by a number "
-                f"that may be zero, as of a node's edges"
-            )
-        for name, gradient in sectors.backward(named, rows, torch.ones_like(rows)).items():
-            if gradient is None:
-                raise SectorError(
-                    f"gives its parameter {name} no gradient for {which}, so engines would wait "
-                    f"for it; use it in every pass, or leave it out"
-                )
-            if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
-                raise SectorError(
-                    f"gives its parameter {name} a gradient that is not zero for an empty sector; "
-                    f"take no means over its rows, which are none"
-                )
-            if not gradient.isfinite().all():
-                raise SectorError(
-                    f"gives its parameter {name} a gradient that is not finite for {which}; look "
-                    f"for divisions by a number that may be zero, as of a node's edges"
-                )
-
-
-@torch.no_grad()
-def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind) -> None:
-    """Checks that `model` makes of several sectors of a rank what it makes of each."""
-    alone, _ = sectors.results(model, parts, kind)
-    inputs = [sectors.inputs_of(part) for part in parts]
-    try:
-        with no_exit():
-            made = model(inputs, lambda owned: sectors.exchanged(owned, parts))
-            pairs = zip(made, alone, strict=True)
-            same = all(torch.allclose(*pair, rtol=_SAME, atol=_SAME) for pair in pairs)
-    except Exception as error:
-        raise SectorError("fails for several sectors at once") from error
-    if not same:
-        raise SectorError(
-            "gives other results for a sector among several of a rank than for it alone; compute "
-            "each from its own rows, without random numbers"
-        )
-
-
-def _like(weight: Tensor, part: Sector) -> Sector:
-    """Gives a sector whose tensors have the type and the device of `weight`."""
-    return replace(
-        part,
-        node_features=part.node_features.to(weight),
-        edge_features=part.edge_features.to(weight),
-        edge_index=part.edge_index.to(weight.device),
-        send_index=part.send_index.to(weight.device),
-    )
-
-
 def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str | None:
     """Compares the whole graph with its parts, and adds the trial to `trials`; says what differs
     first if something does.
@@ -279,7 +198,7 @@ def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str |
         exact = trials[-1].worst <= min(TOLERANCE.values())
         return None if exact else _difference(model, case, found)
     except SectorError as error:
-        return _failure(model, error)
+        return failure(model, error)
 
 
 def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
@@ -307,16 +226,6 @@ def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
     )
 
 
-def _failure(model: nn.Module, error: SectorError) -> str:
-    cause = error.__cause__
-    if not isinstance(cause, Exception):
-        return f"{told('', model)}: {error}"
-    frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
-    layer = failing_layer(cause) or told("", model)
-    said = f"{error} ({type(cause).__name__}: {reason(cause)})"
-    return f"{layer}{users_line(reversed(frames))}: {said}"
-
-
 def _moved(model: nn.Module) -> nn.Module:
     """Copies a model to float64, as it is trained, its weights moved a little at random: those that
     begin at zero would hide what they weigh.
@@ -329,18 +238,13 @@ def _moved(model: nn.Module) -> nn.Module:
     return made
 
 
-def _own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
-    """Keeps what a model draws within it from changing the numbers that are drawn after it."""
-    return torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else [])
-
-
 @contextmanager
 def _in_float64() -> Iterator[None]:
     """Makes tensors float64 for which a model names no type, with random numbers of its own."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _own_random_numbers(torch.empty(0)):
+        with own_random_numbers(torch.empty(0)):
             torch.manual_seed(0)
             yield
     finally:

@@ -44,8 +44,7 @@ def with_files(cost: CostModel, configuration: Configuration, budget: float | No
     them do so; of no budget that of all in memory.
     """
     spills = configuration.training.spill and cost.machine.shared
-    in_chunks = (cost.model.name, cost.model.recompute) == ("interaction", "chunk")
-    return replace(cost, spills_beyond=budget) if spills and in_chunks else cost
+    return replace(cost, spills_beyond=budget) if spills and cost.model.spills else cost
 
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigtrk.errors import RankError
-from bigtrk.models.layers.gathered import gathered
+from bigtrk.models.edges.plain import gathered
 from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, run_model

@@ -14,7 +14,7 @@ from bigtrk.config import Settings, Tree, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
-from bigtrk.models.build import make_model
+from bigtrk.models.settings import make_model
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.manifest import Shape, read_header

@@ -295,7 +295,7 @@ class Configuration(Settings):
     def _edges_to_spill(self) -> Self:
         if self.training.spill is None:
             return self
-        if self.model.name != "interaction" or self.model.recompute != "chunk":
+        if not self.model.spills:
             raise ValueError(
                 f"training.spill: model.name={self.model.name} with "
                 f"model.recompute={self.model.recompute} keeps no edges that could be spilled; set "

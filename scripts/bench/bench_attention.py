@@ -36,8 +36,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.attention_gnn import AttentionGNN
-from bigtrk.models.layers.neighbours import Neighbours, WeightedSums
+from bigtrk.models.attention_gnn import AttentionGNN, Neighbours, WeightedSums
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.parallel.host import configure_process, memory_of_rank

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.footprint import Footprint, activations, footprint
-from bigtrk.models.build import make_model
+from bigtrk.models.edges.stores import Block, MemoryStore
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import (
@@ -20,8 +20,8 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    make_model,
 )
-from bigtrk.models.stores.store import Block, MemoryStore
 
 NODES, EDGES = 300, 2000
 

@@ -11,9 +11,8 @@ import torch
 from bigtrk.cost import footprint as counting
 from bigtrk.cost import operations
 from bigtrk.models.attention_gnn import AttentionGNNConfig
-from bigtrk.models.edge_mlp import EdgeMLPConfig
-from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
+from bigtrk.models.mlps import EdgeMLPConfig, EmbeddingConfig
 from tests.programs import CHECKOUT
 
 MODELS = [

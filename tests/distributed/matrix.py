@@ -17,7 +17,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
 from bigtrk.parallel.engines.build import make_engine

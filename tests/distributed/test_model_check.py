@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.models.build import make_model
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.settings import InteractionGNNConfig, make_model
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.training.model_files import build_model

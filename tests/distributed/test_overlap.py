@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigtrk.models.layers import workspace
-from bigtrk.models.layers.chunked_mlp import ChunkedMLP
-from bigtrk.models.layers.halo_rows import HaloRows
+from bigtrk.models.edges import workspace
+from bigtrk.models.edges.mlp import ChunkedMLP
+from bigtrk.models.edges.states import HaloRows
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks

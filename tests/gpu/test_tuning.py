@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bigtrk.models.kernels import tuning
+from bigtrk.models.edges import tuning
 from tests.models.fused import Case, computed, make
 
 pytestmark = [

@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
-from bigtrk.models.kernels import (
+from bigtrk.models.edges import (
     fused,
     schedule,
     triton_edges,

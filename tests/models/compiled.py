@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bigtrk.models.kernels import schedule, tuning
+from bigtrk.models.edges import schedule, tuning
 from tests.programs import CHECKOUT
 
 CAPABILITIES = 80, 90, 100

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bigtrk.models.kernels import native
+from bigtrk.models.edges import native
 from tests.models.interpreted import mended
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.kernels import fused
-from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.kernels.triton_passes import sum_at_ends
+from bigtrk.models.edges import fused
+from bigtrk.models.edges.plain import Ends
+from bigtrk.models.edges.triton_passes import sum_at_ends
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -16,9 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from bigtrk import tracing
-from bigtrk.models.kernels import fused, native, schedule, triton_passes
-from bigtrk.models.layers.graph_pass import Layer
-from bigtrk.models.layers.interaction import Interact
+from bigtrk.models.edges import fused, native, schedule, triton_passes
+from bigtrk.models.edges.passes import Interact, Layer
 from bigtrk.models.protocol import no_exchange
 from tests.models.fused import DEVICE
 from tests.models.graphs import make_graph
@@ -122,7 +121,7 @@ def _as_on_gpu() -> Iterator[None]:
 @contextmanager
 def _noted(operations: _Operations) -> Iterator[None]:
     """Has all kernels note their launches."""
-    from bigtrk.models.kernels import (
+    from bigtrk.models.edges import (
         triton_edges,
         triton_kernels,
         triton_partials,

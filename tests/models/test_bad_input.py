@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.formats.acorn.model_files import load_acorn_weights
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bigtrk.errors import InputError
-from bigtrk.models.build import make_model
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange, SectorInputs
 from bigtrk.models.settings import (
@@ -19,6 +18,7 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    make_model,
 )
 from bigtrk.proof.prove import check_model
 from tests.models.graphs import F, G

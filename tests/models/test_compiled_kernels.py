@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.models.kernels import fused as launches
-from bigtrk.models.kernels import triton_passes
+from bigtrk.models.edges import fused as launches
+from bigtrk.models.edges import triton_passes
 from tests.models import fused
 from tests.models.compiled import (
     CAPABILITIES,

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import fused
-from bigtrk.models.layers import workspace
-from bigtrk.models.layers.chunked_mlp import ChunkedMLP
-from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.edges import fused, workspace
+from bigtrk.models.edges.mlp import ChunkedMLP
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.protocol import SectorInputs
 from tests.models.graphs import Cut, gradients, make_graph
 from tests.models.launches import usable_everywhere

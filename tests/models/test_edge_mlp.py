@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.edge_mlp import EdgeMLP
+from bigtrk.models.mlps import EdgeMLP
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig
 from tests.models.graphs import F, G, gradients, make_graph

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bigtrk.models.kernels import fused, incidence, schedule
-from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.kernels.triton_passes import sum_at_ends
+from bigtrk.models.edges import fused, schedule, triton_passes
+from bigtrk.models.edges.plain import Ends
+from bigtrk.models.edges.triton_passes import sum_at_ends
 from tests.models.fused import DEVICE, Case, computed, exact, make
 
 pytest.importorskip("triton")
@@ -141,13 +141,13 @@ def test_choices_that_fix_no_order_change_no_bit(
     node. Tiles and numbers of programs and warps do fix an order, and so are constants.
     """
     monkeypatch.setattr(schedule, "PROGRAMS", 2 * 32)
-    case, found, turned = Case(n_edges=120, layers=3, dtype=dtype), [], incidence._turns
+    case, found, turned = Case(n_edges=120, layers=3, dtype=dtype), [], triton_passes._turns
     for block_rows in (16, 32, 64):
         monkeypatch.setattr(schedule, "BLOCK_ROWS", block_rows)
         assert schedule.block_rows(case.hidden, dtype) == block_rows
         assert schedule.rows_of_program(case.n_edges, block_rows, case.hidden, dtype) == 64
         found.append(computed(make(case)).found)
-        monkeypatch.setattr(incidence, "_turns", lambda ends: turned(ends).flip(0))
+        monkeypatch.setattr(triton_passes, "_turns", lambda ends: turned(ends).flip(0))
     one, *others = found
     for other in others:
         assert all(torch.equal(values, other[name]) for name, values in one.items())

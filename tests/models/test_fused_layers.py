@@ -9,14 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from bigtrk.models.edges import fused, mlp, passes, plain, stores
+from bigtrk.models.edges.stores import HostStore, MemoryStore
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.kernels import fused, plain
-from bigtrk.models.layers import chunked_mlp, edge_pass
-from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import SectorInputs, no_exchange
-from bigtrk.models.stores import streamed
-from bigtrk.models.stores.host import HostStore
-from bigtrk.models.stores.store import MemoryStore
 from tests.models.fused import DEVICE, Results
 from tests.models.graphs import Cut, gradients, make_graph
 from tests.models.launches import COUNTED, of_edges, started, usable_everywhere
@@ -97,8 +94,8 @@ def in_bf16(
         found = results(make_model(precision="bf16", **options), torch.float32, *size)
         assert fused_everywhere
         monkeypatch.setattr(fused, "usable", lambda *_: False)
-        monkeypatch.setattr(edge_pass, "passes_for", lambda *_: plain)
-        monkeypatch.setattr(chunked_mlp, "passes_for", lambda *_: plain)
+        monkeypatch.setattr(passes, "passes_for", lambda *_: plain)
+        monkeypatch.setattr(mlp, "passes_for", lambda *_: plain)
         by_plain = results(make_model(precision="bf16", **options), torch.float32, *size)
         return found, by_plain, results(make_model(**options), torch.float64, *size)
 
@@ -238,7 +235,7 @@ def test_a_layer_starts_four_operations_per_pass_over_its_edges_whatever_their_n
 def test_edges_on_the_host_give_what_edges_in_memory_give(
     monkeypatch: pytest.MonkeyPatch, fused_everywhere: list[str], precision: str
 ) -> None:
-    monkeypatch.setattr(streamed, "_FEWEST_ROWS", 32)
+    monkeypatch.setattr(stores, "_FEWEST_ROWS", 32)
     store = HostStore()
     store._block_bytes = 1
     found = []

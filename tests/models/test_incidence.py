@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.models.kernels import incidence
-from bigtrk.models.kernels.incidence import Segments, incidence_of
-from bigtrk.models.layers.gathered import gathered
+from bigtrk.models.edges import triton_passes
+from bigtrk.models.edges.plain import gathered
+from bigtrk.models.edges.triton_passes import Segments, incidence_of
 
 
 def listed(segments: Segments) -> list[list[int]]:
@@ -44,7 +44,7 @@ def test_each_sum_has_its_turn_where_its_edges_are(n_edges: int) -> None:
 
 
 def test_edges_beyond_int32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incidence, "LARGEST", 19)
+    monkeypatch.setattr(triton_passes, "LARGEST", 19)
     incidence_of(torch.zeros(2, 19, dtype=torch.int64), 7)
     with pytest.raises(InputError, match=r"a sector of 20 edges .* at most 19 edges, .*; cut"):
         incidence_of(torch.zeros(2, 20, dtype=torch.int64), 7)
@@ -59,10 +59,10 @@ def test_a_sectors_edges_are_sorted_once_and_forgotten_with_it() -> None:
     assert incidence_of(edge_index, 7) is found
     assert incidence_of(edge_index.clone(), 7) is not found
     assert len(incidence_of(edge_index, 8).by_source.starts) == 9
-    before = len(incidence._KNOWN)
+    before = len(triton_passes._KNOWN)
     del edge_index, found
     gc.collect()
-    assert len(incidence._KNOWN) < before
+    assert len(triton_passes._KNOWN) < before
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)

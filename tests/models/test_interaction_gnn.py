@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
+from bigtrk.models.edges import workspace
+from bigtrk.models.edges.stores import MemoryStore
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.layers import workspace
-from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.models.stores.store import MemoryStore
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 OPTIONS: list[dict[str, Any]] = [

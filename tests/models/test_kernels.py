@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk import console
-from bigtrk.models.kernels import Passes, native, passes_for, plain, triton_passes
-from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.edges import Passes, native, passes_for, plain, triton_passes
+from bigtrk.models.edges.plain import Ends
 
 SHAPES = [(0, 16), (1, 1), (7, 6), (40, 64), (33, 100)]
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}

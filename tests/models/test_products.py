@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import Passes, native, plain
+from bigtrk.models.edges import Passes, native, plain
 from bigtrk.native_code import build, compiler
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SuperGATConv
 
 from bigtrk.models.protocol import no_exchange
-from bigtrk.models.pyg.model import PyGModel
+from bigtrk.models.pyg_model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.proof.prove import check_model, prove
 from tests.models.graphs import Cut, F, G, Graph, make_graph

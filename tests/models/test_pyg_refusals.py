@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing, SAGEConv
 from torch_geometric.utils import degree, scatter
 
 from bigtrk.errors import InputError
-from bigtrk.models.pyg.model import PyGModel
+from bigtrk.models.pyg_model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.proof.prove import check_model
 from tests.models.graphs import F, G

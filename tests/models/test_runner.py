@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.models.attention_gnn import AttentionGNN
-from bigtrk.models.edge_mlp import EdgeMLP
 from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.mlps import EdgeMLP
 from bigtrk.models.protocol import LayeredModel, SectorInputs, no_exchange, units
-from bigtrk.models.runner import run_layers
 from bigtrk.models.settings import AttentionGNNConfig, EdgeMLPConfig, InteractionGNNConfig
 from tests.models.graphs import Cut, F, G, gradients, make_graph
 
@@ -121,7 +120,7 @@ class SumOfNeighbours(nn.Module):
 def test_layers_run_in_order_unless_the_model_says_otherwise() -> None:
     graph = make_graph()
     cut, (x, _, (source, destination)) = Cut(graph), graph
-    made = run_layers(OneLayer(), cut.sectors, cut.exchange)
+    made = OneLayer().forward_all(cut.sectors, cut.exchange)
     adjacency = torch.zeros(len(x), len(x), dtype=torch.float64)
     adjacency.index_put_((destination, source), torch.ones(len(source)).double(), accumulate=True)
     expected = (adjacency @ x).sum(1)[source]

@@ -11,15 +11,18 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.models.edges import stores, workspace
+from bigtrk.models.edges.stores import (
+    EdgeStore,
+    FilePlace,
+    FileStore,
+    HostStore,
+    MemoryStore,
+    StreamedStore,
+)
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.layers import workspace
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.models.stores import host
-from bigtrk.models.stores.files import FilePlace, FileStore
-from bigtrk.models.stores.host import HostStore
-from bigtrk.models.stores.store import EdgeStore, MemoryStore
-from bigtrk.models.stores.streamed import StreamedStore
 from tests.models.graphs import Cut, F, G, gradients, make_graph
 from tests.mounts import mounted
 from tests.open_files import open_files
@@ -33,7 +36,7 @@ def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> StreamedStore:
     """A store whose blocks are as small as they can be, on a host of blocks that span pieces."""
-    monkeypatch.setattr(host, "PIECE_BYTES", 100_000)
+    monkeypatch.setattr(stores, "PIECE_BYTES", 100_000)
     made: dict[str, StreamedStore] = {
         "files": FileStore(tmp_path),
         "memory and files": FileStore(tmp_path, memory=2_500_000),
@@ -212,7 +215,7 @@ def test_a_folder_that_is_gone_ends_in_one_line(tmp_path: Path) -> None:
 def test_a_file_that_ends_early_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigtrk.models.stores.files.os.preadv", lambda *_: 0)
+    monkeypatch.setattr("bigtrk.models.edges.stores.os.preadv", lambda *_: 0)
     with pytest.raises(InputError, match=r"edges cannot be read \(the file ends early\)"):
         trained(FileStore(tmp_path))
 
@@ -223,6 +226,6 @@ def test_a_disk_that_fails_ends_in_one_line(
     def fail(*_: Any) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("bigtrk.models.stores.files.os.pwritev", fail)
+    monkeypatch.setattr("bigtrk.models.edges.stores.os.pwritev", fail)
     with pytest.raises(InputError, match=r"training\.spill=.*Input/output error"):
         trained(FileStore(tmp_path))

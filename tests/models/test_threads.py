@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN, AttentionGNNConfig
-from bigtrk.models.kernels import native
-from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.edges import native
+from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.protocol import LayeredModel, no_exchange
 from bigtrk.training.loss import edge_loss
 from tests.models.graphs import F, G, make_graph

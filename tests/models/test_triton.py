@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bigtrk.models.kernels import native, passes_for, plain, triton_passes
+from bigtrk.models.edges import native, passes_for, plain, triton_passes
 from tests.models.test_kernels import (
     CALLS,
     SHAPES,

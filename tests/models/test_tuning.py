@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.models.kernels import tuning
-from bigtrk.models.kernels.tuning import STAGES, TIMED_BYTES, fastest, forward_stages
-from bigtrk.models.kernels.work import Shape
+from bigtrk.models.edges import tuning
+from bigtrk.models.edges.tuning import STAGES, TIMED_BYTES, fastest, forward_stages
+from bigtrk.models.edges.work import Shape
 
 pytest.importorskip("triton")
 SHAPE = Shape(hidden=64, layers=2, inputs=2, dtype=torch.bfloat16)

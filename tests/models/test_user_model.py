@@ -10,8 +10,7 @@ from torch import nn
 
 from bigtrk import user_code
 from bigtrk.errors import InputError
-from bigtrk.models.build import make_model
-from bigtrk.models.settings import UserModelConfig
+from bigtrk.models.settings import UserModelConfig, make_model
 from bigtrk.proof.prove import check_model, prove
 from bigtrk.user_code import allow_code
 from tests.models.graphs import F, G

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import fused, native, triton_passes
+from bigtrk.models.edges import fused, native, triton_passes
 from tests.models.fused import DEVICE
 from tests.models.launches import usable_everywhere
 from tests.models.test_fused_layers import results

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bigtrk.models.kernels import schedule
-from bigtrk.models.kernels.work import Ends, Reads, Shape
+from bigtrk.models.edges import schedule
+from bigtrk.models.edges.work import Ends, Reads, Shape
 from tests.models.fused import Case, exact, make
 
 CASES = [

@@ -23,7 +23,7 @@ from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.models.embedding import Embedding
+from bigtrk.models.mlps import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import stages_of
 from bigtrk.training.data.features import load_features

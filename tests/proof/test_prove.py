@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from bigtrk.models.build import make_model
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,
     EmbeddingConfig,
     InteractionGNNConfig,
     ModelConfig,
+    make_model,
 )
 from bigtrk.proof.prove import Proof, prove, prove_configured
 from bigtrk.proof.sectors import EVALUATED, KINDS, PARTS

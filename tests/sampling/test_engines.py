@@ -269,7 +269,7 @@ def checked(module: str, choice: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["bigtrk.models.layers.neighbours", "bigtrk.sampling.engines"])
+@pytest.mark.parametrize("module", ["bigtrk.models.attention_gnn", "bigtrk.sampling.engines"])
 def test_sparse_matrices_warn_of_nothing(module: str) -> None:
     assert checked(module, "") == "False"
     assert checked(module, "{}.enable()") == "True"

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 from bigtrk.formats.acts.stage import EDGE_SCALES, NodeColumns, Stage
 from bigtrk.graphs.features import FROM_PHI, SCALES
-from bigtrk.models.edge_mlp import EdgeMLP
-from bigtrk.models.embedding import Embedding
-from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.kernels.plain import EPS
-from bigtrk.models.layers.chunked_mlp import Activation
-from bigtrk.models.layers.interaction_layer import InteractionLayer
+from bigtrk.models.edges.mlp import Activation
+from bigtrk.models.edges.plain import EPS
+from bigtrk.models.interaction_gnn import InteractionGNN, InteractionLayer
+from bigtrk.models.mlps import EdgeMLP, Embedding
 
 
 class NodeFeatures(nn.Module):

@@ -20,8 +20,7 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
     Raises:
         InputError: a host has too little memory.
     """
-    model = configuration.model
-    if ranks.device.type == "cpu" or model.name != "interaction" or model.recompute != "offload":
+    if ranks.device.type == "cpu" or not configuration.model.offloads:
         return
     per_step = configuration.training.events_per_step
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))

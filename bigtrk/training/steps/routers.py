@@ -42,10 +42,10 @@ def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
     of an accelerator, on its host; None for models that keep none.
     """
     model = configuration.model
-    if model.name != "interaction":
+    if not model.keeps_edges:
         return None
     if not on_cpu:
-        return None if model.recompute == "offload" else "model.recompute=offload"
+        return None if model.offloads else "model.recompute=offload"
     fixed = "recompute" in model.model_fields_set and model.recompute != "chunk"
     is_open = not configuration.training.spill and not fixed
     return "training.spill=FOLDER of a local disk" if is_open else None

@@ -14,8 +14,8 @@ from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.local_files import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
+from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks

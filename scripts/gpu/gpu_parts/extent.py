@@ -18,7 +18,7 @@ from torch import Tensor
 from bigtrk.disk.files import write_atomically
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.models.kernels import fused
+from bigtrk.models.edges import fused
 from scripts.bench.bench_hot_path import SIZES
 from scripts.bench.bench_hot_path import Case as HotCase
 from scripts.bench.bench_hot_path import graph as drawn_graph

@@ -19,7 +19,7 @@ from bigtrk.formats.acts.modules import EDGE_ATTR, edge_attributes, forms_of, ou
 from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
-from bigtrk.models.embedding import Embedding
+from bigtrk.models.mlps import Embedding
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.oracle.as_acts import OPEN, as_known, calls, difference, given_edge_attr, given_x, ours
 from tests.programs import CHECKOUT

@@ -15,9 +15,9 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import A100, CPU
 from bigtrk.disk import local_files
 from bigtrk.errors import InputError
+from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
-from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router

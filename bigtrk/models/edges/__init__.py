@@ -1,0 +1,69 @@
+"""Edges of a sector between layers: their states, the passes over them, and where they are kept.
+
+A layer of the Interaction GNN reads state i of all edges, [E, H], and makes state i + 1; an event
+has 20 times more edges than nodes, so these states are nearly all of a training's memory and time.
+Five rules follow, each in one module:
+
+* states.py. Autograd never sees the states: it gets an empty tensor [E, 0] in the place of each,
+  and the layers' backward passes are written by hand. The gradient of a layer's first product takes
+  the place of the state that the layer made, and no gradient of all edges is summed: its parts are
+  products with weights, computed where they are needed.
+* passes.py. A layer is one autograd function: all edges, then the owned nodes. Between forward and
+  backward it keeps the nodes that it read; the backward pass computes the rest anew, chunk by chunk
+  (`model.recompute=chunk`), so that a chunk stays in cache from its first product to its last
+  (mlp.py, workspace.py). While halo rows travel, it computes the edges that read none of them.
+* mlp.py. The first product of `MLP([edge, source, destination])` is never of a concatenation: the
+  nodes' share is computed per node and then gathered.
+* stores.py. A store holds the states: the device's memory, the host's (`model.recompute=offload`)
+  or files (`training.spill`). Passes go through blocks that are read ahead of their use and written
+  behind it, so an event is bounded by the disk and not by memory.
+* The forms of a pass. plain.py says in torch what each computes and is the oracle of the others;
+  native.py has them in C for CPUs, triton_passes.py on GPUs, and fused.py a layer's whole pass in
+  one launch, with the rows of a chunk in registers (triton_*.py). schedule.py lays the work on a
+  GPU's programs, work.py counts what each launch computes and moves, for the cost model.
+
+Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` chooses
+the fastest form for a device.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.edges import native, plain, triton_passes
+from bigtrk.models.edges.plain import Ends
+
+
+class Passes(Protocol):
+    """The passes in one form; `plain` says what they compute."""
+
+    def norm_relu(self, z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None: ...
+
+    def norm_relu_backward(
+        self, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor
+    ) -> None: ...
+
+    def relu_backward(self, grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None: ...
+
+    def add_to_nodes(self, values: Tensor, ends: Ends) -> None: ...
+
+    def add_rows(self, values: Tensor, total: Tensor) -> None: ...
+
+    def multiply(
+        self, rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+    ) -> None: ...
+
+    def add_product(self, a: Tensor, b: Tensor, total: Tensor) -> None: ...
+
+    def add_sum(self, values: Tensor, total: Tensor) -> None: ...
+
+
+def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
+    """Chooses the fastest passes over rows of `dtype` on `device`."""
+    if native.usable(device, dtype):
+        return native
+    if triton_passes.usable(device, dtype):
+        return triton_passes
+    return plain

@@ -1,0 +1,214 @@
+"""The passes over edges and the products between them in C; float32 and bfloat16 on CPUs.
+
+The library has each function for several instruction sets. They are registered as torch operators,
+so that `bigtrk plan` counts their memory and time.
+"""
+
+import ctypes
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from bigtrk.models.edges.plain import Ends
+from bigtrk.native_code import NATIVE, compiled
+
+_SOURCE, *_HEADERS = (
+    Path(__file__).with_name(name) for name in ("native.c", "sets.h", "passes.h", "products.h")
+)
+# In the order of native.c, which has the first one alone where others do not exist.
+SETS = "baseline", "avx2", "avx512", "avx512_bf16"
+_NATIVE = () if platform.machine() == "x86_64" else (NATIVE,)
+_FLAGS = "-fno-math-errno", "-fno-trapping-math", *_NATIVE
+CODE = "kernels", _SOURCE, _HEADERS, _FLAGS
+_WIDEST = 64  # columns of a panel of products.h
+_PARTS = 8  # of a sum over rows in native.c
+NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
+# The C functions take the same arguments in the same order, then rows and columns.
+_PASSES = {
+    "norm_relu": f"Tensor(a!) z, {_ENDS}, Tensor(b!) out, Tensor(c!) rstd",
+    "norm_relu_backward": "Tensor grad, Tensor normal, Tensor rstd, Tensor(a!) out",
+    "relu_backward": f"Tensor grad, Tensor e, {_ENDS}, Tensor(a!) out",
+    "add_to_nodes": "Tensor values, Tensor source, Tensor destination, "
+    "Tensor(a!) of_source, Tensor(b!) of_destination",
+    "add_rows": "Tensor values, Tensor(a!) total",
+}
+_PRODUCTS = {
+    "multiply": "Tensor[] rows, Tensor[] weights, Tensor? bias, Tensor(a!) out",
+    "add_product": "Tensor a, Tensor b, Tensor(a!) total",
+    "add_sum": "Tensor values, Tensor(a!) total",
+}
+
+
+def usable(device: torch.device, dtype: torch.dtype) -> bool:
+    """Says whether these passes compute rows of `dtype` on `device`, or count them on "meta"."""
+    return device.type in ("cpu", "meta") and dtype in NAMES and library() is not None
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Loads the compiled passes; None where they cannot be compiled or loaded."""
+    return compiled(*CODE)
+
+
+def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
+    """Computes plain.norm_relu."""
+    torch.ops.bigtrk.norm_relu(z, *_unpacked(ends), out, rstd)
+
+
+def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
+    """Computes plain.norm_relu_backward."""
+    torch.ops.bigtrk.norm_relu_backward(grad, normal, rstd, out)
+
+
+def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
+    """Computes plain.relu_backward."""
+    torch.ops.bigtrk.relu_backward(grad, e, *_unpacked(ends), out)
+
+
+def add_to_nodes(values: Tensor, ends: Ends) -> None:
+    """Computes plain.add_to_nodes."""
+    sums = (ends.of_source, ends.of_destination)
+    torch.ops.bigtrk.add_to_nodes(values, ends.source, ends.destination, *sums)
+
+
+def add_rows(values: Tensor, total: Tensor) -> None:
+    """Computes plain.add_rows."""
+    torch.ops.bigtrk.add_rows(values, total)
+
+
+def multiply(
+    rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+) -> None:
+    """Computes plain.multiply."""
+    torch.ops.bigtrk.multiply(rows, weights, bias, out)
+
+
+def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
+    """Computes plain.add_product."""
+    torch.ops.bigtrk.add_product(a, b, total)
+
+
+def add_sum(values: Tensor, total: Tensor) -> None:
+    """Computes plain.add_sum."""
+    torch.ops.bigtrk.add_sum(values, total)
+
+
+@cache
+def instructions() -> Sequence[str]:
+    """Lists the instruction sets, of SETS, that this processor has."""
+    found = library()
+    assert found is not None
+    return SETS[: found.instructions()]
+
+
+def _function(name: str, dtype: torch.dtype) -> Any:
+    """Returns a C function for rows of `dtype`, with the best instructions of this processor."""
+    return getattr(library(), f"{name}_{NAMES[dtype]}_{instructions()[-1]}")
+
+
+def _unpacked(ends: Ends | None) -> tuple[Tensor | None, ...]:
+    return (None, None, None, None) if ends is None else ends[:4]
+
+
+def _call(name: str, *tensors: Tensor | None) -> None:
+    rows = tensors[0]
+    assert rows is not None
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
+    _function(name, rows.dtype)(*map(_pointer, tensors), *_longs(*rows.shape))
+
+
+def _multiply(
+    rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+) -> None:
+    rows = [values.contiguous() for values in rows]
+    assert out.is_contiguous()
+    assert all(values.dtype == out.dtype for values in (*rows, *weights))
+    numbers = [values.shape[1] for values in rows]
+    strides = [stride for weight in weights for stride in weight.stride()]
+    n_columns = -(-out.shape[1] // _WIDEST) * _WIDEST
+    panels = torch.empty((sum(numbers) + len(rows)) * n_columns, dtype=torch.float32)
+    _function("multiply", out.dtype)(
+        (ctypes.c_void_p * len(rows))(*(values.data_ptr() for values in rows)),
+        (ctypes.c_void_p * len(rows))(*(weight.data_ptr() for weight in weights)),
+        (ctypes.c_long * len(rows))(*numbers),
+        (ctypes.c_long * len(strides))(*strides),
+        ctypes.c_long(len(rows)),
+        *map(_pointer, (bias, out, panels)),
+        *_longs(*out.shape),
+    )
+
+
+def _add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
+    a, b = a.contiguous(), b.contiguous()
+    assert a.dtype == b.dtype
+    n_columns = -(-b.shape[1] // _WIDEST) * _WIDEST
+    parts = torch.empty(_PARTS * a.shape[1] * n_columns, dtype=torch.float32)
+    with _float32(total) as sums:
+        assert sums.stride(1) == 1 or sums.shape[1] == 1
+        sizes = _longs(*a.shape, b.shape[1], sums.stride(0))
+        _function("add_product", a.dtype)(*map(_pointer, (a, b, sums, parts)), *sizes)
+
+
+def _add_sum(values: Tensor, total: Tensor) -> None:
+    values = values.contiguous()
+    parts = torch.empty(_PARTS * values.shape[1], dtype=torch.float32)
+    with _float32(total) as sums:
+        assert sums.is_contiguous()
+        pointers = map(_pointer, (values, sums, parts))
+        _function("add_sum", values.dtype)(*pointers, *_longs(*values.shape))
+
+
+@contextmanager
+def _float32(total: Tensor) -> Iterator[Tensor]:
+    """Gives sums that are added to `total`, whose type an engine may have chosen."""
+    if total.dtype == torch.float32:
+        yield total
+        return
+    sums = torch.zeros(total.shape, dtype=torch.float32)
+    yield sums
+    total.add_(sums)
+
+
+def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def _longs(*sizes: int) -> list[ctypes.c_long]:
+    return [ctypes.c_long(size) for size in sizes]
+
+
+def _call_without_data(*_: Any) -> None:
+    """Does nothing for tensors that have only shapes: what is written to has its shape already."""
+
+
+_IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
+    **{name: partial(_call, name) for name in _PASSES},
+    "multiply": _multiply,
+    "add_product": _add_product,
+    "add_sum": _add_sum,
+}
+_LIBRARY = torch.library.Library("bigtrk", "FRAGMENT")  # the operators last as long as it does
+for _name, _arguments in {**_PASSES, **_PRODUCTS}.items():
+    _LIBRARY.define(f"{_name}({_arguments}) -> ()")
+    _LIBRARY.impl(_name, _IMPLEMENTATIONS[_name], "CPU")
+    _LIBRARY.impl(_name, _call_without_data, "Meta")
+
+
+@register_flop_formula(torch.ops.bigtrk.multiply, get_raw=True)
+def _flops_of_multiply(
+    rows: Sequence[Tensor], weights: Sequence[Tensor], *_: Any, **__: Any
+) -> int:
+    return sum(2 * a.numel() * weight.shape[1] for a, weight in zip(rows, weights, strict=True))
+
+
+@register_flop_formula(torch.ops.bigtrk.add_product, get_raw=True)
+def _flops_of_add_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * a.numel() * b.shape[1]

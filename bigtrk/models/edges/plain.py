@@ -1,0 +1,149 @@
+"""The passes over edges in plain torch, for every device and type; the oracle of the other forms.
+
+Each writes its result into a given tensor; `out` may be the gradient that it reads.
+
+Shapes: M rows of H features, N nodes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+EPS = 1e-5  # torch's own
+
+
+def accumulable(values: Tensor) -> Tensor:
+    """Converts `values` to a type fit for long sums: bfloat16 -> float32, others unchanged."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+class Ends(NamedTuple):
+    """Node rows and the two ends of each edge: of_source, of_destination [N, H], source,
+    destination [M], which are those of a sector's edge_index [2, E] from edge `first` on.
+    """
+
+    of_source: Tensor
+    of_destination: Tensor
+    source: Tensor
+    destination: Tensor
+    edge_index: Tensor
+    first: int = 0
+
+    @classmethod
+    def between(cls, of_source: Tensor, of_destination: Tensor, edge_index: Tensor) -> "Ends":
+        """Returns the ends of all edges of a sector."""
+        source, destination = edge_index
+        return cls(of_source, of_destination, source, destination, edge_index)
+
+    def of(self, rows: slice) -> "Ends":
+        """Returns the ends of some of the edges."""
+        ends = self.source[rows], self.destination[rows]
+        return Ends(self[0], self[1], *ends, self.edge_index, self.first + rows.start)
+
+
+def total(values: Tensor, ends: Ends | None) -> Tensor:
+    """Returns `values` + both ends: [M, H], float32 at least."""
+    values = accumulable(values)
+    if ends is None:
+        return values
+    of_source = accumulable(ends.of_source.index_select(0, ends.source))
+    return values + of_source + ends.of_destination.index_select(0, ends.destination)
+
+
+def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
+    """Replaces z by the LayerNorm of z + both ends, [M, H], and writes its ReLU to `out`.
+
+    rstd [M, 1], float32 at least: 1 / the standard deviation of each row before.
+    """
+    values = total(z, ends)
+    centred = values - values.mean(dim=1, keepdim=True)
+    torch.rsqrt(centred.square().mean(dim=1, keepdim=True).add_(EPS), out=rstd)
+    z.copy_(centred.mul_(rstd))
+    out.copy_(centred.relu_())
+
+
+def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
+    """Computes the gradient of `norm_relu`'s sum from its result's and what it kept: [M, H]."""
+    normal = accumulable(normal)
+    grad = torch.where(normal <= 0, 0, accumulable(grad))
+    along = (grad * normal).mean(dim=1, keepdim=True)
+    out.copy_((grad - grad.mean(dim=1, keepdim=True)).sub_(normal * along).mul_(rstd))
+
+
+def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
+    """Computes (grad + both ends) where e > 0: [M, H]."""
+    out.copy_(torch.where(e > 0, total(grad, ends), 0))
+
+
+def add_to_nodes(values: Tensor, ends: Ends) -> None:
+    """Adds each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
+    values = accumulable(values)
+    add_at(ends.of_source, ends.source, values)
+    add_at(ends.of_destination, ends.destination, values)
+
+
+def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Adds values [M, ...] to rows [M] of `total`, those of one row in the order of `values`.
+
+    A GPU's index_add_ has no order; it sorts for index_put_.
+    """
+    if total.device.type in ("cpu", "meta"):
+        total.index_add_(0, rows, values)
+    else:
+        total.index_put_((rows,), values, accumulate=True)
+
+
+def add_rows(values: Tensor, total: Tensor) -> None:
+    """Adds `values` to `total`: [M, H]."""
+    total += values
+
+
+def multiply(
+    rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+) -> None:
+    """Writes the sum of the products of rows [M, K] and weights [K, H], and bias [H], to `out`
+    [M, H]. Autocast leaves products alone that are told where to write.
+    """
+    total = bias
+    for values, weight in zip(rows, weights, strict=True):
+        if total is None:
+            torch.mm(values, weight, out=out)
+        else:
+            torch.addmm(total, values, weight, out=out)
+        total = out
+
+
+def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
+    """Adds a [M, K] transposed @ b [M, H] to `total` [K, H]."""
+    total += torch.mm(a.t(), b, out=a.new_empty(total.shape))
+
+
+def add_sum(values: Tensor, total: Tensor) -> None:
+    """Adds the sum of rows [M, H] to `total` [H]."""
+    total += values.sum(0)
+
+
+def gathered(values: Tensor, rows: Tensor) -> Tensor:
+    """Returns rows [M] of values [N, H]: [M, H]. Gradients are summed in float32 at least."""
+    made: Tensor = _Gathered.apply(values, rows)
+    return made
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values: Tensor, rows: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.n_rows = len(values)
+        ctx.save_for_backward(rows)
+        return values.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (rows,) = ctx.saved_tensors
+        parts = accumulable(grad)
+        total = parts.new_zeros(ctx.n_rows, *grad.shape[1:])
+        add_at(total, rows, parts)
+        return total.to(grad.dtype), None

@@ -1,0 +1,191 @@
+"""Keeps a sector's edges during a pass, [E, H] for each layer: their states, then gradients.
+
+The edges that layer i reads are state i, those that it makes state i + 1; state 0 are the encoded
+features, which all layers may read again. In the backward pass layer i gives the gradient of its
+first product, which takes the place of the edges that it made: nothing reads these any more. What
+it adds to the gradient of the edges it read, and of the encoded ones, are that gradient's products
+with weights; they are computed where they are needed, so no tensor of all edges is summed in.
+
+Shapes: E edges, N nodes, H = hidden, M rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.edges import fused, passes_for
+from bigtrk.models.edges.plain import accumulable
+from bigtrk.models.edges.stores import Block, EdgeStore, Rows
+from bigtrk.models.edges.workspace import Workspace
+from bigtrk.models.protocol import Arrival
+
+
+class HaloRows:
+    """Waits for the halo rows that are on their way."""
+
+    def __init__(self) -> None:
+        self._arrival: Arrival | None = None
+        self._later: tuple[Tensor, Tensor] | None = None
+
+    def expect(self, arrival: Arrival) -> None:
+        self._arrival = arrival if arrival.is_awaited else None
+
+    @property
+    def are_awaited(self) -> bool:
+        return self._arrival is not None
+
+    def read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Converts nodes [N, H], the halo rows when they are there."""
+        read = x.to(dtype)
+        if self.are_awaited and read is not x:
+            self._later = x, read
+        return read
+
+    def wait(self, n_owned: int) -> None:
+        """Returns when the halo rows are there."""
+        if self._arrival is None:
+            return
+        self._arrival.wait()
+        if self._later is not None:
+            x, read = self._later
+            read[n_owned:] = x[n_owned:]
+        self._arrival = self._later = None
+
+
+class _Gradient(NamedTuple):
+    """The gradient of a layer's first product, and the weights [H, H] of that for its inputs."""
+
+    rows: Rows
+    of_state: Tensor
+    of_encoded: Tensor | None = None
+
+
+class EdgeStates:
+    """The states of E edges, kept in `store`; reads_encoded: every layer reads state 0 again.
+
+    Autograd sees an empty tensor, `token` [E, 0], in the place of each state.
+    """
+
+    def __init__(
+        self, n_edges: int, hidden: int, work: Workspace, store: EdgeStore, reads_encoded: bool
+    ) -> None:
+        self.n_edges, self._hidden, self._work, self._store = n_edges, hidden, work, store
+        self.reads_encoded = reads_encoded
+        self._states: dict[int, Rows] = {}
+        self._gradients: list[_Gradient] = []  # of the layers, last first
+        self._sums: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def n_inputs(self) -> int:
+        return 2 if self.reads_encoded else 1
+
+    def token(self) -> Tensor:
+        return torch.empty(self.n_edges, 0, device=self._work.device)
+
+    def inputs(self, i: int) -> list[Rows]:
+        """Lists what layer i reads: its edges and, if so, the encoded ones."""
+        state = self.state(i)
+        return [state, self.state(0)] if self.reads_encoded else [state]
+
+    def make(self, i: int) -> Rows:
+        """Makes room for state i.
+
+        Without a backward pass it takes the place of the one before, but not of the encoded ones.
+        """
+        read_again = 1 if self.reads_encoded else 0
+        in_place = not self._work.trains and i > read_again
+        self._states[i] = self._states.pop(i - 1) if in_place else self._new()
+        return self._states[i]
+
+    def blocks(self, read: Sequence[Rows] = (), made: Sequence[Rows] = ()) -> Iterator[Block]:
+        """Yields the blocks of a pass over all edges."""
+        return self._store.blocks(self.n_edges, read, made)
+
+    def give_sums(self, outgoing: Tensor, incoming: Tensor) -> None:
+        """Takes the tensors [N, H] in which a layer sums the edges that it reads, the outgoing and
+        the incoming ones of each node, for `take_sums` of the layer before.
+        """
+        self._sums = outgoing, incoming
+
+    def take_sums(self) -> tuple[Tensor, Tensor]:
+        """Returns the sums of the edges that the next layer read."""
+        assert self._sums is not None, "the next layer has not been there"
+        taken, self._sums = self._sums, None
+        return taken
+
+    def gradient_rows(self, i: int) -> Rows:
+        """Makes room for the gradient of layer i's first product, in the place of what it made."""
+        # The last layer made no state.
+        return self._states.pop(i + 1) if i + 1 in self._states else self._new()
+
+    def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
+        """Takes the gradient of a layer's first product and the weights [H, ...] of this,
+        of which those for `inputs` come first. stay: the weights are no engine's, which takes those
+        that it shards back after the layer.
+        """
+        if not self.reads_encoded:
+            self._gradients.clear()
+        columns = columns[:, : self.n_inputs * self._hidden]
+        own = columns if stay else columns.clone()
+        self._gradients.append(_Gradient(rows, *own.split(self._hidden, dim=1)))
+
+    @property
+    def gradient_after(self) -> Rows:
+        """Returns the gradient of the next layer's first product."""
+        return self._gradients[-1].rows
+
+    @property
+    def weight_after(self) -> Tensor:
+        """Returns the weight [H, H] of the next layer's first product for its edges."""
+        return self._gradients[-1].of_state
+
+    def from_next(self, gradient: Tensor) -> Tensor:
+        """Returns what the next layer adds to the gradient of its edges: [M, H], in a buffer."""
+        return self._product("gradient of edges", gradient, self.weight_after)
+
+    def all_gradients(self) -> list[Rows]:
+        """Lists the gradients of the first products of all layers, the last layer's first."""
+        return [gradient.rows for gradient in self._gradients]
+
+    def of_encoded(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Returns the gradient [M, H] of encoded edges from `all_gradients` [M, H] of these."""
+        if not self.reads_encoded:
+            return self.from_next(gradients[-1])
+        weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
+        total = self._work.rows("gradient of edges", len(gradients[0]), self._hidden)
+        rows = [*gradients, gradients[-1]]
+        if fused.sum_products(rows, [*weights, self.weight_after], total):
+            return total
+        total = self.from_next(gradients[-1])
+        read_again = accumulable(total).new_zeros(total.shape)
+        for values, weight in zip(gradients, weights, strict=True):
+            part = self._product("gradient of input", values, weight)
+            passes_for(part.device, part.dtype).add_rows(part, read_again)
+        total += read_again
+        return total
+
+    def free(self) -> None:
+        """Forgets all rows: a graph of autograd, which holds them, may live until the next pass."""
+        self._states.clear()
+        self._gradients.clear()
+
+    def _product(self, name: str, values: Tensor, weight: Tensor) -> Tensor:
+        out = self._work.rows(name, len(values), weight.shape[1])
+        passes_for(out.device, out.dtype).multiply([values], [weight], None, out)
+        return out
+
+    def _new(self) -> Rows:
+        work = self._work
+        return self._store.new(self.n_edges, self._hidden, work.dtype, work.device)
+
+    def state(self, i: int) -> Rows:
+        """Returns state i.
+
+        Raises:
+            RuntimeError: a gradient has taken its place.
+        """
+        if i not in self._states:
+            raise RuntimeError("the edges' states are gone: a backward pass can be run once")
+        return self._states[i]

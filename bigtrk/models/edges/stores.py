@@ -1,0 +1,392 @@
+"""The stores of edge states: where rows [E, H] are kept between layers, and how passes read them.
+
+A pass goes through the rows block by block. In memory there is one block, of all rows. A streamed
+store keeps rows off the device, on the host or in files: blocks are read ahead of their use and
+written behind it, while the pass computes on those between.
+
+Shapes: E edges, H = hidden, M rows of a block.
+"""
+
+import ctypes
+import mmap
+import os
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
+from bigtrk.models.edges.workspace import HOST_BYTES
+
+Rows = Any  # what a store made by `new`: a tensor, or the place of one
+
+
+class Block(NamedTuple):
+    """Rows `rows` of a pass: tensors [M, W] to read, and others to fill, which are then kept."""
+
+    rows: slice
+    read: list[Tensor]
+    made: list[Tensor]
+
+
+class EdgeStore(Protocol):
+    """Keeps rows of edges until nothing refers to them any more."""
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Rows:
+        """Makes room for rows [n_rows, width] of any content, which passes on `device` use.
+
+        Raises:
+            InputError: there is no room.
+        """
+
+    def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
+        """Yields the blocks of a pass in their order; rows may be both read and made, since a block
+        is read before it is filled.
+
+        Raises:
+            InputError: rows cannot be read or kept.
+        """
+
+
+class MemoryStore:
+    """Keeps rows in the memory of the device."""
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Makes a tensor [n_rows, width]."""
+        return torch.empty(n_rows, width, dtype=dtype, device=device)
+
+    def blocks(
+        self, n_rows: int, read: Sequence[Tensor], made: Sequence[Tensor]
+    ) -> Iterator[Block]:
+        """Yields one block of all rows."""
+        yield Block(slice(0, n_rows), list(read), list(made))
+
+
+# Blocks in memory of each stream: one that is used, and those that are read ahead of it or written
+# behind it.
+DEPTH = 3
+# Blocks of so many rows are whole pages of 4,096 bytes, whatever two bytes or more a row has.
+_FEWEST_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Place:
+    """Tells where rows [n_rows, width] of `dtype` are kept, which passes on `device` use."""
+
+    n_rows: int
+    width: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self.width
+
+    @property
+    def row_bytes(self) -> int:
+        return self.width * self.dtype.itemsize
+
+
+class Moving(Protocol):
+    """Rows on their way."""
+
+    def wait(self) -> None:
+        """Lets what is computed next begin no sooner than they are there."""
+
+
+class _There:
+    """Rows that are there already."""
+
+    def wait(self) -> None:
+        """Returns at once."""
+
+
+THERE = _There()
+# Starts to read rows of places into blocks, or to write them `out`, once what was asked for until
+# now is computed: (places and their blocks, rows, out).
+Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Moving]
+
+
+class StreamedStore(ABC):
+    """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
+
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        self._free: dict[tuple[Any, ...], list[Tensor]] = {}
+
+    @abstractmethod
+    def new(
+        self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Place | Tensor:
+        """Makes room for rows, as EdgeStore."""
+
+    @abstractmethod
+    def buffer(self, place: Place, n_rows: int) -> Tensor:
+        """Makes memory for a block of `place`'s rows: [n_rows, width]."""
+
+    @abstractmethod
+    def mover(self) -> AbstractContextManager[Mover]:
+        """Makes what moves the blocks of a pass; at its end nothing is on its way any more."""
+
+    def blocks(
+        self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
+    ) -> Iterator[Block]:
+        """Yields the blocks in their order, with buffers that hold them until the next but one."""
+        with ExitStack() as stack:
+            step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
+            ahead = [self._stream(stack, rows, step) for rows in read]
+            behind = [self._stream(stack, rows, step) for rows in made]
+            starts = range(0, n_rows, step)
+            slices = [slice(start, min(start + step, n_rows)) for start in starts]
+            move = stack.enter_context(self.mover())
+            yield from _Pass(move, slices, ahead, behind).run()
+
+    def _block_rows(self, rows: Place | Tensor) -> int:
+        """Returns the rows of a block: a power of two, so that blocks are cut into the same chunks
+        as all rows at once would be, and hold whole pages of a file.
+        """
+        row_bytes = rows.shape[1] * rows.dtype.itemsize
+        return max(_FEWEST_ROWS, 1 << max(1, self._block_bytes // row_bytes).bit_length() - 1)
+
+    def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream | Tensor":
+        """Takes buffers for the blocks of a place, until the pass is over."""
+        if isinstance(rows, Tensor):
+            return rows
+        free = self._free.setdefault((n_rows, rows.width, rows.dtype, rows.device), [])
+        taken = [free.pop() if free else self.buffer(rows, n_rows) for _ in range(DEPTH)]
+        stack.callback(free.extend, taken)
+        return _Stream(rows, taken)
+
+
+class _Stream(NamedTuple):
+    """A place and the buffers that its blocks take in turn."""
+
+    place: Place
+    buffers: list[Tensor]
+
+    def block(self, i: int, rows: slice) -> Tensor:
+        return self.buffers[i % DEPTH][: rows.stop - rows.start]
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """A pass through rows that are read ahead and made behind; tensors are there already."""
+
+    move: Mover
+    slices: Sequence[slice]
+    read: Sequence[_Stream | Tensor]
+    made: Sequence[_Stream | Tensor]
+
+    def run(self) -> Iterator[Block]:
+        coming = [self._move(i, out=False) for i in range(min(DEPTH - 1, len(self.slices)))]
+        leaving: list[Moving] = []
+        for i, rows in enumerate(self.slices):
+            if i + DEPTH - 1 < len(self.slices):
+                coming.append(self._move(i + DEPTH - 1, out=False))
+            coming[i].wait()
+            if i >= DEPTH:
+                leaving[i - DEPTH].wait()
+            yield Block(rows, self._of(self.read, i), self._of(self.made, i))
+            leaving.append(self._move(i, out=True))
+        for moving in leaving[-DEPTH:]:
+            moving.wait()
+
+    def _of(self, streams: Sequence[_Stream | Tensor], i: int) -> list[Tensor]:
+        rows = self.slices[i]
+        return [one[rows] if isinstance(one, Tensor) else one.block(i, rows) for one in streams]
+
+    def _move(self, i: int, *, out: bool) -> Moving:
+        rows, moved = self.slices[i], self.made if out else self.read
+        blocks = [(one.place, one.block(i, rows)) for one in moved if not isinstance(one, Tensor)]
+        return self.move(blocks, rows, out)
+
+
+# torch rounds pinned memory up to powers of two: whole tensors of 5.6 GB would take 8.6.
+PIECE_BYTES = 2**27
+
+
+@dataclass(frozen=True)
+class HostPlace(Place):
+    """Rows in memory of the host, pinned where the device can then fetch them by itself.
+
+    pieces: of `piece_rows` each, but for the last.
+    """
+
+    piece_rows: int
+    pieces: Sequence[Tensor] = field(compare=False)
+
+    def parts(self, rows: slice, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields `rows` as they lie in pieces, each with its part of `block`."""
+        start = rows.start
+        while start < rows.stop:
+            number, first = divmod(start, self.piece_rows)
+            stop = min(rows.stop, start - first + self.piece_rows)
+            piece = self.pieces[number][first : first + stop - start]
+            yield piece, block[start - rows.start : stop - rows.start]
+            start = stop
+
+
+class HostStore(StreamedStore):
+    """Keeps rows in the memory of the host; blocks travel beside the computation.
+
+    On a GPU they do so in two streams, one each way, that wait for what computes and it for them;
+    the host waits for none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(HOST_BYTES)
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> HostPlace:
+        """Makes room in memory of the host."""
+        most, pinned = PIECE_BYTES // (width * dtype.itemsize), device.type == "cuda"
+        pieces = [
+            torch.empty(min(most, n_rows - start), width, dtype=dtype, pin_memory=pinned)
+            for start in range(0, n_rows, most)
+        ]
+        return HostPlace(n_rows, width, dtype, device, most, pieces)
+
+    def buffer(self, place: Place, n_rows: int) -> Tensor:
+        return torch.empty(n_rows, place.width, dtype=place.dtype, device=place.device)
+
+    @contextmanager
+    def mover(self) -> Iterator[Mover]:
+        """Has a GPU fetch and bring blocks in streams beside the current one; a CPU copies them."""
+        if not torch.cuda.is_available():
+            yield _copy
+            return
+        coming, leaving = _streams_beside(torch.cuda.current_device())
+
+        def move(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+            beside = leaving if out else coming
+            beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(beside):
+                _copy(blocks, rows, out)
+                return _Arrival(beside.record_event())
+
+        try:
+            yield move
+        finally:
+            # Buffers are used again in the current stream, which thus must not be ahead of these.
+            for beside in (coming, leaving):
+                torch.cuda.current_stream().wait_stream(beside)
+
+
+@cache
+def _streams_beside(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """Returns the streams of a process in which blocks come to a GPU and leave it."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """Blocks on their way in a stream; `there` is its event once they are there."""
+
+    there: torch.cuda.Event
+
+    def wait(self) -> None:
+        """Has the current stream wait."""
+        torch.cuda.current_stream().wait_event(self.there)
+
+
+def _copy(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+    for place, block in blocks:
+        for piece, part in place.parts(rows, block):
+            target, source = (piece, part) if out else (part, piece)
+            target.copy_(source, non_blocking=True)
+    return THERE
+
+
+# Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
+BLOCK_BYTES = 2**22
+# Threads that move blocks: as many streams as a backward pass reads, and the one it writes.
+_MOVERS = 6
+
+
+@dataclass(frozen=True)
+class FilePlace(Place):
+    """Rows in a file."""
+
+    file: UnnamedFile = field(compare=False)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """Blocks that threads move."""
+
+    moves: Sequence[Future[None]]
+
+    def wait(self) -> None:
+        """Returns when all of them are moved.
+
+        Raises:
+            RankError: one cannot be read or written.
+        """
+        for move in self.moves:
+            move.result()
+
+
+class FileStore(StreamedStore):
+    """Keeps rows in memory while they take up to `memory` bytes, then in files of `folder`, which
+    an `option` named; freed files are used again.
+    """
+
+    def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
+        super().__init__(BLOCK_BYTES)
+        self.files, self._memory = UnnamedFiles(folder, option), memory
+
+    def new(
+        self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> FilePlace | Tensor:
+        """Makes room in memory, or else in a file.
+
+        Raises:
+            RankError: the folder is full, or is no folder to write in.
+        """
+        if n_rows * width * dtype.itemsize <= self._memory:
+            return self._in_memory(torch.empty(n_rows, width, dtype=dtype, device=device))
+        with self.files.errors("no room for the edges there"):
+            file = self.files.take(padded(n_rows * width * dtype.itemsize))
+        place = FilePlace(n_rows, width, dtype, device, file)
+        self.files.take_back_after(place, file)
+        return place
+
+    def _in_memory(self, rows: Tensor) -> Tensor:
+        """Counts rows, as long as they are referred to."""
+        self._memory -= rows.nbytes
+        weakref.finalize(rows, self._give_back, rows.nbytes)
+        return rows
+
+    def _give_back(self, n_bytes: int) -> None:
+        self._memory += n_bytes
+
+    def buffer(self, place: Place, n_rows: int) -> Tensor:
+        memory = mmap.mmap(-1, max(padded(n_rows * place.row_bytes), PAGE))
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        rows = torch.frombuffer(memory, dtype=place.dtype)
+        return rows[: n_rows * place.width].view(n_rows, place.width)
+
+    @contextmanager
+    def mover(self) -> Iterator[Mover]:
+        """Moves each block in a thread of its own."""
+        with ThreadPoolExecutor(_MOVERS) as pool:
+
+            def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> _Moving:
+                moves = [pool.submit(self._move, *one, rows, out) for one in blocks]
+                return _Moving(moves)
+
+            yield move
+
+    def _move(self, place: FilePlace, block: Tensor, rows: slice, out: bool) -> None:
+        start, length = rows.start * place.row_bytes, padded(block.nbytes)
+        # Whole pages: the buffer and the file have room for those of the last block.
+        pages = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))
+        with self.files.errors("edges cannot be written" if out else "edges cannot be read"):
+            place.file.move(os.pwritev if out else os.preadv, pages, start)

@@ -1,0 +1,241 @@
+"""The passes over edges in Triton; float32 and bfloat16 on GPUs.
+
+A node's edges are summed in an order that is made once per sector. No two programs of a GPU then
+add to one place, and each sum has one order: the bits are the same in every run.
+
+Shapes: N nodes, E edges.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from bigtrk.cards import problems, takes_plain_passes
+from bigtrk.console import warn_once
+from bigtrk.errors import InputError
+from bigtrk.models.edges import counted, plain
+from bigtrk.models.edges.plain import Ends
+from bigtrk.models.edges.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
+from bigtrk.models.edges.work import Shape, assumed_edges
+
+LARGEST = 2**31 - 1  # positions of edges are int32: they are read again in every pass
+
+
+class Segments(NamedTuple):
+    """The edges at one end: those of node n are order[starts[n] : starts[n + 1]], ascending.
+
+    starts [N + 1], order [E], both int32.
+    """
+
+    starts: Tensor
+    order: Tensor
+
+
+class Incidence(NamedTuple):
+    """The edges that leave each node and those that reach it.
+
+    turns [2 N], int32: the order in which programs sum the edges of all nodes at both ends: node
+    n's at their sources as 2 n, at their destinations as 2 n + 1.
+    """
+
+    by_source: Segments
+    by_destination: Segments
+    turns: Tensor
+
+
+_KNOWN = WeakTensorKeyDictionary()  # of the sectors' edge_index
+
+
+def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
+    """Returns the edges of each of `n_nodes` nodes; edge_index [2, E] must not change any more.
+
+    The first call for a tensor sorts its edges.
+
+    Raises:
+        InputError: edges, or the ends of nodes, are more than int32 numbers.
+    """
+    known: Incidence | None = _KNOWN.get(edge_index)
+    if known is None or len(known.by_source.starts) != n_nodes + 1:
+        _check_size(edge_index.shape[1], n_nodes)
+        source, destination = (_segments(end, n_nodes) for end in edge_index)
+        known = Incidence(source, destination, _turns([source, destination]))
+        _KNOWN[edge_index] = known
+    return known
+
+
+def _check_size(n_edges: int, n_nodes: int) -> None:
+    if max(n_edges, 2 * n_nodes) > LARGEST:
+        raise InputError(
+            f"a sector of {n_edges:,} edges and {n_nodes:,} nodes: a GPU's sums number at "
+            f"most {LARGEST:,} edges, and half as many nodes; cut its event in more sectors with "
+            f"python -m partition"
+        )
+
+
+def _segments(end: Tensor, n_nodes: int) -> Segments:
+    node, order = end.sort(stable=True)
+    bounds = torch.arange(n_nodes + 1, dtype=node.dtype, device=node.device)
+    starts = torch.searchsorted(node, bounds, out_int32=True)
+    return Segments(starts, order.to(torch.int32))
+
+
+def _turns(ends: Sequence[Segments]) -> Tensor:
+    """Puts each sum where the sums of most other ends of its edges are, so that a GPU has an edge's
+    row in its L2 when it reads it for the second time. The order of terms is that of Segments.
+    """
+    middles = torch.stack([_middle(segments) for segments in ends], dim=1)
+    return middles.flatten().sort(stable=True).indices.to(torch.int32)
+
+
+def _middle(segments: Segments) -> Tensor:
+    """Returns the middle one of each node's edges, [N]; the number of edges where it has none."""
+    starts, order = segments
+    counts = starts.diff()
+    padded = torch.cat([order, order.new_full((1,), len(order))])
+    return padded.index_select(0, torch.where(counts > 0, starts[:-1] + counts // 2, len(order)))
+
+
+TYPES = torch.float32, torch.bfloat16
+# Rows of a wide one, and wide rows that are summed first. Of more than these torch takes a buffer,
+# 128 MiB for a chunk of 64 MiB on an H200 (by its own formula, and by the peaks of trainings).
+_SIDE_BY_SIDE, _FIRST = 64, 32
+
+# torch has kernels for these.
+add_rows = plain.add_rows
+multiply, add_product = plain.multiply, plain.add_product
+
+
+def usable(device: torch.device, dtype: torch.dtype) -> bool:
+    """Says whether these kernels compute rows of `dtype` on `device`."""
+    return device.type == "cuda" and dtype in TYPES and _installed() and not _is_plain(device)
+
+
+@cache
+def _is_plain(device: torch.device) -> bool:
+    """Says whether a GPU has no compiled passes, once aloud."""
+    plain_passes = takes_plain_passes(device)
+    if plain_passes:
+        for topic, text in problems(several_hosts=False).items():
+            warn_once(topic, text)
+    return plain_passes
+
+
+@cache
+def _installed() -> bool:
+    """Says whether Triton, which comes with torch for GPUs, and its C compiler are there.
+
+    Triton compiles its launchers. If CC is set, it takes all of it for the name of a program and
+    looks for no other.
+    """
+    if find_spec("triton") is None:
+        return False
+    named = os.environ.get("CC")
+    compilers = ("gcc", "clang") if named is None else (named,)
+    if any(map(shutil.which, compilers)):
+        return True
+    tried = " nor ".join(map(repr, compilers))
+    warn_once("Triton", f"plain passes on GPUs: no C compiler for Triton, which tries {tried}")
+    return False
+
+
+def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
+    """Computes plain.norm_relu."""
+    _call("norm_relu", z, *(ends or [None] * 4)[:4], out, rstd)
+
+
+def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
+    """Computes plain.norm_relu_backward."""
+    _call("norm_relu_backward", grad, normal, rstd, out)
+
+
+def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
+    """Computes plain.relu_backward."""
+    _call("relu_backward", grad, e, *(ends or [None] * 4)[:4], out)
+
+
+def add_sum(values: Tensor, total: Tensor) -> None:
+    """Computes plain.add_sum. Of narrow rows torch's sum reads half a TB/s on an H200, so that many
+    are taken as fewer wide ones first: 2.6 ms of a step of 6.8 M edges where it was 11.5 ms.
+    """
+    n_sums = len(values) // (_SIDE_BY_SIDE * _FIRST)
+    if n_sums < 2:
+        plain.add_sum(values, total)
+        return
+    n_rows = n_sums * _FIRST * _SIDE_BY_SIDE
+    wide = values[:n_rows].reshape(n_sums, _FIRST, -1).sum(1, dtype=total.dtype).sum(0)
+    total += wide.view(_SIDE_BY_SIDE, -1).sum(0)
+    if n_rows < len(values):
+        total += values[n_rows:].sum(0, dtype=total.dtype)
+
+
+def add_to_nodes(values: Tensor, ends: Ends) -> None:
+    """Computes plain.add_to_nodes."""
+    sum_at_ends(values, ends, adds=True)
+
+
+def sum_at_ends(
+    values: Tensor,
+    sums: Ends,
+    adds: bool,
+    others: Tensor | None = None,
+    sums_of_others: Ends | None = None,
+) -> None:
+    """Sums edges [M, H] at their sources and destinations in `sums` [N, H], float32, and `others`
+    of the same edges in `sums_of_others`. With `adds` they are added to what is there.
+    """
+    n_nodes, hidden = sums.of_source.shape
+    incidence = incidence_of(sums.edge_index, n_nodes)
+    if counted.counts(values.device):
+        edges = assumed_edges(len(values))
+        streams = 1 if others is None else 2
+        shape = Shape(hidden, 1, 1, values.dtype)
+        counted.note(shape.sum_at_ends(n_nodes, edges, streams=streams, adds=adds))
+        return
+    from bigtrk.models.edges import triton_sums
+
+    width = summed_columns(hidden, values.dtype)
+    parts = -(-hidden // width) * (1 if others is None else 2)
+    with torch.cuda.device_of(values):
+        triton_sums.sum_at_ends[(2 * n_nodes, parts)](
+            values,
+            others,
+            *incidence.by_source,
+            *incidence.by_destination,
+            incidence.turns,
+            *sums[:2],
+            *(sums_of_others or (None, None))[:2],
+            sums.first,
+            len(values),
+            adds=adds,
+            hidden=hidden,
+            width=width,
+            num_warps=SUM_WARPS,
+        )
+
+
+def _call(name: str, *tensors: Tensor | None) -> None:
+    # Imported here, since torch for CPUs has no Triton.
+    from bigtrk.models.edges import triton_kernels
+
+    rows = tensors[0]
+    assert rows is not None
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
+    n_rows, hidden = rows.shape
+    height, width = feature_tile(hidden)
+    kernel = getattr(triton_kernels, name)[(-(-n_rows // height),)]
+    with torch.cuda.device_of(rows):  # Triton starts on the current device
+        kernel(
+            *tensors,
+            n_rows,
+            hidden=hidden,
+            height=height,
+            width=width,
+            num_warps=FEATURE_WARPS,
+        )

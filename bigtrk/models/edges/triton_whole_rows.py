@@ -1,0 +1,300 @@
+"""A layer's whole pass over its edges in Triton, with products of whole rows in tensor cores.
+
+A program takes tiles of edges in turn. Between two products a tile's rows stay in registers and
+shared memory, and so do the sums of the weights' gradients until the last tile: on an H200 the
+backward pass takes a third to a fifth of the time of triton_edges.py, whose products run through
+memory a few columns at a time. That one is for all other rows (schedule.whole_rows), as those of
+float32, whose products are not of tensor cores; it says what the pointers are. The weights come in
+the type of the rows.
+
+A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two.
+"""
+
+import triton
+import triton.language as tl
+
+from bigtrk.models.edges.triton_tiles import (
+    both_ends,
+    normalised,
+    normalised_backward,
+    positive,
+)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def whole_forward(
+    state,
+    encoded,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    first,
+    second,
+    second_bias,
+    third,
+    third_bias,
+    made,
+    n_rows,
+    rows_of_program,
+    first_stride,
+    layers: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    height: tl.constexpr,
+):
+    """Makes the edges' next state, `rows_of_program` edges a program; `made` may be `state`."""
+    begin = tl.program_id(0).to(tl.int64) * rows_of_program
+    end = tl.minimum(begin + rows_of_program, n_rows)
+    columns = tl.arange(0, width)[None, :]
+    for start in tl.range(begin, end, height):
+        rows = start + tl.arange(0, height)[:, None]
+        exists = rows < end
+        place, inside = rows * hidden + columns, exists & (columns < hidden)
+        state_row = tl.load(state + place, inside, 0.0)
+        encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
+        values = first_product(
+            state_row, encoded_row, encoded is not None, first, first_stride, of_source,
+            of_destination, source, destination, rows, exists, hidden, width,
+        )  # fmt: skip
+        if layers > 1:
+            normal, _ = normalised(values, columns, hidden)
+            values = next_product(normal, second, second_bias, hidden, width, height)
+        if layers > 2:
+            normal, _ = normalised(values, columns, hidden)
+            values = next_product(normal, third, third_bias, hidden, width, height)
+        write(made, place, inside, positive(values))
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def whole_backward(
+    state,
+    encoded,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    after,
+    of_state,
+    outer_of_source,
+    outer_of_destination,
+    made,
+    gradient,
+    first,
+    second,
+    second_bias,
+    third,
+    partials,
+    n_rows,
+    rows_of_program,
+    n_lines,
+    first_stride,
+    of_state_stride,
+    layers: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    height: tl.constexpr,
+    sums_first: tl.constexpr,
+    sums_second: tl.constexpr,
+    sums_third: tl.constexpr,
+):
+    """Writes the `gradient` [n_rows, hidden] of the first product, which may be `made`, and the
+    program's part of the weights' gradients in `partials` [programs, n_lines, hidden], of the
+    layers that it sums: for all there may be too few registers. Of three layers one that does not
+    sum the third's writes no gradient, since another launch is to follow, which reads `made`.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    begin = program * rows_of_program
+    end = tl.minimum(begin + rows_of_program, n_rows)
+    partials += program * n_lines * hidden
+    inputs: tl.constexpr = 1 if encoded is None else 2
+    columns = tl.arange(0, width)[None, :]
+    kind: tl.constexpr = gradient.dtype.element_ty
+    writes: tl.constexpr = layers < 3 or sums_third
+    if sums_first:
+        sum_of_state = tl.zeros([width, width], tl.float32)
+        sum_of_encoded = tl.zeros([width, width], tl.float32)
+    if sums_second:
+        sum_of_second = tl.zeros([width, width], tl.float32)
+        sum_of_second_bias = tl.zeros([width], tl.float32)
+    if sums_third:
+        sum_of_third = tl.zeros([width, width], tl.float32)
+        sum_of_third_bias = tl.zeros([width], tl.float32)
+    for start in tl.range(begin, end, height, disable_licm=True):
+        rows = start + tl.arange(0, height)[:, None]
+        exists = rows < end
+        place, inside = rows * hidden + columns, exists & (columns < hidden)
+        grad = tl.load(made + place, inside, 0.0)
+        if after is not None:
+            total = both_ends(
+                outer_of_source, outer_of_destination, source, destination, rows, exists, hidden,
+                width,
+            )  # fmt: skip
+            weight = read_weight(of_state, of_state_stride, hidden, width)
+            total = tl.dot(tl.load(after + place, inside, 0.0), weight, total)
+            grad = tl.where(grad.to(tl.float32) > 0, total, 0.0).to(kind)
+        state_row = tl.load(state + place, inside, 0.0)
+        encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
+        if layers > 1:
+            values = first_product(
+                state_row, encoded_row, encoded is not None, first, first_stride, of_source,
+                of_destination, source, destination, rows, exists, hidden, width,
+            )  # fmt: skip
+            normal, scale = normalised(values, columns, hidden)
+        if layers > 2:
+            values = next_product(normal, second, second_bias, hidden, width, height)
+            later, scale_of_later = normalised(values, columns, hidden)
+            if sums_third:
+                sum_of_third = tl.dot(tl.trans(grad), positive(later).to(kind), sum_of_third)
+                sum_of_third_bias += tl.sum(grad.to(tl.float32), axis=0)
+            through = tl.dot(grad, read_weight(third, hidden, hidden, width))
+            grad = normalised_backward(through, later, scale_of_later, hidden).to(kind)
+        if layers > 1:
+            if sums_second:
+                sum_of_second = tl.dot(tl.trans(grad), positive(normal).to(kind), sum_of_second)
+                sum_of_second_bias += tl.sum(grad.to(tl.float32), axis=0)
+            if writes:
+                through = tl.dot(grad, read_weight(second, hidden, hidden, width))
+                grad = normalised_backward(through, normal, scale, hidden).to(kind)
+        if writes:
+            write(gradient, place, inside, grad)
+        else:
+            tl.debug_barrier()  # where nothing is written the compiler would keep the weights
+        if sums_first:
+            sum_of_state = tl.dot(tl.trans(grad), state_row, sum_of_state)
+            if encoded is not None:
+                sum_of_encoded = tl.dot(tl.trans(grad), encoded_row, sum_of_encoded)
+    size: tl.constexpr = hidden * hidden
+    if sums_first:
+        keep_sum(partials, sum_of_state, hidden, width)
+        if encoded is not None:
+            keep_sum(partials + size, sum_of_encoded, hidden, width)
+    lines = partials + inputs * size
+    biases = lines + (layers - 1) * size
+    line = tl.arange(0, width)
+    if sums_second:
+        keep_sum(lines, sum_of_second, hidden, width)
+        tl.store(biases + line, sum_of_second_bias, line < hidden)
+    if sums_third:
+        keep_sum(lines + size, sum_of_third, hidden, width)
+        tl.store(biases + hidden + line, sum_of_third_bias, line < hidden)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def sum_inputs(
+    state,
+    encoded,
+    gradient,
+    partials,
+    n_rows,
+    rows_of_program,
+    n_lines,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    height: tl.constexpr,
+):
+    """Writes a program's part of the first weight's gradient: of the state's columns where
+    program_id(1) is 0, of the encoded edges' where it is 1.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    begin = program * rows_of_program
+    end = tl.minimum(begin + rows_of_program, n_rows)
+    values = state
+    if encoded is not None:  # noqa: SIM102  # else what is in it is not compiled
+        if tl.program_id(1) == 1:
+            values = encoded
+    columns = tl.arange(0, width)[None, :]
+    total = tl.zeros([width, width], tl.float32)
+    for start in tl.range(begin, end, height):
+        rows = start + tl.arange(0, height)[:, None]
+        place, inside = rows * hidden + columns, (rows < end) & (columns < hidden)
+        grad = tl.load(gradient + place, inside, 0.0)
+        total = tl.dot(tl.trans(grad), tl.load(values + place, inside, 0.0), total)
+    partials += (program * n_lines + tl.program_id(1) * hidden) * hidden
+    keep_sum(partials, total, hidden, width)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def sum_products(
+    rows_of,
+    weights,
+    made,
+    n_rows,
+    weight_stride,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    height: tl.constexpr,
+):
+    """Makes the sum of the products of several rows [n_rows, hidden], each with its weight
+    [hidden, hidden].
+    """
+    columns = tl.arange(0, width)[None, :]
+    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
+    place, inside = rows * hidden + columns, (rows < n_rows) & (columns < hidden)
+    total = tl.zeros([height, width], tl.float32)
+    for term in tl.static_range(len(rows_of)):
+        row = tl.load(rows_of[term] + place, inside, 0.0)
+        total = tl.dot(row, read_weight(weights[term], weight_stride, hidden, width), total)
+    tl.store(made + place, total.to(made.dtype.element_ty), inside)
+
+
+@triton.jit
+def first_product(
+    state_row,
+    encoded_row,
+    reads_encoded: tl.constexpr,
+    first,
+    first_stride,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    rows,
+    exists,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Returns the first product of a tile of edges: of their state, of the encoded edges if they
+    are read, and of both ends, bias included.
+    """
+    total = both_ends(of_source, of_destination, source, destination, rows, exists, hidden, width)
+    weight = read_weight(first, first_stride, hidden, width)
+    total = tl.dot(state_row, tl.trans(weight), total)
+    if reads_encoded:
+        weight = read_weight(first + hidden, first_stride, hidden, width)
+        total = tl.dot(encoded_row, tl.trans(weight), total)
+    return total
+
+
+@triton.jit
+def next_product(
+    normal, weight, bias, hidden: tl.constexpr, width: tl.constexpr, height: tl.constexpr
+):
+    """Returns the product of the ReLU of a tile, bias included."""
+    columns = tl.arange(0, width)[None, :]
+    total = tl.broadcast_to(tl.load(bias + columns, columns < hidden, 0.0), (height, width))
+    read = positive(normal).to(weight.dtype.element_ty)
+    return tl.dot(read, tl.trans(read_weight(weight, hidden, hidden, width)), total)
+
+
+@triton.jit
+def read_weight(weight, stride, hidden: tl.constexpr, width: tl.constexpr):
+    """Reads a weight [outputs, inputs], with rows of `stride`: a tile [width, width]."""
+    outputs, inputs = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    inside = (outputs < hidden) & (inputs < hidden)
+    return tl.load(weight + outputs * stride + inputs, inside, 0.0)
+
+
+@triton.jit
+def write(values, place, inside, tile):
+    """Writes a tile over rows that others of the program's threads may still read."""
+    tl.debug_barrier()
+    tl.store(values + place, tile.to(values.dtype.element_ty), inside)
+
+
+@triton.jit
+def keep_sum(partial, total, hidden: tl.constexpr, width: tl.constexpr):
+    """Writes a program's part of a weight's gradient."""
+    outputs, inputs = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
+    inside = (outputs < hidden) & (inputs < hidden)
+    tl.store(partial + outputs * hidden + inputs, total, inside)

@@ -1,0 +1,148 @@
+"""MLPs without message passing: of single edges, and of hits.
+
+The first is what message passing is compared with. The other embeds hits, so that consecutive hits
+of a particle are near each other.
+
+Shapes: N nodes, E edges, F and G node and edge features, D dimensions of the embedding.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from bigtrk.models.edges.mlp import Regressor
+from bigtrk.models.edges.plain import accumulable
+from bigtrk.models.edges.workspace import Workspace
+from bigtrk.models.options import Kind, Linears, ModelSettings, Precision, Width
+from bigtrk.models.protocol import LayeredModel, SectorInputs
+
+
+class EdgeMLPConfig(ModelSettings):
+    """An MLP of an edge's features and of those of its two nodes, without message passing."""
+
+    scores_alone: ClassVar[bool] = True
+
+    name: Literal["mlp"] = "mlp"
+    """The MLP of single edges."""
+    hidden: Width = 64
+    """Width of its hidden layers."""
+    mlp_layers: Linears = 3
+    """Number of its hidden layers."""
+    recompute: Literal["none", "layer", "chunk"] = "chunk"
+    """As of the Interaction GNN."""
+    precision: Precision = "fp32"
+    """As of the Interaction GNN."""
+
+    @property
+    def in_chunks(self) -> bool:
+        """Says whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "EdgeMLP":
+        return EdgeMLP(self, n_node_features, n_edge_features)
+
+
+class EdgeMLP(LayeredModel[None]):
+    """Classifies edges by their features and those of their nodes: nothing is exchanged."""
+
+    def __init__(self, config: EdgeMLPConfig, n_node_features: int, n_edge_features: int) -> None:
+        super().__init__()
+        self.config = config
+        n_inputs = n_edge_features + 2 * n_node_features
+        self.layers = nn.ModuleList()
+        self.network = Regressor(n_inputs, config.hidden, config.mlp_layers, 1)
+
+    def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
+        """Puts the features of an edge and of its two nodes side by side: [E, G + 2 F]."""
+        edges = [_features(sector) for sector in sectors]
+        return [None] * len(sectors), [sector.x for sector in sectors], edges
+
+    def decode(
+        self,
+        graphs: list[None],  # noqa: ARG002  # as of the other models
+        nodes: list[Tensor],  # noqa: ARG002
+        edges: list[Tensor],
+    ) -> list[Tensor]:
+        """Computes the logits [E] of each sector, float32 at least."""
+        config = self.config
+        dtype = torch.bfloat16 if config.precision == "bf16" else edges[0].dtype
+        work = Workspace(config.hidden, config.recompute, dtype, edges[0].device)
+        made: list[Tensor] = self.network(edges, work)
+        return [accumulable(logits).squeeze(-1) for logits in made]
+
+
+def _features(sector: SectorInputs) -> Tensor:
+    source, destination = sector.edge_index
+    ends = [sector.x.index_select(0, source), sector.x.index_select(0, destination)]
+    return torch.cat([sector.edge_features, *ends], dim=1)
+
+
+class EmbeddingConfig(ModelSettings):
+    """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
+
+    name: Literal["embedding"] = "embedding"
+    """The embedding of hits, whose neighbours make a graph (`bigtrk build --embedding`)."""
+    hidden: Width = 128
+    """Width of its hidden layers."""
+    mlp_layers: Linears = 3
+    """Number of its hidden layers."""
+    dimensions: Annotated[int, Field(ge=1, le=64)] = 8
+    """Dimensions of the space that hits are embedded in."""
+    recompute: Literal["none", "layer", "chunk"] = "none"
+    """As of the Interaction GNN; hits are few beside edges."""
+    precision: Literal["fp32"] = "fp32"
+    """Places of hits in the embedding need all digits."""
+
+    @property
+    def kind(self) -> Kind:
+        """Says what the model gives."""
+        return "hit"
+
+    @property
+    def in_chunks(self) -> bool:
+        """Says whether hits are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,  # noqa: ARG002  # as of the other models
+        pt_head: bool,  # noqa: ARG002
+    ) -> "Embedding":
+        return Embedding(self, n_node_features)
+
+
+class Embedding(LayeredModel[None]):
+    """Embeds each hit alone by its features: nothing is exchanged, and no edge is read."""
+
+    def __init__(self, config: EmbeddingConfig, n_node_features: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList()
+        self.network = Regressor(
+            n_node_features, config.hidden, config.mlp_layers, config.dimensions
+        )
+
+    def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
+        """Takes the features of nodes [N, F] and of edges as they are."""
+        nodes = [sector.x for sector in sectors]
+        return [None] * len(sectors), nodes, [sector.edge_features for sector in sectors]
+
+    def decode(
+        self,
+        graphs: list[Any],  # noqa: ARG002  # as of the other models
+        nodes: list[Tensor],
+        edges: list[Tensor],  # noqa: ARG002
+    ) -> list[Tensor]:
+        """Computes the embedding [N, D] of each sector, float32 at least."""
+        config = self.config
+        work = Workspace(config.hidden, config.recompute, nodes[0].dtype, nodes[0].device)
+        made: list[Tensor] = self.network(nodes, work)
+        return made

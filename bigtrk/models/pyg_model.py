@@ -1,0 +1,397 @@
+"""A network of PyG's layers as an edge model: the exchange around each layer, and a decoder.
+
+A layer computes all rows of a sector. Those of halo nodes, which lack edges, are replaced by what
+their owners have before anything reads them; what lies between layers is computed row by row.
+Layers that cannot give in a sector what they give in the whole graph are refused by their class;
+what is not found so, such as a function that drops edges, the proof before a training finds.
+
+GCNConv (Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017)
+divides the message of an edge by the square roots of the degrees of both ends. A sector has all
+edges of its owned nodes, and so knows their degrees; the halo's come from its owners. The stock
+layer then runs with `normalize=False` on edges weighted here.
+
+Shapes: N nodes of which the first n_owned are owned, E edges, F and G node and edge features, D the
+width of the network's embedding.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils._pytree import tree_leaves
+from torch_geometric.nn import GCNConv, LayerNorm, MessageNorm, MessagePassing, aggr
+from torch_geometric.utils import add_remaining_self_loops, scatter
+
+from bigtrk.errors import reason
+from bigtrk.models.attention_gnn import AttentionGNNConfig, EdgeNetwork, Neighbours
+from bigtrk.models.protocol import (
+    ContractError,
+    Exchange,
+    SectorInputs,
+    check_edges,
+    no_exchange,
+    told,
+)
+from bigtrk.user_code import no_exit
+
+_ORDERED = (
+    aggr.LSTMAggregation,
+    aggr.GRUAggregation,
+    aggr.MLPAggregation,
+    aggr.PatchTransformerAggregation,
+    aggr.QuantileAggregation,
+    aggr.SortAggregation,
+)
+
+
+def refuse(net: nn.Module) -> None:
+    """Looks at all modules of `net`, within its layers too.
+
+    Raises:
+        ContractError: one averages over nodes or edges, drops some at random, pools them, depends
+            on their order or keeps them for the next graph; or none passes messages.
+    """
+    for path, module in net.named_modules():
+        why = next(_reasons(module), None)
+        if why:
+            raise ContractError(f"layer {_within(net, path)}{told(path, module)}: {why}")
+    if not any(isinstance(module, MessagePassing) for module in net.modules()):
+        raise ContractError(
+            f"{type(net).__name__}: holds no layer of torch_geometric.nn.MessagePassing; a model "
+            f"without one is named by model.name itself"
+        )
+
+
+def _within(net: nn.Module, path: str) -> str:
+    """Names the layer that holds the module at `path`, if one does."""
+    parts = path.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        outer = ".".join(parts[:n])
+        if isinstance(net.get_submodule(outer), MessagePassing):
+            return f"{told(outer, net.get_submodule(outer))} with "
+    return ""
+
+
+def _reasons(module: nn.Module) -> Iterator[str]:
+    if _averages(module):
+        yield (
+            "averages over nodes or edges, of which a sector has a part; use torch.nn.LayerNorm, "
+            "which takes each row alone (GENConv(norm='layer'), CGConv(batch_norm=False))"
+        )
+    if isinstance(module, LayerNorm) and module.mode != "node":
+        yield "averages over the nodes of a graph; set its mode='node'"
+    if (isinstance(module, _DropoutNd) and module.p > 0) or _drops(module):
+        yield (
+            "drops values at random, so that the two copies of a cut edge would differ; set its "
+            "dropout to 0 (LayerNorm and optimizer.weight_decay regularise, too)"
+        )
+    if isinstance(module, nn.RReLU):
+        yield "draws random slopes; use torch.nn.LeakyReLU"
+    if type(module).__module__.startswith("torch_geometric.nn.pool"):
+        yield "pools nodes of the whole graph; leave it out, so that each node keeps its row"
+    if isinstance(module, _ORDERED):
+        yield (
+            "depends on the order of a node's edges, which differs between sectors; use sum, mean, "
+            "max, softmax or attention"
+        )
+    if getattr(module, "cached", False):
+        yield "keeps what it computes of its first graph for all others; set cached=False"
+
+
+def _averages(module: nn.Module) -> bool:
+    if isinstance(module, _BatchNorm | _InstanceNorm):
+        return True
+    by_row = isinstance(module, LayerNorm | MessageNorm)
+    return type(module).__module__.startswith("torch_geometric.nn.norm") and not by_row
+
+
+def _drops(module: nn.Module) -> bool:
+    """Says whether a layer such as GATConv, or PyG's MLP, drops with a probability of its own."""
+    found = getattr(module, "dropout", 0.0)
+    shares = found if isinstance(found, list | tuple) else [found]
+    return any(isinstance(share, float | int) and share > 0 for share in shares)
+
+
+Weighted = tuple[Tensor, Tensor]  # edge_index [2, E], edge_weight [E]
+
+
+def take_degrees(net: nn.Module) -> Collection[GCNConv]:
+    """Lets the layers GCNConv of `net` be weighted by `WholeDegrees`, and returns them."""
+    convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
+    layers = [conv for conv in convs if conv.normalize]
+    for layer in layers:
+        layer.normalize = False
+    return layers
+
+
+class WholeDegrees:
+    """The weights of edges by the degrees of the whole graph, in one pass over a sector.
+
+    fresh: replaces the halo's rows [N, 1] by their owners'. Layers that read the same edges share
+    one exchange.
+    """
+
+    def __init__(self, fresh: Callable[[Tensor], Tensor]) -> None:
+        self._fresh = fresh
+        # Read inputs stay referenced, so that no other tensor takes the identity of one.
+        self._known: dict[tuple[object, ...], tuple[Weighted, object]] = {}
+
+    def weigh(self, layer: GCNConv, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Replaces the inputs of `layer` (x, edge_index, edge_weight) by weighted edges'."""
+        x, edge_index, edge_weight = _inputs(*args, **kwargs)
+        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+            raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
+        options = layer.improved, layer.add_self_loops, layer.flow, x.dtype
+        key = *_identity(edge_index), *_identity(edge_weight), *options
+        if key not in self._known:
+            made = self._weighted(layer, x, edge_index, edge_weight)
+            self._known[key] = made, (edge_index, edge_weight)
+        return (x, *self._known[key][0]), {}
+
+    def _weighted(
+        self, layer: GCNConv, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None
+    ) -> Weighted:
+        if layer.add_self_loops:
+            loop = 2.0 if layer.improved else 1.0
+            edge_index, edge_weight = add_remaining_self_loops(
+                edge_index, edge_weight, loop, len(x)
+            )
+        if edge_weight is None:
+            edge_weight = x.new_ones(edge_index.shape[1])
+        end = 1 if layer.flow == "source_to_target" else 0
+        degree = scatter(edge_weight, edge_index[end], 0, len(x), "sum")
+        degree = self._fresh(degree[:, None])[:, 0]
+        scale = degree.pow(-0.5)
+        scale = scale.masked_fill(scale == torch.inf, 0.0)
+        return edge_index, scale[edge_index[0]] * edge_weight * scale[edge_index[1]]
+
+
+def _inputs(
+    x: Tensor, edge_index: Any, edge_weight: Tensor | None = None
+) -> tuple[Tensor, Any, Tensor | None]:
+    return x, edge_index, edge_weight
+
+
+def _identity(read: Tensor | None) -> tuple[int, int]:
+    """Tells tensors apart, and one from itself after it was changed in place."""
+    return id(read), 0 if read is None else read._version
+
+
+@contextmanager
+def forgotten(net: nn.Module) -> Iterator[None]:
+    """Gives attributes of the modules of `net` that name a tensor computed within their former
+    values, or removes them.
+
+    Raises:
+        ContractError: a list or the like, or a buffer, has got one, or a constructor computed one.
+    """
+    before = [(path, module, dict(vars(module))) for path, module in net.named_modules()]
+    yield
+    for path, module, known in before:
+        for name in [name for name, value in vars(module).items() if _computed(value)]:
+            if name in known and _computed(known[name]):
+                raise _kept(told(path, module), module, name)
+            del vars(module)[name]
+            if name in known:
+                vars(module)[name] = known[name]
+
+
+def _computed(value: Any) -> bool:
+    leaves = tree_leaves(value)
+    return any(isinstance(leaf, Tensor) and leaf.grad_fn is not None for leaf in leaves)
+
+
+def _kept(layer: str, module: nn.Module, name: str) -> ContractError:
+    if name == "_buffers":
+        name = next(name for name, value in module._buffers.items() if _computed(value))
+    return ContractError(
+        f"layer {layer}: keeps a tensor that has gradients in its attribute {name}; compute it "
+        f"in forward, into a local variable"
+    )
+
+
+class LayerExchange:
+    """The exchanges of one pass over a sector; its rows from `n_nodes` on are nobody's."""
+
+    def __init__(self, sector: SectorInputs, n_nodes: int, exchange: Exchange) -> None:
+        self._n_rows, self._n_owned, self._n_nodes = len(sector.x), sector.n_owned, n_nodes
+        self._exchange = exchange
+        self._depth = 0  # of layers within layers
+
+    @contextmanager
+    def around(self, net: nn.Module, normalised: Collection[GCNConv]) -> Iterator[None]:
+        """Exchanges the result of each message-passing layer of `net` while it runs; the layers
+        `normalised` weigh their edges by the degrees of whole graphs.
+        """
+        degrees = WholeDegrees(self.fresh)
+        handles = []
+        for path, layer in net.named_modules():
+            if not isinstance(layer, MessagePassing):
+                continue
+            name = told(path, layer)
+            enter, leave = partial(self._enter, name), partial(self._leave, name)
+            handles.append(layer.register_forward_pre_hook(enter, with_kwargs=True))
+            if layer in normalised:
+                handles.append(layer.register_forward_pre_hook(degrees.weigh, with_kwargs=True))
+            handles.append(layer.register_forward_hook(leave))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def fresh(self, rows: Tensor) -> Tensor:
+        """Replaces the halo's rows of [N, ...] by their owners'."""
+        flat = rows.flatten(1)
+        nodes = self._exchange(flat[: self._n_owned])
+        return torch.cat([nodes, flat[self._n_nodes :]]).view_as(rows)
+
+    def _enter(self, name: str, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Notes that a layer begins, which reads the rows of one kind of nodes."""
+        self._depth += 1
+        if any(map(_holds_tensors, (*args, *kwargs.values()))):
+            raise ContractError(
+                f"layer {name}: gets several tensors at once, of sources and destinations or of "
+                f"kinds of nodes; graphs have one kind of nodes, so give it their one x"
+            )
+
+    def _leave(self, name: str, _: nn.Module, __: Any, result: Any) -> Tensor | None:
+        """Exchanges the result of a layer, unless that is computed within another one."""
+        self._depth -= 1
+        if not isinstance(result, Tensor) or result.dim() < 2 or len(result) != self._n_rows:
+            made = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise ContractError(
+                f"layer {name}: gives {made}, not one tensor of a row for each of "
+                f"{self._n_rows} nodes; let it return the nodes' rows alone"
+            )
+        return None if self._depth else self.fresh(result)
+
+
+def _holds_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    several = isinstance(value, tuple | list | dict)
+    return several and any(isinstance(part, Tensor) for part in parts)
+
+
+_TRIED = 12  # nodes of the graph on which a network is tried
+
+
+class PyGModel(nn.Module):
+    """Classifies edges by the embeddings that a network gives their nodes, and by their features.
+
+    Every parameter gets a gradient in each step, also from an empty sector.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        decoder: AttentionGNNConfig,
+        n_node_features: int,
+        n_edge_features: int,
+    ) -> None:
+        """Takes `net`, which maps (x [N, F], edge_index [2, E]) and, if its forward has an argument
+        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. The decoder is an edge
+        network of the attention GNN.
+
+        Raises:
+            ContractError: `net` holds a layer that would not give in a sector what it gives in the
+                whole graph, fails, or does not map to embeddings.
+        """
+        super().__init__()
+        refuse(net)
+        _keep_constants(net)
+        self.net = net
+        self._takes_edges = "edge_attr" in inspect.signature(net.forward).parameters
+        self._normalised = take_degrees(net)
+        width = self._embedding_width(n_node_features, n_edge_features)
+        self.decoder = EdgeNetwork(decoder, width, n_edge_features)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_features: Tensor,
+        edge_index: Tensor,
+        n_owned: int,
+        exchange: Exchange,
+    ) -> Tensor:
+        """Computes the logits [E], float32 at least.
+
+        Raises:
+            IndexError: an edge ends outside of the N nodes.
+        """
+        check_edges(edge_index, len(x))
+        sector = with_edges(SectorInputs(x, edge_features, edge_index, n_owned))
+        layers = LayerExchange(sector, len(x), exchange)
+        graph, embedding = Neighbours(sector.edge_index, len(sector.x)), self.embed(sector, layers)
+        logits: Tensor = self.decoder([graph], [embedding], [sector.edge_features])[0]
+        return logits[: len(edge_features)]
+
+    def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
+        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`.
+
+        Raises:
+            ContractError: the network gives no row for each node after a layer, or keeps a tensor.
+        """
+        edges = (sector.edge_features,) if self._takes_edges else ()
+        with layers.around(self.net, self._normalised), forgotten(self.net):
+            embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
+        return embedding
+
+    def _embedding_width(self, n_node_features: int, n_edge_features: int) -> int:
+        """Runs the network on a small graph, which sets the sizes that layers take from their first
+        input, and returns the width of its embedding.
+        """
+        nodes = torch.arange(_TRIED)
+        edges = torch.stack([nodes, nodes.roll(1)])
+        try:
+            with torch.random.fork_rng(devices=[]), no_exit():
+                x, features = (torch.randn(_TRIED, n) for n in (n_node_features, n_edge_features))
+                sector = SectorInputs(x, features, edges, _TRIED)
+                made = self.embed(sector, LayerExchange(sector, _TRIED, no_exchange))
+        except ContractError:
+            raise
+        except Exception as error:
+            said = f"fails on a graph of {_TRIED} nodes ({type(error).__name__}: {reason(error)})"
+            raise self._bad(said) from error
+        shape = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _TRIED or not shape[1]:
+            said = f"gives {shape} for {_TRIED} nodes; return their embeddings [N, D]"
+            raise self._bad(said)
+        return shape[1]
+
+    def _bad(self, how: str) -> ContractError:
+        return ContractError(f"{type(self.net).__name__}: {how} (docs/adding/pyg.md)")
+
+
+def with_edges(sector: SectorInputs) -> SectorInputs:
+    """Gives a sector without edges two more nodes and edges between them, which nothing reads.
+
+    Layers of PyG pass over their linear layers where there is no edge (GATConv), so that these
+    would get no gradient, and ranks that shard them would wait for each other.
+    """
+    x, edge_features, edge_index, n_owned = sector
+    if edge_index.shape[1]:
+        return sector
+    sign = x.new_tensor([[1.0], [-1.0]])
+    there = len(x) + torch.tensor([[0, 1], [1, 0]], device=x.device)
+    return SectorInputs(
+        torch.cat([x, sign.expand(-1, x.shape[1])]),
+        torch.cat([edge_features, sign.to(edge_features).expand(-1, edge_features.shape[1])]),
+        there,
+        n_owned,
+    )
+
+
+def _keep_constants(net: nn.Module) -> None:
+    """Leaves the buffers of `net` out of its weights: what its constructor computes is the same
+    whenever it is made anew, and no engine trains or gathers it.
+    """
+    for module in net.modules():
+        module._non_persistent_buffers_set.update(module._buffers)
