@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bigtrk.disk.files import read_bytes
+from bigtrk.disk.files import is_own_pipe, read_bytes
 from bigtrk.disk.safe_yaml import MAX_BYTES, Types, parse_typed, parse_yaml, types_of, types_of_key
 from bigtrk.errors import InputError, one_line, reason
 
@@ -101,6 +101,8 @@ def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
     if content is None:
+        if is_own_pipe(path):
+            raise InputError(f"{path}: is empty; check the command that writes into this pipe")
         return {}
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a mapping of sections, such as 'model:'")

@@ -165,7 +165,8 @@ def given_path(text: str | Path) -> Path:
     """
     written = str(text)
     at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~
-    found = [name for name in _VARIABLE.findall(written) if name.strip("{}") not in os.environ]
+    # Where a variable is set to nothing, $EMPTY/run would be a folder of the root.
+    found = [name for name in _VARIABLE.findall(written) if not os.environ.get(name.strip("{}"))]
     unknown = [f"no variable ${name} in the environment; set it" for name in found]
     if at_home.startswith("~"):
         unknown.append(f"no home folder {written.partition('/')[0]}; correct it")

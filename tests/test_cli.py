@@ -37,10 +37,6 @@ def test_unknown_command_is_told_in_one_line(
         (["bigtrk", "report", "runs", "--html", "~/absent/x.html"], "no such folder HOME/absent"),
         (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),
-        (
-            ["bigtrk", "plan", "--machine", "~/absent", "--nodes", "9", "--edges", "9"],
-            "HOME/absent",
-        ),
         (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent"),
         (["bigtrk/train.py", "~/absent.yaml"], "HOME/absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "~/absent"], "HOME/absent"),
@@ -68,6 +64,7 @@ def test_paths_are_expanded(
     [
         ("train <(cat a)", "piped: no such folder"),
         ("train - < a", "piped: no such folder"),
+        (": | train -", "/dev/stdin: is empty; check the command that writes into this pipe"),
         ("cat a | RANK=0 WORLD_SIZE=2 train -", "/dev/stdin: a pipe is read by one rank alone"),
     ],
 )

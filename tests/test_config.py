@@ -166,7 +166,7 @@ def test_a_file_is_read_by_the_types_of_its_settings(
     monkeypatch.setenv("HOME", "/home/me")
     path = tmp_path / "bigtrk.yaml"
     path.write_text(
-        "training: {spike_guard: off, epochs: 010}\n"
+        "training: {spike_guard: off, epochs: 8}\n"
         "run: {folder: 2024-06-01}\n"
         "data: {train: ~/graphs, validation: [007, '~/more']}\n"
     )
@@ -178,8 +178,17 @@ def test_a_file_is_read_by_the_types_of_its_settings(
     assert values["data.validation"] == '["007", "/home/me/more"]'
 
 
-@pytest.mark.parametrize("path", ["$NO_SUCH/x", "~no_such_user/x"])
-def test_a_path_of_nowhere_is_refused(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["010", "1:30", "yes"])
+def test_what_yaml_takes_for_another_number_is_refused(value: str) -> None:
+    with pytest.raises(InputError, match=f"{value}: write a number, without a leading 0"):
+        load_settings(Configuration, None, [f"training.epochs={value}"])
+
+
+@pytest.mark.parametrize("path", ["$NO_SUCH/x", "$EMPTY/x", "~no_such_user/x"])
+def test_a_path_of_nowhere_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
     with pytest.raises(InputError, match=r"override 'run.folder=.*: there is no .*in full"):
         load_settings(Configuration, None, [f"run.folder={path}"])
     file = tmp_path / "bigtrk.yaml"

@@ -72,7 +72,7 @@ def test_cores_are_no_more_than_a_container_may_use(
     assert machine()["cores"] == 2
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    monkeypatch.setattr("bigtrk.parallel.host.configure_allocator", lambda: None)
+    monkeypatch.setattr("bigtrk.parallel.host.give_back_large_blocks", lambda: None)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     configure_process(Ranks(0, 1, 0, 1, "python"))
     assert threads == [2]

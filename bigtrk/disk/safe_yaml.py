@@ -3,6 +3,7 @@
 Where the type of a setting is text, a value is the text as it is written.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -116,6 +117,8 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
     assert isinstance(node, yaml.ScalarNode)
     is_plain = node.style is None and node.tag in _READ_AS
+    if is_plain and not {int, float}.isdisjoint(types):
+        _check_number(node, types)
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node
     if node.tag != _TEXT and not is_plain:
@@ -128,6 +131,13 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         return node
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
+
+
+def _check_number(node: yaml.ScalarNode, types: Types) -> None:
+    """Refuses what YAML reads as a number that nobody means: 010 (8), 1:30 (90), yes (1)."""
+    is_yes = node.tag == "tag:yaml.org,2002:bool" and bool not in types
+    if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
+        raise ValueError(f"{node.value}: write a number, without a leading 0 or a colon")
 
 
 def _below(types: Types, key: yaml.Node) -> Types:

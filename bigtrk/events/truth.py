@@ -133,16 +133,18 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
     if len(unlisted):
-        rounded = (
-            "; if float64 has rounded ids, write them again as integers"
-            if unlisted[-1] > EXACT
-            else ""
-        )
+        remedy = ""
+        if unlisted[-1] > EXACT:
+            remedy = "; if float64 has rounded ids, write them again as integers"
+        elif unlisted[0] < 0:
+            remedy = (
+                f"; if {unlisted[0]} is noise, write {NOISE}: edges of one id are labelled true"
+            )
         warn_once(
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits are of "
             f"{len(unlisted):,} particles ({unlisted[0]} first) that particles does not list; "
-            f"momentum and vertex of such particles, in any event, are unknown{rounded}",
+            f"momentum and vertex of such particles, in any event, are unknown{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):

@@ -67,7 +67,15 @@ def test_what_is_seen_is_what_the_records_say(
 
 
 def be_killed(configuration: Configuration) -> None:
-    before_step(4, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    folder = configuration.run.folder
+    assert folder
+
+    def end() -> None:
+        while not (folder / "checkpoints" / "latest.json").exists():  # a thread writes it
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    before_step(4, end)
     with process_group(ALONE):
         train(ALONE, configuration)
 

@@ -59,9 +59,9 @@ def test_sizes_alone_give_both_commands(
     [
         (["--try"], "--try is for --choose"),
         (["--choose", "--measured", "run"], "--choose compares no seconds"),
-        (["--calibrate"], "--calibrate: is gone; use bigtrk plan --choose --try"),
-        (["--check"], "--check: is gone; use bigtrk plan --measured RUN"),
-        (["--allow-bf16"], "--allow-bf16: is gone; set model.precision=bf16"),
+        (["--calibrate"], "plan --calibrate is gone; use bigtrk plan --choose --try"),
+        (["--check"], "plan --check is gone; use bigtrk plan --measured RUN"),
+        (["--allow-bf16"], "plan --allow-bf16 is gone; set model.precision=bf16"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused(

@@ -72,14 +72,13 @@ def test_an_older_format_is_named_with_the_remedy(
     assert str(error.value) == f"{path}: {told}; this bigtrk reads format {known(name)}: {remedy}"
 
 
-CHECK = "bigtrk plan --machine cpu --check"
+MEASURED = "bigtrk plan --nodes 9 --edges 9 --measured"
 READERS = [
     ("run.json", "bigtrk report"),
-    ("run.json", CHECK),
+    ("run.json", MEASURED),
     ("run.json", "bigtrk resume"),
     ("run.json", "bigtrk/train.py --resume"),
     (EVALUATION, "bigtrk report"),
-    (EVALUATION, CHECK),
     ("series.json", "bigtrk report"),
 ]
 

@@ -85,7 +85,7 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -
             process.kill()
             process.join()
     process = start_search(0.1, TRIALS)
-    wait_for(trainings)
+    wait_for(lambda: any(f"-{process.pid}-" in path.name for path in Path("search").glob("lock/*")))
     process.terminate()
     process.join()
     assert process.exitcode == os.EX_TEMPFAIL
