@@ -36,7 +36,7 @@ INCIDENCE = KEYS[2:]
 FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float32
 
 
-_LATER_SECTION = re.compile(r"_g(?!0+$)\d{3,}$")
+_LATER_SECTION = re.compile(r"_[gs](?!0+$)\d+$")
 _CROSSING = 10  # edges that should cross phi = pi: where none does, the graph is no whole event
 
 

@@ -368,8 +368,15 @@ def _say_if_scaled(x: Tensor, names: Names, where: str) -> None:
 
 
 def _say_if_both_ways(edge_index: Tensor, n_nodes: int, y: Tensor | None, where: str) -> None:
-    labels = torch.zeros(edge_index.shape[1], dtype=torch.bool) if y is None else y
-    second = int(second_ways(edge_index, torch.arange(n_nodes), labels).sum())
+    node_id, alike = torch.arange(n_nodes), torch.zeros(edge_index.shape[1], dtype=torch.bool)
+    second = int(second_ways(edge_index, node_id, alike if y is None else y).sum())
+    unlike = int(second_ways(edge_index, node_id, alike).sum()) - second
+    if unlike:
+        warn_once(
+            "both ways, unlike",
+            f"{where}: {unlike} of {edge_index.shape[1]} edges are there in the other direction, "
+            f"too, with another label; keep one direction, or label both alike",
+        )
     if second:
         warn_once(
             "both ways",

@@ -68,7 +68,7 @@ def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Float
 
 
 # What makes a column of order one: a number that divides it, or the mean and the deviation that
-# were measured of one whose values are not known before (measured_scales.py).
+# were measured of one whose values are not known before (training/data/features.py).
 Scale = float | tuple[float, float]
 
 NODE_FEATURES = ("r", "phi", "z", "eta")

@@ -126,8 +126,12 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
     else `default`), overrides and data folders.
 
     Raises:
-        InputError: there is a second configuration file.
+        InputError: there is a second configuration file, or it is standard input.
     """
+    if "-" in arguments:
+        raise InputError(
+            "-: bigtrk train alone reads standard input; write the configuration to a file"
+        )
     overrides = [a for a in arguments if "=" in a]
     others = [given_path(a) for a in arguments if "=" not in a]
     files = [path for path in others if path.suffix in (".yaml", ".yml")]

@@ -97,6 +97,9 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         save(source / f"{name}.npz", GOOD | {"X": np.array([[0.1, 0.9, 0.0]] * 2 + [[1, 0.5, 1]])})
     with pytest.raises(InputError, match=r"g001\.npz: is one of the sections.*--phi-sections"):
         import_heptrkx_folder(source, tmp_path / "graphs")
+    save(tmp_path / "quarters" / "event000001000_s3.npz", GOOD)
+    with pytest.raises(InputError, match=r"s3\.npz: is one of the sections.*--phi-sections"):
+        import_heptrkx_folder(tmp_path / "quarters", tmp_path / "graphs")
     manifest = import_heptrkx_folder(source, tmp_path / "graphs", 8)
     assert manifest["parameters"]["phi_sections"] == 8
     graph = GraphFolder(tmp_path / "graphs").read("event000001000_g001")

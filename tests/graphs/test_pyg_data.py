@@ -104,6 +104,13 @@ def test_other_floats_are_rounded_and_this_is_said(
             {"edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]])},
             "1 of 3 edges are there in the other",
         ),
+        (
+            {
+                "edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]]),
+                "y": torch.tensor([True, False, True]),
+            },
+            "1 of 3 edges .* with another label; keep one direction",
+        ),
         ({"x": torch.rand(3, 2), "node_feature_names": ["r", "z"]}, "r is at most .* as if x were"),
         ({"x": torch.full((3, 1), 90.0), "node_feature_names": ["phi"]}, "phi is at most 90,"),
         ({"x": torch.full((3, 2), 90.0), "node_feature_names": ["r", "z"]}, "^$"),
