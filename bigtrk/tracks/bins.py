@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.features import eta_of
+from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.matching import Ids
 
 Floats = NDArray[np.float64]
@@ -78,3 +81,28 @@ def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
     place = np.searchsorted(edges, values, side="right") - 1
     # Values above the bins, and NaN, are at `bins` by now.
     return np.where(np.isnan(values), bins + 1, np.where(place < 0, bins, place))
+
+
+def hit_column(event: Sector, name: str) -> Floats:
+    """Returns a feature of each hit [N].
+
+    Raises:
+        InputError: the graph does not store it.
+    """
+    if name not in event.node_feature_names:
+        raise InputError(
+            f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "
+            f"phi and z are known; store them in its graph"
+        )
+    column = event.node_features[:, event.node_feature_names.index(name)]
+    return column.double().numpy()
+
+
+def hit_eta(event: Sector) -> Floats | None:
+    """Returns eta of each hit [N], stored or by its r and z; None where neither is stored."""
+    stored = event.node_feature_names
+    if "eta" in stored:
+        return hit_column(event, "eta")
+    if "r" in stored and "z" in stored:
+        return eta_of(hit_column(event, "r"), hit_column(event, "z"))
+    return None

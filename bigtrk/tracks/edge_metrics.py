@@ -14,8 +14,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
-from bigtrk.tracks.evaluation import hit_eta
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio, hit_eta
 from bigtrk.tracks.matching import Ids
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")

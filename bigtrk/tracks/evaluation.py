@@ -14,9 +14,18 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.features import eta_of
 from bigtrk.graphs.sector import Sector
-from bigtrk.tracks.bins import ETA_EDGES, Axes, Bins, Floats, added, axes_of, binned_ratio
+from bigtrk.tracks.bins import (
+    ETA_EDGES,
+    Axes,
+    Bins,
+    Floats,
+    added,
+    axes_of,
+    binned_ratio,
+    hit_column,
+    hit_eta,
+)
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.files import HitTracks
@@ -34,31 +43,6 @@ from bigtrk.tracks.matching import (
     score_if_weighted,
 )
 from bigtrk.tracks.names import BuilderName
-
-
-def hit_column(event: Sector, name: str) -> Floats:
-    """Returns a feature of each hit [N].
-
-    Raises:
-        InputError: the graph does not store it.
-    """
-    if name not in event.node_feature_names:
-        raise InputError(
-            f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "
-            f"phi and z are known; store them in its graph"
-        )
-    column = event.node_features[:, event.node_feature_names.index(name)]
-    return column.double().numpy()
-
-
-def hit_eta(event: Sector) -> Floats | None:
-    """Returns eta of each hit [N], stored or by its r and z; None where neither is stored."""
-    stored = event.node_feature_names
-    if "eta" in stored:
-        return hit_column(event, "eta")
-    if "r" in stored and "z" in stored:
-        return eta_of(hit_column(event, "r"), hit_column(event, "z"))
-    return None
 
 
 def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:

@@ -55,7 +55,7 @@ def read_configuration(folder: Path, content: bytes) -> object:
 def configuration_seeds() -> list[bytes]:
     windows = b"made: x\npairs:\n- {inner: [8, 2], outer: [8, 4], edges: 3, phi_slope: 0.1, "
     windows += b"dphi: 0.2, z0: [-1.0, 1.0], deta: [-1, 1]}\n"
-    aliased = b"model: &m {hidden: 8}\ntraining: {<<: {epochs: 2}, seed: 1:30}\n"
+    aliased = b"model: &m {hidden: 8}\ntraining: {<<: {epochs: 2}, seed: 130}\n"
     overrides = b"\2model.hidden=16\ndata.train=[a, b]\nrun.folder=null\ntraining.seed=0x1f"
     return [b"\0" + DEFAULT.read_bytes(), b"\0" + aliased, b"\1" + windows, overrides]
 

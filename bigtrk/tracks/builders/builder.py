@@ -5,12 +5,13 @@ hits, E edges of the graph, K edges kept.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix, csr_matrix
-from scipy.sparse.csgraph import connected_components
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 NO_TRACK = -1  # track_id of a hit in no track
 
@@ -108,13 +109,19 @@ def best_at(
     return best
 
 
-def adjacency(source: NDArray[np.int64], destination: NDArray[np.int64], n_hits: int) -> csr_matrix:
+def adjacency(
+    source: NDArray[np.int64], destination: NDArray[np.int64], n_hits: int
+) -> "csr_matrix":
     """Returns which hits edges join, each pair once however often: [K], [K] -> [N, N]."""
+    from scipy.sparse import coo_matrix  # a training without tracks does not wait for it
+
     joined = np.ones(len(source), bool)
     return coo_matrix((joined, (source, destination)), (n_hits, n_hits)).tocsr()
 
 
-def components(joined: csr_matrix) -> NDArray[np.int64]:
+def components(joined: "csr_matrix") -> NDArray[np.int64]:
     """Numbers the connected components, whatever the edges' direction: [N, N] -> [N]."""
+    from scipy.sparse.csgraph import connected_components
+
     _, component = connected_components(joined, directed=False)
     return np.asarray(component, np.int64)
