@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from bigtrk.tracing import waiting
 MOST_DIFFERENCES = 5  # named in a message; there may be many more
 ABSENT = "none"
 Item = TypeVar("Item")
+Given = TypeVarTuple("Given")
 
 
 Group = dist.ProcessGroup | None  # None: the world's group, of the thread that trains
@@ -79,8 +80,8 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
     return outcome
 
 
-def together(call: Callable[[], Item], group: Group = None) -> Item:
-    """Runs `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
+def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None) -> Item:
+    """Calls `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
 
     group: a group of all ranks for use in a thread, which must not share the world's own.
 
@@ -89,7 +90,7 @@ def together(call: Callable[[], Item], group: Group = None) -> Item:
     """
     result, error = None, None
     try:
-        result = call()
+        result = call(*given)
     except InputError as met:
         error = str(met)
     if not all_max([error is not None], collective_device(group), group).any():
@@ -129,9 +130,9 @@ def _differences(everyone: Sequence[Mapping[str, str]]) -> dict[tuple[str, str],
     return found
 
 
-def on_first_rank(call: Callable[[], Item]) -> Item:
-    """Runs `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
-    outcome = [together(lambda: call() if dist.get_rank() == 0 else None)]
+def on_first_rank(call: Callable[[*Given], Item], *given: *Given) -> Item:
+    """Calls `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
+    outcome = [together(lambda: call(*given) if dist.get_rank() == 0 else None)]
     with waiting():
         dist.broadcast_object_list(outcome)
     return outcome[0]  # type: ignore[return-value]

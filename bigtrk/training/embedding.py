@@ -1,12 +1,11 @@
-"""Training of embeddings: pairs of hits, their loss, and validation by a radius.
+"""Embeddings: the loss of pairs of hits, and validation by the graphs that a radius gives.
 
-Shapes: N hits or points, D dimensions, Q queries, K neighbours or false pairs, T true pairs.
+Shapes: N hits, D dimensions, T true pairs, K pairs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
 
 import numpy as np
 import torch
@@ -20,51 +19,14 @@ from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, run_model
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.draw import Draw
+from bigtrk.training.draws import Draw, false_pairs, search_tree
 from bigtrk.training.loss import summed
 from bigtrk.training.settings import PairSettings
 from bigtrk.training.steps.routers import scoring_router
 
-if TYPE_CHECKING:
-    from scipy.spatial import cKDTree
-
-_BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
-
-
-def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Finds the at most `k` points nearest to each of `queries` [Q] (rows of `points` [N, D]) that
-    are less than `radius` away, itself left out: pairs [2, P] of a query and a neighbour.
-    """
-    found = _on_device if points.is_cuda else _in_tree
-    near = found(points, queries, min(k + 1, len(points)), radius)
-    pairs = torch.stack([queries.repeat_interleave(near.shape[1]), near.reshape(-1)])
-    return pairs[:, (pairs[1] != len(points)) & (pairs[0] != pairs[1])]
-
-
-def search_tree(points: NDArray[np.floating]) -> "cKDTree":
-    """Returns a tree of points [N, D] in which neighbours are found."""
-    # Imported here, as that takes 0.35 s, and most trainings embed nothing.
-    from scipy.spatial import cKDTree
-
-    return cKDTree(points)
-
-
-def _in_tree(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Returns neighbours [Q, k], N where there are fewer."""
-    places = points.float().numpy()
-    _, near = search_tree(places).query(
-        places[queries.numpy()], k=list(range(1, k + 1)), distance_upper_bound=radius
-    )
-    return torch.from_numpy(near.astype(np.int64))
-
-
-def _on_device(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Returns neighbours [Q, k], N where there are fewer; by blocks of queries."""
-    blocks = []
-    for block in queries.split(max(1, _BLOCK // len(points))):
-        distance, near = torch.cdist(points[block], points).topk(k, largest=False)
-        blocks.append(torch.where(distance < radius, near, len(points)))
-    return torch.cat(blocks)
+KEPT = {"95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.995}  # shares of the target edges
+SAMPLE = 5000  # hits of an event whose neighbours are counted
+Floats = NDArray[np.float64]
 
 
 def pair_loss(
@@ -77,7 +39,7 @@ def pair_loss(
     # True edges that are trained as false (target.other_weight) are not drawn together.
     weight = batch.truth.weight * batch.truth.label
     near = _squared(embedding, batch.edge_index) * weight
-    false = _false_pairs(embedding.detach(), batch, pairs, draw)
+    false = false_pairs(embedding.detach(), batch, pairs, draw)
     lacking = (pairs.margin**2 - _squared(embedding, false)).clamp(min=0)
     positives, negatives = counts.clamp(min=1).to(embedding)
     loss: Tensor = summed(near) / positives + summed(lacking) / negatives
@@ -88,28 +50,6 @@ def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Returns the squared distances of pairs [2, K]: [K]."""
     first, second = gathered(embedding, pairs[0]), gathered(embedding, pairs[1])
     return (first - second).square().sum(dim=1)
-
-
-def _false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw) -> Tensor:
-    """Draws hard and random pairs [2, K], without those of one particle; noise has none."""
-    particle, n_hits = batch.sector.particle_id, len(embedding)
-    # Where weights are not finite, the loss of true pairs is not: the step says so.
-    if n_hits < 2 or particle is None or not embedding.isfinite().all():
-        return torch.empty(2, 0, dtype=torch.int64, device=embedding.device)
-    generator = draw.generator(batch)
-    hits = generator.choice(n_hits, min(pairs.hard_hits, n_hits), replace=False)
-    random = generator.integers(n_hits, size=(2, pairs.random_pairs))
-    hard = nearest(
-        embedding, torch.from_numpy(hits).to(embedding.device), pairs.neighbours, pairs.margin
-    )
-    drawn = torch.cat([hard, torch.from_numpy(random).to(embedding.device)], dim=1)
-    first, second = particle.to(embedding.device)[drawn]
-    return drawn[:, (drawn[0] != drawn[1]) & ((first != second) | (first == 0))]
-
-
-KEPT = {"95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.995}  # shares of the target edges
-SAMPLE = 5000  # hits of an event whose neighbours are counted
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -124,7 +64,7 @@ class EmbeddedEvent:
     target_lengths: Floats
     loss: float
 
-    def edges_within(self, radii: Sequence[float]) -> Floats:
+    def edges_within(self, radii: Sequence[float]) -> list[float]:
         """Counts pairs of hits closer than each radius, from the neighbours of a few hits."""
         n_hits = len(self.hits)
         chosen = np.random.default_rng(0).choice(n_hits, min(SAMPLE, n_hits), replace=False)
@@ -133,12 +73,17 @@ class EmbeddedEvent:
             tree.query_ball_point(self.hits[chosen], radius, return_length=True).sum()
             for radius in radii
         ]
-        pairs = np.array(counted, np.float64) - len(chosen)  # each hit is its own neighbour
-        return pairs * n_hits / (2 * max(len(chosen), 1))
+        # Each hit is its own neighbour.
+        return [(n - len(chosen)) * n_hits / (2 * max(len(chosen), 1)) for n in counted]
+
+    def kept_within(self, radii: Sequence[float]) -> list[float]:
+        """Returns the shares of the true edges that are no longer than each radius."""
+        n_kept = np.searchsorted(self.lengths, radii, "right")
+        return [float(n) / max(len(self.lengths), 1) for n in n_kept]
 
 
 @torch.no_grad()
-def embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> EmbeddedEvent:
+def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> EmbeddedEvent:
     """Embeds the hits of a whole event with truth, and measures its true edges."""
     [embedding], [batch] = run_model(model, share), share.batches
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
@@ -153,14 +98,10 @@ def embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedded
     return EmbeddedEvent(
         event=batch.event or 0,
         hits=hits.numpy(),
-        lengths=_ascending(lengths),
-        target_lengths=_ascending(lengths[batch.is_target]),
+        lengths=np.sort(lengths.numpy()),
+        target_lengths=np.sort(lengths[batch.is_target].numpy()),
         loss=float(loss),
     )
-
-
-def _ascending(lengths: Tensor) -> Floats:
-    return np.sort(lengths.numpy())
 
 
 def radius_of(target_lengths: Floats, kept: float) -> float:
@@ -180,37 +121,24 @@ def validate_embedding(
     model.eval()
     for micro_step in router.route(range(len(sources))):
         assignment = micro_step[ranks.rank]
-        share = together(partial(maker.exchanging, assignment, sources))
-        embedded = embed_event(model, share, pairs)
+        share = together(maker.exchanging, assignment, sources)
+        embedded = _embed_event(model, share, pairs)
         if assignment is not None:
             mine.append(embedded)
     model.train()
-    found = [
-        part for parts in gather_items([(e.target_lengths, e.loss) for e in mine]) for part in parts
-    ]
-    lengths = np.sort(np.concatenate([part[0] for part in found]))
-    loss = sum(sorted(part[1] for part in found)) / len(found)
+    found = [*chain(*gather_items([(one.target_lengths, one.loss) for one in mine]))]
+    lengths = np.sort(np.concatenate([target for target, _ in found]))
+    loss = sum(sorted(loss for _, loss in found)) / len(found)
     if not len(lengths):
         return EmbeddingMetrics(loss=loss)
-    radii = {name: radius_of(lengths, kept) for name, kept in KEPT.items()}
-    counted = [(e.event, e.edges_within([*radii.values()]), e.lengths) for e in mine]
-    counts = [
-        (
-            event,
-            edges,
-            [float(np.searchsorted(all_, r, "right") / max(len(all_), 1)) for r in radii.values()],
-        )
-        for event, edges, all_ in counted
-    ]
-    every = sorted(
-        (part for parts in gather_items(counts) for part in parts), key=lambda part: part[0]
+    radii = [radius_of(lengths, kept) for kept in KEPT.values()]
+    counts = [(one.event, one.edges_within(radii), one.kept_within(radii)) for one in mine]
+    _, edges, kept = zip(*sorted(chain(*gather_items(counts))), strict=True)
+    edges, kept = np.mean(edges, axis=0), np.mean(kept, axis=0)
+    return EmbeddingMetrics(
+        loss=loss,
+        at={
+            name: Neighbourhood(radius=radius, edges=float(edges[i]), efficiency=float(kept[i]))
+            for i, (name, radius) in enumerate(zip(KEPT, radii, strict=True))
+        },
     )
-    at = {
-        name: Neighbourhood(
-            radius=radius,
-            edges=float(np.mean([edges[i] for _, edges, _ in every])),
-            efficiency=float(np.mean([kept[i] for _, _, kept in every])),
-        )
-        for i, (name, radius) in enumerate(radii.items())
-    }
-    return EmbeddingMetrics(loss=loss, at=at)

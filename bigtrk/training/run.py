@@ -37,13 +37,13 @@ from bigtrk.training.checkpoint.resume import (
     continue_record,
     find_checkpoint,
 )
-from bigtrk.training.clock import Clock
 from bigtrk.training.costs import roofline
-from bigtrk.training.data.batch import BatchMaker, InputFiles
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import Events, data_record
 from bigtrk.training.data.features import with_degrees
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.guards import StopRequest, allocations_noted, report_out_of_memory
-from bigtrk.training.loss_check import check_loss
+from bigtrk.training.loss import check_loss
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import Logger, check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
@@ -60,15 +60,12 @@ from bigtrk.training.run_folder import (
     record_end,
     save_model,
 )
-from bigtrk.training.schedule import Schedule
+from bigtrk.training.schedule import Clock, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.start import described_model, first_model, first_scales
-from bigtrk.training.steps.choose import choose_steps
-from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
-from bigtrk.training.steps.host_memory import check_host_memory
-from bigtrk.training.steps.routed_step import RoutedStep
+from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps, RoutedStep, choose_steps
 from bigtrk.training.steps.routers import scoring_router
-from bigtrk.training.steps.spill import LaidEvents, spill_edges
+from bigtrk.training.steps.spill import LaidEvents, check_host_memory, spill_edges
 from bigtrk.training.trainer import Trainer
 
 _MORE_MEMORY = (

@@ -1,11 +1,15 @@
-"""The learning rate of each step."""
+"""When: the learning rate of each step, and validation and the end of a run by the clock."""
 
 import math
 from dataclasses import dataclass
 
+import torch
+
 from bigtrk.config import Count
 from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.training.settings import TrainingSettings
 
 # A loss is better if it is lower by a ten-thousandth, as in torch's ReduceLROnPlateau.
 IMPROVEMENT = 1e-4
@@ -72,3 +76,35 @@ class Schedule:
                 return self.peak * FACTOR**plateau.reductions
             case "constant":
                 return self.peak
+
+
+@dataclass
+class Clock:
+    """Counts the `seconds` that this process has trained, validation excluded."""
+
+    settings: TrainingSettings
+    device: torch.device
+    seconds: float = 0.0
+    validated_at: float = 0.0
+    out_of_time: bool = False
+
+    def look(self) -> bool:
+        """Whether to validate now, and notes when the run must end. Collective.
+
+        The clock of any rank decides, so that all ranks do the same.
+        """
+        settings = self.settings
+        if settings.minutes is None and settings.validate_minutes is None:
+            return False
+        ends = _exceeds(self.seconds, settings.minutes)
+        validates = _exceeds(self.seconds - self.validated_at, settings.validate_minutes)
+        ended, due = all_max([ends, validates], self.device).tolist()
+        self.out_of_time = bool(ended)
+        if not due or ended:
+            return False
+        self.validated_at = self.seconds
+        return True
+
+
+def _exceeds(seconds: float, minutes: float | None) -> bool:
+    return minutes is not None and seconds > 60 * minutes

@@ -10,9 +10,9 @@ from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.liveness.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.training.steps.batching import Batching
 from bigtrk.user_code import names_code
 
+Batching = Literal["random", "buckets", "cost"]
 Metric = Literal[
     "loss",
     "auc",

@@ -14,12 +14,11 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, EdgePrediction, Share, compute, run_model
-from bigtrk.training.draw import Draw
+from bigtrk.training.draws import Draw, choose_edges
 from bigtrk.training.embedding import pair_loss
 from bigtrk.training.guards import StopRequest
 from bigtrk.training.loss import EdgeLoss, edge_scale, make_loss, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
-from bigtrk.training.negatives import choose_edges
 from bigtrk.training.settings import NegativeSettings, PairSettings, TrainingSettings
 
 

@@ -28,18 +28,16 @@ from bigtrk.training.best import Best
 from bigtrk.training.checkpoint.checkpointer import Checkpointer
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
-from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import Events
 from bigtrk.training.embedding import validate_embedding
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.guards import MOST_IN_A_ROW, LossHistory, StopRequest, check_spikes
 from bigtrk.training.monitoring.meter import Meter, usage
-from bigtrk.training.schedule import Plateau, Schedule
+from bigtrk.training.schedule import Clock, Plateau, Schedule
 from bigtrk.training.settings import Configuration, PairSettings
 from bigtrk.training.step import StepResult, StepRunner
-from bigtrk.training.steps.epoch_steps import EpochSteps
-from bigtrk.training.steps.routed_step import RoutedStep, check_routes
+from bigtrk.training.steps.epoch_steps import EpochSteps, RoutedStep, check_routes
 
 
 @dataclass

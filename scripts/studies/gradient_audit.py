@@ -48,7 +48,7 @@ from bigtrk.training.evaluation.evaluate import evaluated_configuration
 from bigtrk.training.model_files import load_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.choose import choose_steps
+from bigtrk.training.steps.epoch_steps import choose_steps
 from scripts.results import Results, add_options
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,7 @@ from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routed_step import RoutedStep, check_routes
+from bigtrk.training.steps.epoch_steps import RoutedStep, check_routes
 from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

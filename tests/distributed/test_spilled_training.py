@@ -16,9 +16,9 @@ from bigtrk.cost.machines import find_machine
 from bigtrk.disk.local_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data import batch
-from bigtrk.training.data.batch import InputFiles
+from bigtrk.training.data import places
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from tests.distributed import test_routes
 from tests.distributed.ranks import Works, run_all
@@ -43,7 +43,7 @@ def train_noting_files(ranks: Ranks, configuration: Configuration) -> tuple[int,
     """Trains; returns how often edges went to a file, and how often their inputs."""
     taken: list[int] = []
     written: list[int] = []
-    batch._LEAST_BYTES = 1  # these are small events
+    places._LEAST_BYTES = 1  # these are small events
     write = InputFiles._written
 
     def noted_inputs(files: InputFiles, memories: Any, starts: Any, size: int) -> Any:

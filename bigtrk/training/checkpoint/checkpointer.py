@@ -261,9 +261,9 @@ class Checkpointer:
         temporary = temporary_of(self._root, name)
         try:
             self._on_first_rank(lambda: make_temporary(self._root, name))
-            together(lambda: check_finite(state), self._group)
+            together(check_finite, state, group=self._group)
             shard = together(
-                lambda: write_shard(temporary, rank, state.tensors, state.pieces), self._group
+                write_shard, temporary, rank, state.tensors, state.pieces, group=self._group
             )
             shards = gather_items(shard, self._group)
             checkpoint = self._describe(progress, state, shards)
@@ -277,7 +277,7 @@ class Checkpointer:
                 self._check_held()
                 write()
 
-        together(checked, self._group)
+        together(checked, group=self._group)
 
     def _describe(
         self, progress: Progress, state: Copied, shards: Sequence[ShardFile]

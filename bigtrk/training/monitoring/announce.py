@@ -13,7 +13,7 @@ from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best import Best
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routed_step import RoutedStep
+from bigtrk.training.steps.epoch_steps import RoutedStep
 
 
 def announce(

@@ -1,20 +1,133 @@
-"""The steps of an epoch: those of events here, those of parts of events in mini_batches.py.
+"""The steps of each epoch: which events, or parts of events, make a step, and who computes them.
 
-A step depends on (seed, epoch, cursor) alone, however many ranks share it.
+A step depends on (seed, epoch, cursor) and the costs of its items alone, however many ranks share
+it. Items are whole events, which may be cut over ranks, or parts that are trained alone: stored
+sectors, wedges cut anew in every epoch, or ShaDow mini-batches.
 """
 
-from collections.abc import Callable, Sequence
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from bigtrk.parallel.routing import Assignment, Router
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.console import say
+from bigtrk.cost.sharding import sharding
+from bigtrk.graphs.sector import Sector
+from bigtrk.parallel.collectives import check_agreement, on_first_rank
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Assignment, Cut, MicroStep, RoutedEvent, Router, lay_out
+from bigtrk.sampling.shadow import ShaDow
+from bigtrk.sampling.subgraphs import Walk
+from bigtrk.sampling.wedges import cut_wedge, turn
+from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.steps.batching import n_steps, step_items
-from bigtrk.training.steps.routed_step import RoutedStep
+from bigtrk.training.settings import Batching, Configuration, TrainingSettings
+from bigtrk.training.steps.routers import training_router
+
+# Steps in a bucket: the fewer, the more alike its items and the fewer ways to combine them.
+_BUCKET_STEPS = 4
+# Costs vary by up to this factor when `cost` sorts them, so that each epoch combines others.
+_JITTER = 1.5
 
 Reader = Callable[[Assignment | None], Share]
+
+
+def step_items(
+    costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
+) -> list[list[int]]:
+    """Returns the epoch's steps, each a list of item numbers, with every item exactly once.
+
+    `random`: any `per_step` items. `buckets`: `per_step` items of like cost (Farrell 2020, after
+    Etalumis, arXiv:1907.03382). `cost`: as many items in each step, at about the same cost.
+    """
+    generator = np.random.default_rng((seed, epoch))
+    if batching == "cost":
+        return _packed(np.asarray(costs, float), _n_steps(len(costs), per_step), generator)
+    if batching == "random":
+        return _cut(generator.permutation(len(costs)).tolist(), per_step)
+    order = np.argsort(costs, kind="stable")
+    buckets = _cut(order.tolist(), per_step * _BUCKET_STEPS)
+    shuffled = (generator.permutation(bucket).tolist() for bucket in buckets)
+    steps = [step for bucket in shuffled for step in _cut(bucket, per_step)]
+    return [steps[i] for i in generator.permutation(len(steps))]
+
+
+def _n_steps(n_items: int, per_step: int) -> int:
+    return -(-n_items // per_step)
+
+
+def _cut(order: list[int], size: int) -> list[list[int]]:
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def _packed(
+    costs: NDArray[np.float64], steps: int, generator: np.random.Generator
+) -> list[list[int]]:
+    """Packs items into `steps` bins of like cost, equally many in each: round by round, the largest
+    item left goes into the bin that has least.
+    """
+    order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
+    made: list[list[int]] = [[] for _ in range(steps)]
+    loads = np.zeros(steps)
+    for items in (order[i : i + steps] for i in range(0, len(order), steps)):
+        largest = items[np.argsort(-costs[items])]
+        lightest = np.argsort(loads, kind="stable")[: len(items)]
+        loads[lightest] += costs[largest]
+        for step, item in zip(lightest.tolist(), largest.tolist(), strict=True):
+            made[step].append(item)
+    return [made[i] for i in generator.permutation(steps)]
+
+
+@dataclass(frozen=True)
+class RoutedStep:
+    """A step's event numbers and what each rank computes of them in each micro-step.
+
+    mini_batch: true if it trains parts of events alone. imbalance: the most loaded rank's predicted
+    seconds over the mean; None where nothing predicts it.
+    """
+
+    events: Sequence[int]
+    micro_steps: Sequence[MicroStep]
+    mini_batch: bool = False
+    imbalance: float | None = None
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        """Returns in how many sectors, and on how many ranks, each event is trained; nothing for
+        mini-batches.
+        """
+        if self.mini_batch:
+            return {}
+        ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for micro_step in self.micro_steps:
+            for rank, share in enumerate(micro_step):
+                if share:
+                    ranks[share.event, share.parts].add(rank)
+        return {event: Cut(parts, len(on)) for (event, parts), on in ranks.items()}
+
+    @property
+    def busy_ranks(self) -> int:
+        """Counts the ranks that have an event, or a share of one."""
+        return sum(any(places) for places in zip(*self.micro_steps, strict=True))
+
+
+def check_routes(steps: Sequence[RoutedStep]) -> None:
+    """Checks that all ranks have the same routes: otherwise they would wait for each other for
+    ever. Collective.
+
+    Raises:
+        InputError: routes differ; on all ranks, naming the first that does.
+    """
+    micro_steps = sum(len(step.micro_steps) for step in steps)
+    digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]
+    check_agreement({"routing": f"{micro_steps} micro-steps of digest {digest}"})
 
 
 class EpochSteps(Protocol):
@@ -49,13 +162,10 @@ class EventSteps:
 
     @property
     def per_epoch(self) -> int:
-        return n_steps(len(self.sources), self.settings.events_per_step)
+        return _n_steps(len(self.sources), self.settings.events_per_step)
 
     def of(self, epoch: int) -> list[RoutedStep]:
-        training = self.settings
-        steps = step_items(
-            self.costs, training.events_per_step, training.seed, epoch, training.batching
-        )
+        steps = _items_of(self.costs, self.settings, epoch)
         layouts = ((events, self.router.layout(events)) for events in steps)
         return [
             RoutedStep(events, layout.micro_steps, imbalance=layout.imbalance)
@@ -63,4 +173,200 @@ class EventSteps:
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:  # noqa: ARG002  # all are alike
-        return maker.of(self.sources)
+        return partial(maker.make, sources=self.sources)
+
+
+@dataclass(frozen=True)
+class PartSteps:
+    """Steps of parts of events, each trained without the event's others, by one rank.
+
+    parts: (event, part, parts of it). costs: in the order of `parts`. read: a part in an epoch.
+    """
+
+    parts: Sequence[tuple[int, int, int]]
+    costs: Sequence[float]
+    read: Callable[[int, Assignment], Sector]
+    settings: TrainingSettings
+    world_size: int
+    lockstep: bool
+
+    @property
+    def num_ranks(self) -> list[int]:
+        return []
+
+    @property
+    def per_epoch(self) -> int:
+        return _n_steps(len(self.parts), self.settings.events_per_step)
+
+    def of(self, epoch: int) -> list[RoutedStep]:
+        return [self._routed(items) for items in _items_of(self.costs, self.settings, epoch)]
+
+    def reader(self, epoch: int, maker: BatchMaker) -> Reader:
+        def read(assignment: Assignment | None) -> Share:
+            if assignment is None:
+                return maker.empty()
+            return maker.alone(assignment.event, self.read(epoch, assignment))
+
+        return read
+
+    def _routed(self, items: Sequence[int]) -> RoutedStep:
+        tasks = []
+        for item in items:
+            event, part, parts = self.parts[item]
+            tasks.append(RoutedEvent(event, Cut(parts, 1), self.costs[item], part))
+        layout = lay_out(tasks, self.world_size, self.lockstep)
+        events = sorted({task.event for task in tasks})
+        return RoutedStep(events, layout.micro_steps, mini_batch=True, imbalance=layout.imbalance)
+
+
+def _items_of(costs: Sequence[float], settings: TrainingSettings, epoch: int) -> list[list[int]]:
+    return step_items(costs, settings.events_per_step, settings.seed, epoch, settings.batching)
+
+
+def read_sector(sources: Sequence[EventSource], _epoch: int, assignment: Assignment) -> Sector:
+    """Reads a stored sector, the same in every epoch."""
+    return sources[assignment.event].read(assignment.part, assignment.parts)
+
+
+def read_wedge(
+    sources: Sequence[EventSource], seed: int, epoch: int, assignment: Assignment
+) -> Sector:
+    """Cuts a wedge out of an event, and turns and mirrors it at random. Where wedges begin, and how
+    each is turned, depends on the seed, the epoch and the event alone.
+    """
+    event, part, wedges = assignment.event, assignment.part, assignment.parts
+    whole = sources[event].read(part=0, parts=1)
+    generator = np.random.default_rng((seed, epoch, event))
+    offset = 2 * math.pi * generator.random()
+    angle, in_phi, in_z = generator.random((wedges, 3))[part].tolist()
+    wedge = cut_wedge(whole, part, wedges, offset)
+    return turn(wedge, 2 * math.pi * angle, in_phi < 0.5, in_z < 0.5)
+
+
+@dataclass(frozen=True)
+class ShadowSteps:
+    """Steps of ShaDow mini-batches, event by event; each rank samples its share of the roots."""
+
+    sources: list[EventSource]
+    shadow: ShaDow
+    seed: int
+    ranks: Ranks
+
+    @property
+    def num_ranks(self) -> list[int]:
+        return []
+
+    @property
+    def per_epoch(self) -> int:
+        return sum(self._batches(event) for event in range(len(self.sources)))
+
+    def of(self, epoch: int) -> list[RoutedStep]:
+        steps = []
+        for [event] in step_items([0.0] * len(self.sources), 1, self.seed, epoch):
+            parts = self._batches(event)
+            for part in range(parts):
+                on_all = [Assignment(event, (part,), parts, first_rank=0)] * self.ranks.world_size
+                steps.append(RoutedStep([event], [on_all], mini_batch=True))
+        return steps
+
+    def reader(self, epoch: int, maker: BatchMaker) -> Reader:
+        read = _ShadowReader(self, epoch)
+
+        def make(assignment: Assignment | None) -> Share:
+            assert assignment is not None, "all ranks have roots in every step"
+            return maker.alone(assignment.event, read(assignment))
+
+        return make
+
+    def _batches(self, event: int) -> int:
+        return _n_steps(self.sources[event].record["nodes"], self.shadow.batch_size)
+
+
+class _ShadowReader:
+    """Samples the mini-batches of one event after the other, in bulks."""
+
+    def __init__(self, steps: ShadowSteps, epoch: int) -> None:
+        self._steps, self._epoch = steps, epoch
+        self._event, self._next = -1, 0
+        self._batches: Iterator[Sector] = iter(())
+
+    def __call__(self, assignment: Assignment) -> Sector:
+        """Returns a mini-batch; those of an event come in order, but some may be left out."""
+        if assignment.event != self._event or assignment.part < self._next:
+            self._open(assignment)
+        while True:
+            sector = next(self._batches)
+            self._next += 1
+            if self._next > assignment.part:
+                return sector
+
+    def _open(self, assignment: Assignment) -> None:
+        steps, ranks = self._steps, self._steps.ranks
+        whole = steps.sources[assignment.event].read(part=0, parts=1)
+        self._event, self._next = assignment.event, assignment.part
+        self._batches = steps.shadow.batches(
+            whole,
+            ranks.device,
+            (steps.seed, assignment.event),
+            self._epoch,
+            ranks.rank,
+            ranks.world_size,
+            assignment.part,
+        )
+
+
+def choose_steps(
+    configuration: Configuration, ranks: Ranks, sources: list[EventSource]
+) -> EpochSteps:
+    """Makes the steps of each epoch that the configuration asks for. Collective.
+
+    Raises:
+        InputError: events do not fit a rank's memory.
+    """
+    training, sampling = configuration.training, configuration.sampling
+    lockstep = sharding(configuration.engine, ranks.world_size).lockstep
+    match sampling.method:
+        case "none":
+            router = training_router(configuration, ranks, sources)
+            sizes = [_size(source) for source in sources]
+            costs = on_first_rank(operations, configuration, sizes)
+            return EventSteps(sources, router, costs, training)
+        case "sectors":
+            parts = [(i, p, one.parts) for i, one in enumerate(sources) for p in range(one.parts)]
+            sizes = [_size_of_part(sources[event], part) for event, part, _ in parts]
+            read: Callable[[int, Assignment], Sector] = partial(read_sector, sources)
+        case "wedges":
+            n = sampling.wedges
+            parts = [(event, part, n) for event in range(len(sources)) for part in range(n)]
+            sizes = [(nodes / n, edges / n) for nodes, edges in map(_size, sources)]
+            sizes = [size for size in sizes for _ in range(n)]
+            read = partial(read_wedge, sources, training.seed)
+        case "shadow":
+            _warn_of_small_events(ranks, sources, sampling.batch_size)
+            walk = Walk(sampling.depth, sampling.fanout)
+            shadow = ShaDow(walk, sampling.batch_size, sampling.bulk)
+            return ShadowSteps(sources, shadow, training.seed, ranks)
+    # Rank 0 computes costs for all: hosts may round differently.
+    costs = on_first_rank(operations, configuration, sizes)
+    return PartSteps(parts, costs, read, training, ranks.world_size, lockstep)
+
+
+def _size(source: EventSource) -> tuple[float, float]:
+    return source.record["nodes"], source.record["edges"]
+
+
+def _size_of_part(source: EventSource, part: int) -> tuple[float, float]:
+    """Returns the nodes and edges of a sector, or of a whole event."""
+    if source.parts == 1:
+        return _size(source)
+    sector = source.record["sectors"][part]
+    return sector["owned"] + sector["halo"], sector["edges"]
+
+
+def _warn_of_small_events(ranks: Ranks, sources: Sequence[EventSource], batch_size: int) -> None:
+    small = [source for source in sources if source.record["nodes"] < batch_size]
+    if small and ranks.is_first:
+        say(
+            f"{len(small)} of {len(sources)} events have fewer nodes than "
+            f"sampling.batch_size={batch_size}: each of them is one mini-batch"
+        )

@@ -1,4 +1,6 @@
-"""Edges between layers in files of a local disk, where a rank's memory has no room for them."""
+"""Edges between layers that a rank's memory has no room for: in files of a local disk, or in the
+memory of an accelerator's host (`model.recompute=offload`).
+"""
 
 import math
 import os
@@ -9,24 +11,23 @@ from typing import NamedTuple
 
 from torch import nn
 
-from bigtrk.console import complain
+from bigtrk.console import complain, say
 from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.local_files import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
+from bigtrk.machine import memory_bytes
 from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.collectives import together
-from bigtrk.parallel.host import memory_of_rank
+from bigtrk.parallel.host import FILLED, memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data.batch import InputFiles
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import FittingCuts, memory_budget
-
-GIB = 2**30
+from bigtrk.training.steps.routers import GIB, FittingCuts, memory_budget
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,13 @@ def spill_edges(
     ]
     cuts = FittingCuts(configuration, cost, budget)
     if cuts.cost_of((source.size, cut) for source, cut, _ in laid) is cost:
-        together(lambda: check_folder(folder))
+        together(check_folder, folder)
         return None
     needs = [_need(model, cost, *one, inputs_away=False) for one in laid]
     short = any(need.memory + need.edges > budget for need in needs)
     if short:
         needs = [_need(model, cost, *one, inputs_away=True) for one in laid]
-    model.keep_edges_in(together(lambda: open_spill(folder, ranks, needs, budget)))
+    model.keep_edges_in(together(open_spill, folder, ranks, needs, budget))
     return InputFiles(folder.path, folder.option) if short else None
 
 
@@ -252,3 +253,51 @@ def check_folder(folder: SpillFolder) -> None:
         complain(f"{folder} lies on a network file system ({kind})")
     if kind := memory_file_system(folder.path):
         complain(f"{folder} lies in memory ({kind}), where files spare none; name a disk's folder")
+
+
+def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
+    """Checks that each host has room for the edges of its ranks, and says how much they take, where
+    an accelerator's edges go there. Collective.
+
+    Raises:
+        InputError: a host has too little memory.
+    """
+    if ranks.device.type == "cpu" or not configuration.model.offloads:
+        return
+    per_step = configuration.training.events_per_step
+    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    needed = edges_on_host(cost, trained, ranks.local_size, per_step)
+    together(check_room, needed, FILLED * memory_bytes())
+    if ranks.is_first:
+        most = max(most for _, most in needed.values())
+        say(f"up to {gib(most)} GiB of edges go to the memory of a host")
+
+
+def edges_on_host(
+    cost: CostModel, trained: LaidEvents, ranks_of_host: int, events_per_step: int
+) -> dict[str, tuple[float, float]]:
+    """Returns the bytes of edges that the ranks of a host keep there: by event, those of its cut
+    with fewest and of that with most, where as many ranks as a step gives work to train alike ones.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for source, cut in trained.cuts():
+        at_work = min(ranks_of_host, events_per_step * cut.ranks)
+        n_bytes = at_work * cost.away_bytes(source.size, *cut)
+        least, most = found.get(source.name, (n_bytes, n_bytes))
+        found[source.name] = min(least, n_bytes), max(most, n_bytes)
+    return found
+
+
+def check_room(needed: dict[str, tuple[float, float]], room: float) -> None:
+    """Checks that the memory of a host has room for the edges of each event, in one of its cuts.
+
+    Raises:
+        InputError: it has not.
+    """
+    least, event = max((least, event) for event, (least, _) in needed.items())
+    if least > room:
+        raise InputError(
+            f"model.recompute=offload: the edges of {event} need {gib(least)} GiB of the "
+            f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
+            f"sectors, start fewer ranks on a host, or set model.precision=bf16"
+        )

@@ -20,7 +20,7 @@ from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
 from bigtrk.training.data import batch
 from bigtrk.training.data.batch import BatchMaker, Loader
-from bigtrk.training.data.upload import Lane, uploaded
+from bigtrk.training.data.places import Lane, uploaded
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import source
 from tests.distributed.ranks import ALONE

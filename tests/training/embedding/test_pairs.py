@@ -12,8 +12,8 @@ from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
-from bigtrk.training.draw import Draw
-from bigtrk.training.embedding import EmbeddedEvent, nearest, pair_loss, radius_of
+from bigtrk.training.draws import Draw, nearest
+from bigtrk.training.embedding import EmbeddedEvent, pair_loss, radius_of
 from bigtrk.training.settings import Configuration, PairSettings
 from tests.distributed.ranks import ALONE
 
@@ -108,6 +108,6 @@ def test_edges_are_counted_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> Non
     event = EmbeddedEvent(0, hits, np.empty(0), np.empty(0), 0.0)
     exact = event.edges_within([0.05, 0.1])
     squared = ((hits[:, None] - hits[None]) ** 2).sum(axis=2)
-    assert exact.tolist() == [((squared <= r**2).sum() - 3000) / 2 for r in (0.05, 0.1)]
+    assert exact == [((squared <= r**2).sum() - 3000) / 2 for r in (0.05, 0.1)]
     monkeypatch.setattr("bigtrk.training.embedding.SAMPLE", 1000)
     np.testing.assert_allclose(event.edges_within([0.05, 0.1]), exact, rtol=0.1)

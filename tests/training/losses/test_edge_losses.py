@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
-from bigtrk.training.loss import EdgeTruth, edge_scale, edge_truth, make_loss
-from bigtrk.training.loss_check import check_loss
+from bigtrk.training.loss import EdgeTruth, check_loss, edge_scale, edge_truth, make_loss
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.user_code import allow_code
 from tests.training import user_functions

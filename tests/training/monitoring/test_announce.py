@@ -13,7 +13,7 @@ from bigtrk.records.run import End
 from bigtrk.training.best import Best, BestEpoch
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routed_step import RoutedStep
+from bigtrk.training.steps.epoch_steps import RoutedStep
 from tests.reports.run_folders import run_record
 
 

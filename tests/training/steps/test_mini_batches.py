@@ -1,6 +1,7 @@
 """Mini-batches: what each trains on, and which of an epoch's steps holds what."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from bigtrk.sampling.subgraphs import Sampler, Walk
 from bigtrk.training.data.batch import BatchMaker, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.mini_batches import SectorSteps, ShadowSteps
+from bigtrk.training.steps.epoch_steps import PartSteps, ShadowSteps, read_sector
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, source
 from tests.distributed.ranks import ALONE
 from tests.oracle.interaction_gnn import ReferenceGNN
@@ -42,10 +43,11 @@ def sources() -> list[Any]:
     return [source(1, PARTS), source(2, PARTS, n_nodes=60)]
 
 
-def sector_steps(sources: list[Any], per_step: int = 2, world_size: int = 1) -> SectorSteps:
+def sector_steps(sources: list[Any], per_step: int = 2, world_size: int = 1) -> PartSteps:
     sectors = [(event, part, PARTS) for event in range(2) for part in range(PARTS)]
     training = TrainingSettings(events_per_step=per_step)
-    return SectorSteps(sources, sectors, [1.0] * len(sectors), training, world_size, lockstep=False)
+    costs, read = [1.0] * len(sectors), partial(read_sector, sources)
+    return PartSteps(sectors, costs, read, training, world_size, lockstep=False)
 
 
 @pytest.mark.parametrize("context", ["halo", "naive"])

@@ -22,16 +22,17 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data.batch import InputFiles
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
-from bigtrk.training.steps.host_memory import check_room, edges_on_host
 from bigtrk.training.steps.spill import (
     HeldSectors,
     LaidEvents,
     Need,
     SpillFolder,
     check_folder,
+    check_room,
+    edges_on_host,
     held_sectors,
     open_spill,
     spill_edges,
