@@ -17,7 +17,9 @@ from bigtrk.cost.footprint import footprint
 from bigtrk.errors import InputError
 from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import READERS, find_events, read_event
+from bigtrk.formats.registry import GRAPH_READERS, Format
 from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models import settings as model_settings
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
@@ -136,6 +138,17 @@ def test_the_reader_reads_as_the_others(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "event7.txt").write_text("30 0 1\n")
     with pytest.raises(InputError, match="holds no hits"):
         read_event(tmp_path)
+
+
+def test_the_format_is_imported_as_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    form = Format(f"{example('format.md').__name__}:import_text")
+    monkeypatch.setitem(GRAPH_READERS, "text", form)
+    (tmp_path / "event7.hits").write_text("30 0.1 1\n70 0.1 2\n")
+    (tmp_path / "event7.edges").write_text("0\n1\n")
+    GRAPH_READERS["text"](tmp_path, tmp_path / "graphs", prefix="a-")
+    assert GraphFolder(tmp_path / "graphs").read("a-event7").n_edges == 1
 
 
 def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,8 @@ ELSEWHERE = {
     "pipeline train": "tests/pipeline/test_pipeline.py",
     "export tracks": "tests/formats/test_track_exports.py",
     "export acts-graphs": "tests/formats/test_acts_graphs.py",
+    "export acorn-model": "tests/formats/acorn/test_export_model.py",
+    "export heptrkx": "tests/formats/test_heptrkx_export.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "demo": "tests/test_make_demo.py",
     "scale": "tests/studies/scaling/test_series.py",

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from bigtrk.console import say
-from bigtrk.errors import InputError
+from bigtrk.formats.registry import (
+    GRAPH_WRITERS,
+    MODEL_WRITERS,
+    TRACK_WRITERS,
+    Format,
+    options_of,
+)
 from bigtrk.user_code import Code, allow_code
 
 export = typer.Typer(
@@ -15,12 +21,10 @@ export = typer.Typer(
 )
 
 
-class TrackFormat(StrEnum):
-    """The form of exported tracks."""
-
-    TRACKML = "trackml"
-    PARQUET = "parquet"
-    ACTS = "acts"
+# mypy cannot know the members of what a registry names.
+TrackFormat = StrEnum(  # type: ignore[misc]
+    "TrackFormat", {name.upper(): name for name in TRACK_WRITERS}
+)
 
 
 @export.command("tracks")
@@ -32,7 +36,7 @@ def export_tracks(
             "TrackML's CSV"
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="file to write; of acts, the folder for its files")],
+    out: Annotated[Path, typer.Argument(help="file to write, or folder for files of events")],
     form: Annotated[
         TrackFormat,
         typer.Option(
@@ -46,94 +50,48 @@ def export_tracks(
     ] = None,
 ) -> None:
     """Write tracks in the form that other software reads."""
-    from bigtrk.formats.track_files import write_prototracks, write_track_lists
-    from bigtrk.tracks.files import copy_as_trackml
-
-    if (form is TrackFormat.ACTS) != (events is not None):
-        raise InputError("--format acts needs --events, which say where hits are; others do not")
-    if events is not None:
-        say(f"{len(write_prototracks(tracks, events, out))} files are in {out}")
-        return
-    write = copy_as_trackml if form is TrackFormat.TRACKML else write_track_lists
-    write(tracks, out)
+    options = options_of(TRACK_WRITERS, form, "--format", {"events": events})
+    written = TRACK_WRITERS[form](tracks, out, **options)
+    if written:
+        say(f"{len(written)} files are in {out}")
 
 
-@export.command("acts-graphs")
-def export_acts_graphs(
-    run: Annotated[Path, typer.Argument(help="run of an edge model")],
-    graphs: Annotated[Path, typer.Argument(help="folder of graphs, with truth or without")],
-    out: Annotated[Path, typer.Argument(help="folder for event<id>-gnn-graph.csv")],
-    code: Code = None,
-) -> None:
-    """Score graphs and write them as ACTS's CsvGnnGraphReader reads them."""
-    from bigtrk.formats.track_files import write_gnn_graphs
-    from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.models import load_scorer
+def _add_graphs(name: str, form: Format) -> None:
+    run_option = typer.Option(
+        help="run of an edge model, whose scores of the edges are written", hidden=not form.options
+    )
 
-    allow_code(code or ())
-    scorer = load_scorer(run, discover().device)
-    say(f"{len(write_gnn_graphs(graphs, out, scorer))} files are in {out}")
+    @export.command(name, help=form.help)
+    def write(
+        graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
+        out: Annotated[Path, typer.Argument(help="folder for the files")],
+        run: Annotated[Path | None, run_option] = None,
+        code: Code = None,
+    ) -> None:
+        from bigtrk.parallel.ranks import discover
+        from bigtrk.pipeline.models import load_scorer
 
-
-@export.command("heptrkx")
-def export_heptrkx(
-    graphs: Annotated[Path, typer.Argument(help="folder of graphs with truth")],
-    out: Annotated[Path, typer.Argument(help="folder for the npz files")],
-) -> None:
-    """Write graphs in the HEPTrkX npz layout, which `bigtrk build --from heptrkx` reads again."""
-    from bigtrk.formats.heptrkx import export_heptrkx_folder
-
-    say(f"{len(export_heptrkx_folder(graphs, out))} files are in {out}")
+        allow_code(code or ())
+        options_of(GRAPH_WRITERS, name, "export", {"run": run})
+        scorer = {} if run is None else {"scorer": load_scorer(run, discover().device)}
+        say(f"{len(form(graphs, out, **scorer))} files are in {out}")
 
 
-@export.command("acorn")
-def export_acorn(
-    graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
-    out: Annotated[Path, typer.Argument(help="new folder for acorn's .pyg files")],
-    run: Annotated[
-        Path | None, typer.Option(help="run of an edge model: also write its scores of the edges")
-    ] = None,
-    code: Code = None,
-) -> None:
-    """Hand graphs over to acorn: to its trainings or, with scores, to its track building.
+def _add_model(name: str, form: Format) -> None:
+    @export.command(name, help=form.help)
+    def write(
+        run: Annotated[Path, typer.Argument(help="run of a model, or folder of a pipeline")],
+        out: Annotated[Path, typer.Argument(help="file to write, or folder for several")],
+        code: Code = None,
+    ) -> None:
+        from bigtrk.pipeline.trained import stages_of
 
-    Graphs that came from acorn go back with its own columns, edges and their order.
-    """
-    from bigtrk.formats.acorn.export_graphs import export_acorn_folder
-    from bigtrk.pipeline.models import load_scorer
-
-    allow_code(code or ())
-    scorer = None if run is None else load_scorer(run)
-    written = export_acorn_folder(graphs, out, scorer)
-    say(f"{len(written)} graphs in {out}")
+        allow_code(code or ())
+        trained = {"trained": stages_of} if form.options else {}
+        say(f"{out}: {', '.join(form(run, out, **trained))}")
 
 
-@export.command("acorn-model")
-def acorn_model(
-    run: Annotated[Path, typer.Argument(help="run folder of an Interaction GNN")],
-    out: Annotated[Path, typer.Argument(help="the .ckpt to write; must not be there yet")],
-) -> None:
-    """Write the model that a run ended with as a checkpoint of acorn's InteractionGNN2.
-
-    It must read the 12 node features that acorn's models read.
-    """
-    from bigtrk.formats.acorn.model_files import export_model
-
-    export_model(run, out)
-    say(f"{out}: a checkpoint for acorn")
-
-
-@export.command("acts")
-def acts(
-    run: Annotated[
-        Path, typer.Argument(help="run of an edge model or an embedding, or folder of a pipeline")
-    ],
-    out: Annotated[Path, typer.Argument(help="folder for the models and the README.md of them")],
-    code: Code = None,
-) -> None:
-    """Write trained models as ACTS's GNN plugin loads them: ONNX and TorchScript."""
-    from bigtrk.pipeline.acts import export_to_acts
-
-    allow_code(code or ())
-    written = export_to_acts(run, out)
-    say(f"{out}: {', '.join(written)}")
+for _name, _form in GRAPH_WRITERS.items():
+    _add_graphs(_name, _form)
+for _name, _form in MODEL_WRITERS.items():
+    _add_model(_name, _form)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,19 +10,16 @@ from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.event import EventFormat
-from bigtrk.formats.acorn.names import PtUnit
+from bigtrk.formats.registry import GRAPH_READERS, PtUnit, options_of
 from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.user_code import Code, allow_code
 
+# mypy cannot know the members of what a registry names.
+Source = StrEnum(  # type: ignore[misc]
+    "Source", {name.upper(): name for name in (*EventFormat, *GRAPH_READERS)}
+)
 
-class Source(StrEnum):
-    """The origin of events."""
-
-    TRACKML = "trackml"
-    COLLIDERML = "colliderml"
-    HEPTRKX = "heptrkx"
-    PYG = "pyg"
-    ACORN = "acorn"
+_TRACKML = Source(EventFormat.TRACKML)
 
 
 def simulate(
@@ -55,7 +52,7 @@ From = Annotated[
     Source,
     typer.Option(
         "--from",
-        help="events of TrackML or ColliderML; graphs of HEPTrkX, PyG's Data, or acorn",
+        help="what made the events, or the graphs that have edges already",
     ),
 ]
 Range = Annotated[
@@ -96,24 +93,24 @@ Efficiency = Annotated[
 ]
 Unit = Annotated[
     PtUnit | None,
-    typer.Option(help="with --from acorn: of pT, where files do not say which reader made them"),
+    typer.Option(help="of pT in imported graphs, where files do not say which reader made them"),
 ]
 Prefix = Annotated[
     str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
 ]
 PhiSections = Annotated[
     int | None,
-    typer.Option(min=1, help="with --from heptrkx: n_phi_sections that cut events; 1 for whole"),
+    typer.Option(min=1, help="sections in phi that imported graphs' events are in; 1 for whole"),
 ]
 Columns = Annotated[
-    str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
+    str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
 ]
 
 
 def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
-    source: From = Source.TRACKML,
+    source: From = _TRACKML,
     event_range: Range = None,
     windows: Windows = None,
     learn_windows: LearnWindows = False,
@@ -144,7 +141,7 @@ def build(
     from bigtrk.pipeline.graphs import build_radius_graphs
 
     allow_code(code or ())
-    imported = source not in (Source.TRACKML, Source.COLLIDERML)
+    imported = source in GRAPH_READERS
     by_map = module_map is not None or learn_module_map
     by_windows, near = windows is not None or learn_windows, embedding is not None
     _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])
@@ -154,16 +151,16 @@ def build(
         raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
     if imported and event_range is not None:
         raise InputError("--events is of events, not of graphs that are there; leave it out")
-    if source is not Source.PYG and (node_features or edge_features):
-        raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
-    if source is not Source.ACORN and pt_unit:
-        raise InputError("--pt-unit is of --from acorn; give it, too")
-    if source is not Source.HEPTRKX and phi_sections:
-        raise InputError("--phi-sections is of --from heptrkx; give it, too")
+    of_format = {
+        "node_features": _names(node_features),
+        "edge_features": _names(edge_features),
+        "pt_unit": pt_unit,
+        "phi_sections": phi_sections,
+    }
+    options = options_of(GRAPH_READERS, source, "--from", of_format)
     names = None if imported else _chosen(events, source, event_range)
     if imported:
-        columns = _names(node_features), _names(edge_features)
-        manifest = _import_graphs(source, events, out, columns, pt_unit, phi_sections, prefix)
+        manifest = GRAPH_READERS[source](events, out, prefix=prefix, **options)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names, prefix)
     elif by_map:
@@ -183,10 +180,9 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
     Raises:
         InputError: there are none, or they are not of the `source` that was asked for.
     """
-    from bigtrk.events.event import EventFormat
     from bigtrk.events.reader import find_events, format_of
 
-    if source is Source.COLLIDERML and format_of(events) is not EventFormat.COLLIDERML:
+    if source == str(EventFormat.COLLIDERML) and format_of(events) is not EventFormat.COLLIDERML:
         raise InputError(
             f"{events}: holds no Parquet files of ColliderML's tracker_hits; name the folder that "
             "holds those of a sample, and of its particles"
@@ -210,29 +206,9 @@ def _check_one(ways: list[bool]) -> None:
     if sum(ways) > 1:
         raise InputError(
             "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            "heptrkx, pyg or acorn (whose graphs have edges already) exclude each other; give one"
+            f"{', '.join(GRAPH_READERS)} (whose graphs have edges already) exclude each other; "
+            "give one"
         )
-
-
-def _import_graphs(
-    source: Source,
-    graphs: Path,
-    out: Path,
-    columns: tuple[list[str], list[str]],
-    pt_unit: PtUnit | None,
-    phi_sections: int | None,
-    prefix: str,
-) -> dict[str, Any]:
-    """Imports graphs that have edges already; returns the manifest of `out`."""
-    from bigtrk.formats.acorn.import_graphs import import_acorn_folder
-    from bigtrk.formats.heptrkx import import_heptrkx_folder
-    from bigtrk.formats.pyg import import_pyg_folder
-
-    if source is Source.HEPTRKX:
-        return import_heptrkx_folder(graphs, out, phi_sections, prefix)
-    if source is Source.ACORN:
-        return import_acorn_folder(graphs, out, pt_unit, prefix)
-    return import_pyg_folder(graphs, out, *columns, prefix)
 
 
 def _names(text: str | None) -> list[str]:

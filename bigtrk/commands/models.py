@@ -3,19 +3,22 @@
 import json
 import sys
 from contextlib import redirect_stdout
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigtrk.console import console, say
+from bigtrk.formats.registry import MODEL_READERS
 
 if TYPE_CHECKING:
     from bigtrk.proof.prove import Proof
 
-import_model = typer.Typer(
-    help="Make runs of models that other software trained: to evaluate, train on and export.",
-    no_args_is_help=True,
+
+# mypy cannot know the members of what a registry names.
+ModelSource = StrEnum(  # type: ignore[misc]
+    "ModelSource", {name.upper(): name for name in MODEL_READERS}
 )
 
 
@@ -82,16 +85,21 @@ def _show(proof: "Proof") -> None:
     out.print(verdict, highlight=False)
 
 
-@import_model.command("acorn")
-def acorn(
-    checkpoint: Annotated[Path, typer.Argument(help="a .ckpt of an InteractionGNN2")],
+def import_model(
+    form: Annotated[
+        ModelSource,
+        typer.Argument(metavar="FORMAT", help=f"its origin: {', '.join(MODEL_READERS)}"),
+    ],
+    checkpoint: Annotated[Path, typer.Argument(help="file of the model")],
     out: Annotated[Path, typer.Argument(help="new folder for the run")],
 ) -> None:
-    """Make a run of the Interaction GNN in a checkpoint of acorn's, which is not run as code."""
-    from bigtrk.formats.acorn.model_files import import_model as import_checkpoint
+    """Make a run of a model that other software trained: to evaluate, train on and export.
+
+    Nothing in its file is run as code.
+    """
     from bigtrk.reports.model_card import refresh_card
 
-    model = import_checkpoint(checkpoint, out).model
+    model = MODEL_READERS[form](checkpoint, out).model
     refresh_card(out)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     say(f"{out}: a model of {n_parameters:,} parameters")

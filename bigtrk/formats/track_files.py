@@ -72,7 +72,7 @@ def _lists(number: int, tracks: HitTracks) -> pa.Table:
     return pa.table([np.full(len(track_id), number), track_id, hit_ids], schema=SCHEMA)
 
 
-def write_prototracks(tracks: Path, events: Path, out: Path) -> list[Path]:
+def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
     """Writes `out`/event<id>-prototracks.csv of each event with tracks, each atomically: trackId
     (from 0 on), measurementId (the hit's id) and x, y, z (mm). Returns the paths.
 
@@ -101,7 +101,7 @@ def _prototracks(event: Event, track_id: Ids) -> Columns:
     return {"trackId": number, "measurementId": event.hits["hit_id"][hits], **places}
 
 
-def write_gnn_graphs(graphs: Path, out: Path, score: Callable[[EventGraph], Tensor]) -> list[Path]:
+def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Tensor]) -> list[Path]:
     """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically: the ids of the hits that
     an edge joins (edge0, edge1) and its score, in [0, 1] (weight). Returns the paths.
 
@@ -119,7 +119,7 @@ def write_gnn_graphs(graphs: Path, out: Path, score: Callable[[EventGraph], Tens
                 "from events"
             )
         source, destination = graph.hit_id.numpy()[graph.edge_index.numpy()]
-        columns: Columns = {"edge0": source, "edge1": destination, "weight": score(graph).numpy()}
+        columns: Columns = {"edge0": source, "edge1": destination, "weight": scorer(graph).numpy()}
         path = _event_file(out, event_number(name), "gnn-graph")
         written.append(write_table(columns, path, compress=False))
     return written

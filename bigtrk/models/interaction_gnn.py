@@ -120,6 +120,7 @@ class InteractionGNNConfig(ModelSettings):
 
     has_pt_head: ClassVar[bool] = True
     keeps_edges: ClassVar[bool] = True
+    has_plain_form: ClassVar[bool] = True
 
     name: Literal["interaction"] = "interaction"
     """The Interaction GNN."""

@@ -23,6 +23,7 @@ class EdgeMLPConfig(ModelSettings):
     """An MLP of an edge's features and of those of its two nodes, without message passing."""
 
     scores_alone: ClassVar[bool] = True
+    has_plain_form: ClassVar[bool] = True
 
     name: Literal["mlp"] = "mlp"
     """The MLP of single edges."""
@@ -86,6 +87,8 @@ def _features(sector: SectorInputs) -> Tensor:
 
 class EmbeddingConfig(ModelSettings):
     """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
+
+    has_plain_form: ClassVar[bool] = True
 
     name: Literal["embedding"] = "embedding"
     """The embedding of hits, whose neighbours make a graph (`bigtrk build --embedding`)."""

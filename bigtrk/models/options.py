@@ -29,6 +29,7 @@ class ModelSettings(Settings):
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
     is_users: ClassVar[bool] = False  # whether its code is the user's, which no test has proved
     keeps_edges: ClassVar[bool] = False  # between layers, where a store may hold them
+    has_plain_form: ClassVar[bool] = False  # of standard operators, for other software
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
 
     init_from: Path | None = None

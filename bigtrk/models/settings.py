@@ -14,6 +14,7 @@ from bigtrk.models.mlps import EdgeMLPConfig, EmbeddingConfig
 from bigtrk.models.user_model import PyGConfig, UserModelConfig
 
 __all__ = [
+    "MODELS",
     "AttentionGNNConfig",
     "EdgeMLPConfig",
     "EmbeddingConfig",
@@ -32,7 +33,8 @@ AnyConfig = (
     | Annotated[PyGConfig, Tag("pyg")]
     | Annotated[UserModelConfig, Tag(_OWN)]
 )
-_OPTIONS = {tag.tag: config.model_fields for config, tag in map(get_args, get_args(AnyConfig))}
+MODELS = {tag.tag: config for config, tag in map(get_args, get_args(AnyConfig))}
+_OPTIONS = {name: config.model_fields for name, config in MODELS.items()}
 
 
 def name(content: Any) -> Any:

@@ -18,12 +18,13 @@ from time import perf_counter
 import torch
 
 from bigtrk.console import exit_on_bad_input, follow
+from bigtrk.formats.acts.export import export_run
 from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
-from bigtrk.pipeline.acts import export_to_acts, stages_of
+from bigtrk.pipeline.trained import stages_of
 from bigtrk.training.data.features import load_features
 from scripts.results import Results, add_options
 from tests.oracle.as_acts import OPEN, Exported, calls
@@ -71,7 +72,7 @@ def main() -> None:
     torch.set_num_threads(1)
     stages, names = stages_of(arguments.run), folder.events[: arguments.events]
     with tempfile.TemporaryDirectory() as temporary:
-        files = export_to_acts(arguments.run, Path(temporary) / "models")
+        files = export_run(arguments.run, Path(temporary) / "models", stages_of)
         opened = {
             name: OPEN[name.rpartition(".")[2]](Path(temporary) / "models" / name)
             for name in files

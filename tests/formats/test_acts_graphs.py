@@ -39,7 +39,7 @@ def test_the_scores_of_a_run(
     settings = "model.name=mlp model.hidden=4 training.epochs=1 data.validation=0"
     train = f"bigtrk/train.py data.train=[{graphs}] {settings}"
     assert run_here(train.split(), monkeypatch, capsys)[0] == 0
-    command = f"bigtrk export acts-graphs runs/0001 {graphs} out --code own_code"
+    command = f"bigtrk export acts-graphs {graphs} out --run runs/0001 --code own_code"
     status, text, errors = run_here(command.split(), monkeypatch, capsys)
     assert (status, text) == (0, "2 files are in out\n"), errors
     scorer, folder = load_scorer(Path("runs/0001")), GraphFolder(graphs)
@@ -64,7 +64,7 @@ def test_graphs_without_ids_are_refused(
     settings = "model.name=mlp model.hidden=4 training.epochs=1 data.validation=0"
     train = f"bigtrk/train.py data.train=[graphs] {settings}"
     assert run_here(train.split(), monkeypatch, capsys)[0] == 0
-    command = "bigtrk export acts-graphs runs/0001 graphs out"
+    command = "bigtrk export acts-graphs graphs out --run runs/0001"
     status, out, errors = run_here(command.split(), monkeypatch, capsys)
     assert (status, out) == (2, "")
     assert "event000000001_g000 in graphs: knows no ids of its hits" in one_line(errors)

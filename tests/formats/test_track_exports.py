@@ -107,7 +107,7 @@ def test_prototracks_of_acts(
         ("tracks out", "Missing option '--format'"),
         ("tracks out --format root", "'root' is not one of 'trackml', 'parquet', 'acts'"),
         ("tracks out --format acts", "--format acts needs --events"),
-        ("tracks out.parquet --format parquet --events events", "--format acts needs --events"),
+        ("tracks out.parquet --format parquet --events events", "--events is of --format acts"),
         ("absent out.parquet --format parquet", "absent: no such file or folder"),
         ("tracks out --format acts --events absent", "absent"),
         ("broken out.parquet --format parquet", "row 2: hit 1 is listed again"),

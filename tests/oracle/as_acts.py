@@ -25,7 +25,7 @@ from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.mlps import Embedding
 from bigtrk.models.protocol import no_exchange
-from bigtrk.pipeline.acts import stages_of
+from bigtrk.pipeline.trained import stages_of
 from bigtrk.training.data.features import load_features
 from tests.oracle.changed_hits import changed_hits
 

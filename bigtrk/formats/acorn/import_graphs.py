@@ -28,7 +28,8 @@ from bigtrk.formats.acorn.columns import (
     kept_columns,
     read_acorn_columns,
 )
-from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_EDGES_OF, VERTEX, PtUnit, unit_of
+from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_EDGES_OF, VERTEX, unit_of
+from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section
 from bigtrk.graphs.features import (

@@ -212,9 +212,9 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
     return model
 
 
-def export_model(run: Path, out: Path) -> AcornCheckpoint:
-    """Writes the model that `run` ended with to `out`, a checkpoint of acorn's InteractionGNN2, and
-    returns what it holds. A head for pT, which acorn has not, is left out.
+def export_model(run: Path, out: Path) -> list[str]:
+    """Writes the model that `run` ended with to `out`, a checkpoint of acorn's InteractionGNN2;
+    returns what it is, in words. A head for pT, which acorn has not, is left out.
 
     Raises:
         InputError: the run has no model, or one that acorn cannot hold; `out` is there already, or
@@ -225,7 +225,7 @@ def export_model(run: Path, out: Path) -> AcornCheckpoint:
     checkpoint = _as_acorns(run, load_model(run))
     with disk_errors():
         write_checkpoint(out, checkpoint)
-    return checkpoint
+    return ["a checkpoint for acorn"]
 
 
 def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:

@@ -5,7 +5,8 @@ Its newer scheme (`variable_with_prefix: true`) says of each column what it is o
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
+
+from bigtrk.formats.registry import PtUnit
 
 HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the newer scheme
 SCORES = "edge_scores"
@@ -34,13 +35,6 @@ NEWER = {
     "redundant_split_edges": "track_redundant_split_edges",
 }
 OLDER = {newer: older for older, newer in NEWER.items()}
-
-
-class PtUnit(StrEnum):
-    """The unit of particles' pT in a file."""
-
-    MEV = "mev"
-    GEV = "gev"
 
 
 def unit_of(reader: str) -> PtUnit | None:

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from bigtrk.disk.files import unlinked, whole_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acts.modules import EDGE_ATTR, OUTPUT, Form, forms_of
-from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
+from bigtrk.formats.acts.stage import EDGE_SCALES, Stage, check_exportable
 from bigtrk.models.mlps import Embedding
 
 OPSET = 17  # the first that has LayerNormalization, which ONNX Runtime computes since 1.12
@@ -349,6 +349,17 @@ def check_out(out: Path) -> None:
 
 def _is_ours(file: Path) -> bool:
     return file.is_file() and file.read_bytes().startswith(TITLE.encode())
+
+
+def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:
+    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` as
+    ACTS loads them; returns the names of the files. trained: `stages_of` (bigtrk/pipeline).
+
+    Raises:
+        InputError: `run` has no model that ACTS can be given, or `out` holds something else.
+    """
+    check_out(out)
+    return export_stages(trained(run, check_exportable), out)
 
 
 def export_stages(stages: Sequence[Stage], out: Path) -> list[str]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import FROM_PHI, NODE_FEATURES, SCALES, Scale
+from bigtrk.models.settings import MODELS
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.settings import Configuration, DataSettings
 
@@ -62,9 +63,6 @@ def node_columns(chosen: Sequence[str], measured: Mapping[str, Scale]) -> NodeCo
     return NodeColumns(scales, shifts)
 
 
-EXPORTABLE = ("interaction", "mlp", "embedding")
-
-
 @dataclass(frozen=True)
 class Stage:
     """A trained model. name: of its files. data: the features that it reads, and measured: the
@@ -95,10 +93,11 @@ def check_exportable(run: str, configuration: Configuration) -> None:
             does not compute.
     """
     model, chosen = configuration.model, configuration.data.edge_features
-    if model.name not in EXPORTABLE:
+    if not model.has_plain_form:
+        exportable = [name for name, one in MODELS.items() if one.has_plain_form]
         raise InputError(
             f"{run}: its model ({model.name}) has no form that ACTS loads; export one that was "
-            f"trained with model.name of {', '.join(EXPORTABLE)}"
+            f"trained with model.name of {', '.join(exportable)}"
         )
     unknown = [name for name in chosen if name not in EDGE_SCALES]
     if model.kind == "edge" and not chosen:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.api import Graphs
-from bigtrk.formats.acts.export import export_stages
-from bigtrk.pipeline.acts import export_to_acts, stages_of
+from bigtrk.formats.acts.export import export_run, export_stages
+from bigtrk.pipeline.trained import stages_of
 from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.oracle.as_acts import OPEN, changed_tracks, parity
@@ -19,7 +19,7 @@ def exported(run: Path, material: Material) -> Path:
     """Returns the folder of a run's exported models."""
     out = material.folder / f"acts_{run.name}"
     if not out.exists():
-        export_to_acts(run, out)
+        export_run(run, out, stages_of)
     return out
 
 

@@ -30,7 +30,7 @@ def forms(graphs: Graphs, events: Path, material: Material, name: str) -> Found:
         made[event_number(graph.name)] = _members(graph.hit_id.numpy(), track_id)
     copy_as_trackml(place / "tracks", place / "mine.csv")
     write_track_lists(place / "tracks", place / "mine.parquet")
-    write_prototracks(place / "tracks", events, place / "acts")
+    write_prototracks(place / "tracks", place / "acts", events)
     trackml, lists = pd.read_csv(place / "mine.csv"), pd.read_parquet(place / "mine.parquet")
     for number, expected in made.items():
         rows = trackml[trackml.event_id == number]

@@ -9,7 +9,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
-from bigtrk.formats.acorn.names import PtUnit
+from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of

@@ -15,8 +15,8 @@ from bigtrk.formats.acorn.model_files import import_model
 from bigtrk.formats.acts import export
 from bigtrk.formats.acts.export import readme
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.acts import stages_of
 from bigtrk.pipeline.models import load_scorer
+from bigtrk.pipeline.trained import stages_of
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS
 from tests.formats.acts.stages import MODELS, stage

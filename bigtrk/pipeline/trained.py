@@ -1,11 +1,11 @@
-"""Models of a run, or of each stage of a pipeline, handed over to ACTS."""
+"""The trained models of a run or a pipeline, as they are handed over to other software."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acts.export import check_out, export_stages
-from bigtrk.formats.acts.stage import Stage, check_exportable
+from bigtrk.formats.acts.stage import Stage
 from bigtrk.pipeline.graphs import CUT_EFFICIENCY, RADIUS_EFFICIENCY
 from bigtrk.pipeline.models import EdgeScorer, Embedding, cut_for, radius_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
@@ -13,32 +13,23 @@ from bigtrk.records.pipeline import is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
 from bigtrk.training.settings import Configuration
 
-
-def export_to_acts(run: Path, out: Path) -> list[str]:
-    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` as
-    ACTS loads them; returns the names of the files.
-
-    Raises:
-        InputError: `run` has no model that ACTS can be given, or `out` holds something else.
-    """
-    check_out(out)
-    return export_stages(stages_of(run), out)
+Check = Callable[[str, Configuration], None]  # raises for a run whose model cannot be given
 
 
-def stages_of(run: Path) -> list[Stage]:
-    """Loads the trained model of a run, or those of all stages of a pipeline.
+def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
+    """Loads the trained model of a run, or those of all stages of a pipeline, which pass `check`.
 
     Raises:
-        InputError: `run` has no model that ACTS can be given.
+        InputError: `run` has no model, or `check` refuses it.
     """
-    return _of_pipeline(run) if is_pipeline(run) else [_of_run(run)]
+    return _of_pipeline(run, check) if is_pipeline(run) else [_of_run(run, check)]
 
 
-def _of_pipeline(folder: Path) -> list[Stage]:
+def _of_pipeline(folder: Path, check: Check) -> list[Stage]:
     names = (EMBEDDING, FILTER, CLASSIFIER)
     configurations = [model_configuration(folder / name) for name in names]
     for name, configuration in zip(names, configurations, strict=True):
-        check_exportable(str(folder / name), configuration)
+        check(str(folder / name), configuration)
     trained = load_pipeline(folder)
     return [
         _stage(EMBEDDING, trained.embedding, radius=trained.radius),
@@ -53,9 +44,9 @@ def _stage(
     return Stage(name, of.model, of.features.data, of.features.measured, cut, radius)
 
 
-def _of_run(run: Path) -> Stage:
+def _of_run(run: Path, check: Check) -> Stage:
     """Names a run's stage by what its model can be; validations chose cut and radius, if any."""
-    check_exportable(str(run), model_configuration(run))
+    check(str(run), model_configuration(run))
     stored = load_model(run)
     configuration = stored.configuration
     parts = stored.model.eval(), configuration.data, stored.measured

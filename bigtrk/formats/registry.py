@@ -1,0 +1,110 @@
+"""Other software's graphs, models and tracks: all that is read and written, behind one registry.
+
+A format is one file or folder, and a line here for each of its functions (docs/adding/format.md).
+Functions are named by text and imported when called, as `--help` should not wait for torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pkgutil import resolve_name
+from typing import Any
+
+from bigtrk.errors import InputError
+
+
+class PtUnit(StrEnum):
+    """The unit of particles' pT in a file."""
+
+    MEV = "mev"
+    GEV = "gev"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A function of a format, `module:name`.
+
+    help: of its command. takes, needs: its options on the command line.
+    """
+
+    function: str
+    help: str = ""
+    takes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return self.takes + self.needs
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Imports and calls the function."""
+        return resolve_name(self.function)(*arguments, **options)
+
+
+# Each is called as function(source, out, prefix=..., **options) and returns the folder's manifest.
+GRAPH_READERS = {
+    "heptrkx": Format("bigtrk.formats.heptrkx:import_heptrkx_folder", takes=("phi_sections",)),
+    "pyg": Format("bigtrk.formats.pyg:import_pyg_folder", takes=("node_features", "edge_features")),
+    "acorn": Format("bigtrk.formats.acorn.import_graphs:import_acorn_folder", takes=("pt_unit",)),
+}
+# function(graphs, out) returns the paths of the files; with `run`, scorer=... gives edges' scores.
+GRAPH_WRITERS = {
+    "heptrkx": Format(
+        "bigtrk.formats.heptrkx:export_heptrkx_folder",
+        "Write graphs in the HEPTrkX npz layout, which `bigtrk build --from heptrkx` reads again.",
+    ),
+    "acorn": Format(
+        "bigtrk.formats.acorn.export_graphs:export_acorn_folder",
+        "Hand graphs over to acorn: to its trainings or, with scores, to its track building.\n\n"
+        "Graphs that came from acorn go back with its own columns, edges and their order.",
+        takes=("run",),
+    ),
+    "acts-graphs": Format(
+        "bigtrk.formats.track_files:write_gnn_graphs",
+        "Score graphs and write them as ACTS's CsvGnnGraphReader reads them.",
+        needs=("run",),
+    ),
+}
+# function(file, out) writes a run.
+MODEL_READERS = {"acorn": Format("bigtrk.formats.acorn.model_files:import_model")}
+# function(run, out) returns what it wrote, in words; with `trained`, trained=stages_of loads it.
+MODEL_WRITERS = {
+    "acorn-model": Format(
+        "bigtrk.formats.acorn.model_files:export_model",
+        "Write the model that a run ended with as a checkpoint of acorn's InteractionGNN2.\n\n"
+        "It must read the 12 node features that acorn's models read.",
+    ),
+    "acts": Format(
+        "bigtrk.formats.acts.export:export_run",
+        "Write trained models as ACTS's GNN plugin loads them: ONNX and TorchScript.",
+        takes=("trained",),
+    ),
+}
+# function(tracks, out, **options) returns the paths of the files.
+TRACK_WRITERS = {
+    "trackml": Format("bigtrk.tracks.files:copy_as_trackml"),
+    "parquet": Format("bigtrk.formats.track_files:write_track_lists"),
+    "acts": Format("bigtrk.formats.track_files:write_prototracks", needs=("events",)),
+}
+
+
+def options_of(
+    formats: Mapping[str, Format], name: str, flag: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns those of the `given` options that were set; `flag` chose the format `name`.
+
+    Raises:
+        InputError: the format takes no such option, or lacks one that it needs.
+    """
+    chosen = formats.get(name)
+    takes = () if chosen is None else chosen.options
+    found = {option: value for option, value in given.items() if value}
+    for option in found.keys() - takes:
+        others = [other for other, one in formats.items() if option in one.options]
+        raise InputError(
+            f"--{option.replace('_', '-')} is of {flag} {' or '.join(others)}; give it, too"
+        )
+    for option in () if chosen is None else chosen.needs:
+        if option not in found:
+            raise InputError(f"{flag} {name} needs --{option}; give it, too")
+    return found
