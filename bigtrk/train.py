@@ -24,7 +24,7 @@ from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
-from bigtrk.parallel.engines.ds_config import check_drops_steps
+from bigtrk.parallel.engines.ds_file import check_drops_steps
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover

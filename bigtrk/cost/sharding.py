@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bigtrk.cost.machines import Link, all_gather, all_reduce
-from bigtrk.parallel.engines.ds_config import zero_settings
+from bigtrk.parallel.engines.ds_file import zero_settings
 from bigtrk.parallel.settings import EngineSettings
 
 Level = Literal["none", "optimizer", "gradients", "parameters"]

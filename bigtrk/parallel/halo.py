@@ -17,8 +17,7 @@ from torch import Tensor
 from bigtrk.graphs.sector import Sector
 from bigtrk.models.edges.plain import add_at
 from bigtrk.models.protocol import Arrival
-from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import World
+from bigtrk.parallel.world import Stopwatch, World
 from bigtrk.tracing import waiting
 
 

@@ -1,22 +1,46 @@
-"""The world's process group, from the ranks' meeting until the last has left."""
+"""The world's process group, from the ranks' meeting until the last has left.
+
+A meeting takes a bounded time, after which the missing ranks are named. torch waits without a
+message: half an hour for a rank that does not come, for ever where another program has the port.
+Here each rank checks in at a store of rank 0's, whose port it gets from the rendezvous, and waits
+as long as others come.
+
+No operation on the store of a stopped process returns, whatever its timeout (torch 2.13): so a
+thread does them. Looking first avoids what torch prints where nothing listens at an address.
+"""
 
 import gc
 import os
+import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # not in __all__
+from torch.distributed import (  # type: ignore[attr-defined]  # not in __all__
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 
-from bigtrk.parallel.liveness.heartbeat import Patience
-from bigtrk.parallel.liveness.watchdog import Watchdog
-from bigtrk.parallel.meeting import meet
-from bigtrk.parallel.ranks import Ranks, publish
+from bigtrk.errors import RankError, reason
+from bigtrk.parallel.heartbeat import ANSWERS, Beat, Patience, Still, key_of
+from bigtrk.parallel.ranks import Ranks, named, publish
+from bigtrk.parallel.watchdog import Met, Watchdog
 from bigtrk.process.threads import cores_for_this_thread
 from bigtrk.tracing import traced, waiting
+
+LOOK = 0.2  # s, between two looks
+AGENT = 10.0  # s until torchrun's agent answers
+FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 
 
 @contextmanager
@@ -80,3 +104,171 @@ def close_process_group() -> None:
     else:
         dist.destroy_process_group()
     time.sleep(0.1)
+
+
+def meet(ranks: Ranks, seconds: float) -> Met:
+    """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
+
+    Raises:
+        RankError: no other rank came for so many seconds; ranks differ in WORLD_SIZE, or have the
+            same RANK; or another program has the port.
+    """
+    meeting = _Meeting(ranks, seconds)
+    threading.Thread(target=meeting.attend, name="meeting", daemon=True).start()
+    still = Still()
+    while still.look(meeting.seen) < seconds:
+        with suppress(TimeoutError):
+            return meeting.met.result(LOOK)
+    meeting.over.set()
+    try:
+        return meeting.met.result(2 * ANSWERS)
+    except TimeoutError:
+        raise RankError(f"{meeting.wrong} (no answer for {seconds:.0f} s)") from None
+
+
+def agent_store() -> Store | None:
+    """Opens the store of torchrun's agent, which outlives its ranks; None under other launchers.
+
+    Raises:
+        DistError: the agent is gone.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return None
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(*place, is_master=False, timeout=timedelta(seconds=AGENT))
+
+
+class _Meeting:
+    """One rank's part in the meeting. seen: changes while others come. over: set when none has come
+    for too long. wrong: the meaning of an operation that fails or does not return.
+    """
+
+    def __init__(self, ranks: Ranks, seconds: float) -> None:
+        self._rank, self._world, self._seconds = ranks.rank, ranks.world_size, seconds
+        self._host, self._port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        self._place = f"{self._host}, port {self._port}"
+        self.met: Future[Met] = Future()
+        self.over = threading.Event()
+        self.seen = 0
+        self.wrong = (
+            f"rank {self._rank} cannot meet the others at {self._place}: another program or job "
+            f"may have the port (choose another MASTER_PORT for all ranks, --master_port of "
+            f"launchers), or rank 0 be stopped or elsewhere"
+        )
+
+    def attend(self) -> None:
+        """Runs in a thread; the outcome is in `met`."""
+        try:
+            self.met.set_result(self._attend())
+        except dist.DistError as error:
+            self.met.set_exception(RankError(f"{self.wrong} ({reason(error)})"))
+        except Exception as error:
+            self.met.set_exception(error)
+
+    def _attend(self) -> Met:
+        if self._rank > 0:
+            self._await_listener()
+        # The world's size is given as one: else torch's rank 0 would wait for the others in there.
+        waits = timedelta(seconds=self._seconds)
+        opened, _, _ = next(rendezvous("env://", self._rank, 1, timeout=waits))
+        # The store of torchrun's agent still holds what the ranks before a restart left.
+        store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), opened)
+        beats, first = self._open(store) if self._rank == 0 else self._find(store)
+        self._check_in(beats, first)
+        self._await_all(beats)
+        # From now on the watchdog ends what waits for a rank that is gone.
+        for kept in (store, beats):
+            kept.set_timeout(default_pg_timeout)
+        return Met(store, beats, first)
+
+    def _await_listener(self) -> None:
+        refused = ""
+
+        def listens() -> bool:
+            nonlocal refused
+            try:
+                socket.create_connection((self._host, self._port), LOOK).close()
+            except OSError as error:
+                refused = reason(error)
+                return False
+            return True
+
+        self._until(listens, lambda: RankError(self._missing([0], f" ({refused})")))
+
+    def _open(self, store: Store) -> tuple[TCPStore, Beat]:
+        """Opens rank 0's store of beats; returns it and rank 0's own beat."""
+        own, waits = Beat.now(0, 0), timedelta(seconds=self._seconds)
+        beats = TCPStore(self._host, 0, None, True, waits, wait_for_workers=False)
+        beats.set(WORLD, str(self._world))
+        told = store.compare_set(FIRST, "", f"{beats.port} {own.encode()}")
+        self._refuse_twin(own, told.partition(b" ")[2])
+        return beats, own
+
+    def _find(self, store: Store) -> tuple[TCPStore, Beat]:
+        self._until(lambda: store.check([FIRST]), lambda: RankError(self._missing([0])))
+        port, _, text = store.get(FIRST).decode().partition(" ")
+        first, waits = Beat.decode(text), timedelta(seconds=self._seconds)
+        self.wrong = (
+            f"rank 0 ({first.who}) does not answer at {self._host}, port {port}; look at that "
+            f"host, and start all ranks again"
+        )
+        return TCPStore(self._host, int(port), None, False, waits), first
+
+    def _check_in(self, beats: TCPStore, first: Beat) -> None:
+        own, world = Beat.now(0, 0), int(beats.get(WORLD))
+        if world != self._world:
+            raise self._ended(
+                beats,
+                f"WORLD_SIZE is {world} for rank 0 ({first.who}) and {self._world} for rank "
+                f"{self._rank} ({own.who}); start all ranks with the same, and "
+                f"each training with a MASTER_PORT of its own",
+            )
+        self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.encode()))
+        beats.add(COUNT, 1)
+
+    def _refuse_twin(self, own: Beat, there: bytes) -> None:
+        twin = Beat.decode(there)
+        if (twin.host, twin.process) != (own.host, own.process):
+            raise RankError(
+                f"RANK={self._rank} is that of two processes at {self._place}: {twin.who}, and "
+                f"{own.who}; give each its own, and each job a MASTER_PORT of its own"
+            )
+
+    def _await_all(self, beats: TCPStore) -> None:
+        def all_there() -> bool:
+            self.seen = beats.add(COUNT, 0)
+            if beats.check([END]):
+                raise self._ended(beats, "")
+            return self.seen == self._world
+
+        def absence() -> RankError | None:
+            ranks = range(self._world) if self._rank == 0 else ()  # one asks, and tells the others
+            absent = [rank for rank in ranks if not beats.check([key_of(rank)])]
+            return self._ended(beats, self._missing(absent)) if absent else None
+
+        self._until(all_there, absence)
+
+    def _until(self, look: Callable[[], bool], error: Callable[[], RankError | None]) -> None:
+        """Looks again and again; when the meeting is over, raises `error`, if there is one."""
+        while not look():
+            found = error() if self.over.is_set() else None
+            if found:
+                raise found
+            time.sleep(LOOK)
+
+    def _missing(self, ranks: list[int], why: str = "") -> str:
+        return (
+            f"{named(ranks)} of {self._world} {'are' if len(ranks) > 1 else 'is'} missing at "
+            f"{self._place}, where no rank has come for {self._seconds:.0f} s{why}; start all "
+            f"ranks with this MASTER_ADDR and MASTER_PORT, or raise run.silent_seconds where some "
+            f"take longer to start"
+        )
+
+    def _ended(self, beats: TCPStore, text: str) -> RankError:
+        """Ends the meeting with the text of whoever is first. Rank 0 waits until the others have
+        read it, since its store ends with it.
+        """
+        told = beats.compare_set(END, "", text).decode()
+        if self._rank == 0:
+            time.sleep(ANSWERS)
+        return RankError(told)

@@ -1,16 +1,40 @@
-"""The `engine` and `optimizer` sections of the configuration."""
+"""The `engine` and `optimizer` sections of the configuration, and which engines there are."""
 
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from bigtrk.config import Settings
 
+EngineName = Literal["ddp", "deepspeed", "fsdp2"]
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """An engine, as far as others know it: the `module` in engines/ whose `make` makes it; the
+    `options` of the section that others refuse; whether each rank has whole matrices, as Muon
+    needs; whether `training.auto` may choose it.
+    """
+
+    module: str
+    options: tuple[str, ...] = ()
+    whole_matrices: bool = False
+    automatic: bool = False
+
+
+# Ever more sharded.
+ENGINES: dict[EngineName, EngineSpec] = {
+    "ddp": EngineSpec("ddp", ("coalesced",), whole_matrices=True, automatic=True),
+    "fsdp2": EngineSpec("fsdp", ("shard_ranks",), automatic=True),
+    "deepspeed": EngineSpec("deepspeed_engine"),
+}
+
 
 class EngineSettings(Settings):
     """The engine, by which ranks share the model."""
 
-    name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
+    name: EngineName = "ddp"
     """`ddp`: a replica on each rank. `deepspeed`: ZeRO as `ds_config` says. `fsdp2`: sharded over
     blocks of `shard_ranks` neighbouring ranks and replicated over the blocks."""
     ds_config: str = "zero1"
@@ -23,10 +47,13 @@ class EngineSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
-        if self.coalesced and self.name != "ddp":
-            raise ValueError(f"engine.coalesced is an option of ddp; remove it for {self.name}")
-        if self.shard_ranks is not None and self.name != "fsdp2":
-            raise ValueError(f"engine.shard_ranks is an option of fsdp2; remove it for {self.name}")
+        own = ENGINES[self.name].options
+        for name, spec in ENGINES.items():
+            for option in spec.options:
+                if option not in own and getattr(self, option):
+                    raise ValueError(
+                        f"engine.{option} is an option of {name}; remove it for {self.name}"
+                    )
         return self
 
 

@@ -21,6 +21,7 @@ from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut
+from bigtrk.parallel.settings import ENGINES
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
@@ -202,11 +203,13 @@ def _engines(configuration: Configuration, world: int) -> list[Values]:
     """Lists engines, ever more sharded; a configured one stays."""
     if configuration.engine.model_fields_set:
         return [()]
-    ddp: Values = (("engine.name", "ddp"),)
-    # One rank has nobody to share its state with, and Muon updates whole matrices.
-    if world == 1 or configuration.optimizer.name == "muon":
-        return [ddp]
-    return [ddp, (("engine.name", "fsdp2"),)]
+    whole = configuration.optimizer.name == "muon"
+    found: list[Values] = [
+        (("engine.name", name),)
+        for name, spec in ENGINES.items()
+        if spec.automatic and (spec.whole_matrices or not whole)
+    ]
+    return found[:1] if world == 1 else found  # one rank has nobody to share its state with
 
 
 def counted(task: Task, candidate: Candidate, sectors: int) -> Option:

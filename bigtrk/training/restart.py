@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from bigtrk.console import say
 from bigtrk.parallel.collectives import on_first_rank, together
-from bigtrk.parallel.meeting import agent_store
+from bigtrk.parallel.process_group import agent_store
 from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.folder import has_any
 from bigtrk.training.checkpoint.resume import resumed_configuration

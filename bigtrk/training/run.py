@@ -14,15 +14,11 @@ from bigtrk.errors import InputError, StoppedError
 from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
-from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.engines.pieces import AVERAGE
-from bigtrk.parallel.liveness import flight_record
-from bigtrk.parallel.liveness.stalls import listening
+from bigtrk.parallel.engines.engine import AVERAGE, Engine, make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
-from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.watchdog import listening, records_in
+from bigtrk.parallel.world import Stopwatch, make_world
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import BEST_WEIGHTS, MeasuredScales, RunRecord, clear_stall
 from bigtrk.records.run_folder import RUN, append_metrics
@@ -138,7 +134,7 @@ def _fit(
     averages = _averages(configuration, engine)
     with (
         listening(stall_notes(ranks, folder, lock)),
-        flight_record.kept_in(folder / FLIGHT),
+        records_in(folder / FLIGHT),
         Checkpointer(folder, engine, description, lock.check, averages) as checkpoints,
     ):
         trainer = Trainer(

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
-from bigtrk.parallel.liveness.heartbeat import ANSWERS, Patience
-from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.heartbeat import ANSWERS, Patience
+from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
 from bigtrk.user_code import names_code
 
 Batching = Literal["random", "buckets", "cost"]
@@ -310,7 +310,7 @@ class Configuration(Settings):
 
     @model_validator(mode="after")
     def _engine_of_muon(self) -> Self:
-        if self.optimizer.name == "muon" and self.engine.name != "ddp":
+        if self.optimizer.name == "muon" and not ENGINES[self.engine.name].whole_matrices:
             raise ValueError(
                 f"optimizer.name=muon: with engine.name={self.engine.name} ranks update parts of "
                 f"matrices, and Muon whole ones; set engine.name=ddp, or optimizer.name=adamw"

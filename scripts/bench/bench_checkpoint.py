@@ -22,9 +22,9 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_max
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
 from bigtrk.training.guards import LossHistory

@@ -22,10 +22,9 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_sum
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import Stopwatch, make_world
 from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector
 from bigtrk.sampling.subgraphs import epoch_key, in_edges

@@ -24,7 +24,7 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.cost.footprint import footprint
 from bigtrk.parallel.collectives import all_sum
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker, Loader, Share

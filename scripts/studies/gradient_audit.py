@@ -35,8 +35,7 @@ from bigtrk.config import apply_overrides
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.parallel.engines.engine import Engine, Shard
-from bigtrk.parallel.engines.pieces import Held, Piece
+from bigtrk.parallel.engines.engine import Engine, Held, Piece, Shard
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover

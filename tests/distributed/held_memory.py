@@ -13,10 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.engines.engine import Engine, make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 

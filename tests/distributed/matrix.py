@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from bigtrk.models.edges.workspace import Recompute
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
-from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.rates import parameter_groups
+from bigtrk.parallel.engines.engine import make_engine
+from bigtrk.parallel.engines.optimizers import parameter_groups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings

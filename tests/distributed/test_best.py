@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.pieces import AVERAGE
+from bigtrk.parallel.engines.engine import AVERAGE
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_run, read_run_record

@@ -14,11 +14,10 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines.averages import Averages
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import Stopwatch, make_world
 from bigtrk.training.checkpoint import checkpointer as checkpoint
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 from tests.distributed.ranks import run_ranks
 from tests.programs import CHECKOUT
 
 READ_IN = CHECKOUT / "bigtrk" / "parallel" / "engines" / "deepspeed_engine.py"
-OUR_OWN = {"_engine", "_stopwatch", "ds_config"}
+OUR_OWN = {"_engine", "_stopwatch", "ds_config", "ds_file"}
 ROOMS = ("bigtrk", "partition", "scripts", "tests")
 STAGES = range(4)
 # By stage: dotted paths from DeepSpeed's engine, and from a parameter of which a rank has a part.

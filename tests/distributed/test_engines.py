@@ -11,11 +11,10 @@ from torch.distributed.tensor import DTensor
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import Stopwatch, make_world
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress

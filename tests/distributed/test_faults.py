@@ -9,7 +9,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker, Loader

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from torch.distributed import distributed_c10d
 
-from bigtrk.parallel.groups import BlockGroups, dealt_out
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.world import BlockGroups, dealt_out
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, settings, train, write_events

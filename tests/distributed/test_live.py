@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bigtrk.parallel.liveness.heartbeat import Verdict
-from bigtrk.parallel.liveness.stalls import tell
+from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.watchdog import tell
 from bigtrk.records.live import LiveRun, RunFollower, Status
 from bigtrk.records.run import StallRecord, read_stall
 from bigtrk.training.settings import Configuration

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.rates import parameter_groups, set_rates
+from bigtrk.parallel.engines.engine import make_engine
+from bigtrk.parallel.engines.optimizers import parameter_groups, set_rates
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.world import make_world

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world

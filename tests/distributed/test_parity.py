@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bigtrk.graphs.target import Target
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings

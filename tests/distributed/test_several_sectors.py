@@ -12,10 +12,10 @@ from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import LayeredModel, no_exchange
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
-from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 from tests.distributed.parity import difference, whole_gradients
 from tests.distributed.ranks import run_ranks
 from tests.models.graphs import Cut, F, G, Graph, gradients, make_graph

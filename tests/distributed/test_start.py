@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 import bigtrk.train as train
-from bigtrk.parallel import meeting
+from bigtrk.parallel import process_group
 from bigtrk.training import run
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
@@ -47,7 +47,7 @@ def stop_at_the_engine() -> None:
 
 
 def stop_in_the_meeting() -> None:
-    stop_at(meeting, "key_of")
+    stop_at(process_group, "key_of")
 
 
 @pytest.fixture(scope="module")

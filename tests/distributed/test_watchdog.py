@@ -14,13 +14,12 @@ import pytest
 import torch.distributed as dist
 from torch.distributed.flight_recorder.components.loader import read_dump
 
+from bigtrk.parallel import watchdog as watchdog_module
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.liveness import flight_record
-from bigtrk.parallel.liveness.heartbeat import Patience, Verdict
-from bigtrk.parallel.liveness.stalls import listening
-from bigtrk.parallel.liveness.watchdog import Watchdog, _print
-from bigtrk.parallel.meeting import meet
+from bigtrk.parallel.heartbeat import Patience, Verdict
+from bigtrk.parallel.process_group import meet
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.watchdog import Watchdog, _print, listening
 from bigtrk.tracing import traced, waiting
 from tests.distributed.ranks import FORKSERVER, run_ranks
 from tests.programs import free_port
@@ -64,7 +63,7 @@ def write_down(verdict: Verdict | None, ends: bool) -> None:
 def keep_others_waiting(
     ranks: Ranks, late: int, what: Callable[[Ranks], None], records: Path
 ) -> None:
-    kept = flight_record.kept_in(records)
+    kept = watchdog_module.records_in(records)
     with listening(write_down), kept, watchdog(ranks), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
@@ -212,9 +211,9 @@ def test_over_nccl_its_own_recorder_is_asked(
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(flight_record._c10d, "_dump_nccl_trace", dump, raising=False)
-    with flight_record.kept_in(tmp_path / "flight"):
-        flight_record.write(3)
+    monkeypatch.setattr(watchdog_module._c10d, "_dump_nccl_trace", dump, raising=False)
+    with watchdog_module.records_in(tmp_path / "flight"):
+        watchdog_module.write_record(3)
         _print(Verdict("rank 1 has been silent for 30 s", (1,)))
     named = re.search(r"torchfrtrace (\S+)\)", capsys.readouterr().err)
     assert named is not None

@@ -17,7 +17,7 @@ from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.halo import HaloPlan, Piece
 from bigtrk.parallel.process_group import close_process_group
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 
 pytestmark = [
     pytest.mark.gpu,

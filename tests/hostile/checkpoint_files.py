@@ -13,7 +13,8 @@ from safetensors.torch import save
 
 from bigtrk.disk.files import seal
 from bigtrk.disk.json_lines import read_lines
-from bigtrk.parallel.engines.pieces import AVERAGE, Piece, replica_pieces
+from bigtrk.parallel.engines.ddp import replica_pieces
+from bigtrk.parallel.engines.engine import AVERAGE, Piece
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
 from bigtrk.training.best import Best, BestEpoch

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.cost.sharding import sharding
-from bigtrk.parallel.engines.ds_config import load_ds_config
+from bigtrk.parallel.engines.ds_file import load_ds_config
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.checkpoint.manifest import MANIFEST
 from bigtrk.training.run_folder import DESCRIPTION

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from bigtrk.config import apply_overrides
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN, InteractionGNNConfig
-from bigtrk.parallel.engines.engine import make_optimizer
-from bigtrk.parallel.engines.rates import set_rates
+from bigtrk.parallel.engines.optimizers import make_optimizer, set_rates
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.training.checkpoint.resume import resumed_configuration

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bigtrk.parallel.peak_memory import PeakMemory
+from bigtrk.parallel.world import PeakMemory
 
 CPU = torch.device("cpu")
 SIZE = 100 * 2**20
@@ -16,7 +16,7 @@ SIZE = 100 * 2**20
 GROWS = """
 import mmap, sys, torch
 from pathlib import Path
-from bigtrk.parallel.peak_memory import PeakMemory
+from bigtrk.parallel.world import PeakMemory
 way, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 memory = PeakMemory(torch.device("cpu"))
 before = memory.n_bytes

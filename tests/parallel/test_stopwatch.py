@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import Stopwatch
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.parallel.collectives import collective_device
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.engines.pieces import AVERAGE, Piece
+from bigtrk.parallel.engines.engine import AVERAGE, Engine, Piece
 from bigtrk.tracing import waiting
 
 Parts = dict[str, Tensor]  # by parameter, the values [n] that this rank writes

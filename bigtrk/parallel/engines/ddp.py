@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from bigtrk.parallel.engines.engine import Shard, TorchEngine
-from bigtrk.parallel.engines.pieces import Piece, replica_pieces
-from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.engines.engine import Piece, Shard, TorchEngine, even_share, flat_values
+from bigtrk.parallel.engines.optimizers import adam_state
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.world import Stopwatch
 
 _ONE_BUCKET = 2**20  # MB, of which only as much as the gradients fill is allocated
 
@@ -37,6 +38,21 @@ class ReplicaEngine(TorchEngine):
 
     def weights(self) -> dict[str, Tensor]:
         return {name: value.cpu() for name, value in self._replica.state_dict().items()}
+
+
+def replica_pieces(
+    model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, ranks: int
+) -> Iterator[Piece]:
+    """Yields the pieces of a whole copy on each rank, which all write in equal shares."""
+    named = dict(model.named_parameters())
+    share = even_share(sum(parameter.numel() for parameter in named.values()), rank, ranks)
+    before = 0
+    for name, parameter in named.items():
+        state, n = adam_state(optimizer, parameter), parameter.numel()
+        first, last = (min(max(end - before, 0), n) for end in (share.start, share.stop))
+        values, updates = flat_values(parameter, state), state["step"]
+        yield Piece(name, tuple(parameter.shape), 0, values, updates, range(first, last))
+        before += n
 
 
 class DDPEngine(ReplicaEngine):
@@ -109,3 +125,15 @@ def _timed_mean(
 
     timed: Future[Tensor] = future.then(finish)
     return timed
+
+
+def make(
+    settings: EngineSettings,
+    model: nn.Module,
+    optimizer: OptimizerSettings,
+    stopwatch: Stopwatch,
+    lr_factors: Mapping[str, float],
+) -> tuple[DDPEngine, str]:
+    """Makes the engine as `make_engine` says."""
+    name = "DDP, coalesced" if settings.coalesced else "DDP"
+    return DDPEngine(model, optimizer, stopwatch, lr_factors, settings.coalesced), name

@@ -21,19 +21,17 @@ from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.ds_config import load_ds_config, with_bucket_of
-from bigtrk.parallel.engines.engine import Engine, Shard, make_optimizer
-from bigtrk.parallel.engines.pieces import (
-    Held,
-    Piece,
+from bigtrk.parallel.engines.ddp import replica_pieces
+from bigtrk.parallel.engines.ds_file import load_ds_config, with_bucket_of
+from bigtrk.parallel.engines.engine import Engine, Held, Piece, Shard, flat_values
+from bigtrk.parallel.engines.optimizers import (
     adam_state,
-    flat_values,
+    make_optimizer,
     optimizer_tensors,
-    replica_pieces,
+    set_rates,
 )
-from bigtrk.parallel.engines.rates import set_rates
-from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.world import Stopwatch
 
 # DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
@@ -203,19 +201,19 @@ def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[st
     return values, state["step"]
 
 
-def make_deepspeed(
+def make(
+    settings: EngineSettings,
     model: nn.Module,
     optimizer: OptimizerSettings,
     stopwatch: Stopwatch,
     lr_factors: Mapping[str, float],
-    ds_config: str,
-) -> DeepSpeedEngine:
-    """Makes the engine of a shipped or own DeepSpeed file."""
-    content = load_ds_config(ds_config, optimizer)
+) -> tuple[DeepSpeedEngine, str]:
+    """Makes the engine of a shipped or own DeepSpeed file, as `make_engine` says."""
+    content = load_ds_config(settings.ds_config, optimizer)
     # DeepSpeed makes a buffer of a bucket's size, 2 GB by default, for a model of any size.
     most = sum(parameter.numel() for parameter in model.parameters())
-    content = with_bucket_of(content, most)
-    return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, content)
+    engine = DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, with_bucket_of(content, most))
+    return engine, f"DeepSpeed ZeRO-{engine.stage}"
 
 
 def _compile_nothing() -> None:

@@ -1,19 +1,28 @@
-"""The keys that a DeepSpeed JSON file may have, and their types.
+"""DeepSpeed's JSON files, checked against our configuration and by DeepSpeed itself, completed.
 
-DeepSpeed ignores a misspelt top-level key, and finds a value of a wrong type when it first computes
-with it.
+DeepSpeed ignores a misspelt top-level key, finds a value of a wrong type when it first computes
+with it, and takes defaults for what is absent, which has cost people whole trainings.
 """
 
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import bigtrk
 from bigtrk.config import Count, Settings, nearest, parse
 from bigtrk.console import given_path
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
+from bigtrk.machine import accelerator
+from bigtrk.parallel.settings import OptimizerSettings
+
+if TYPE_CHECKING:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+Section = TypeVar("Section", bound=BaseModel)
 
 # These are set from our own configuration; a second value in the file could only disagree.
 OURS = {
@@ -105,3 +114,123 @@ def read_ds_file(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: unknown key {one_line(repr(key))}{nearest(key, known)}")
     parse(_File, content, str(path))
     return content
+
+
+def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
+    """Reads and checks a DeepSpeed file and fills in what our configuration decides.
+
+    Raises:
+        InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
+    """
+    path = find_ds_config(name)
+    content = read_ds_file(path)
+    zero = _zero_section(path, content)
+    _check_loggers(path, content)
+    _refuse_unresumable(path, zero)
+    if not zero.compute_grad_norm and optimizer.gradient_clipping:
+        raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
+    return {
+        "steps_per_print": 2**31,
+        **content,
+        # The accumulation boundary is set at run time: steps differ in their micro-steps.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # Always written out: the default became 1.0 in DeepSpeed 0.19.3.
+        "gradient_clipping": optimizer.gradient_clipping,
+    }
+
+
+def with_bucket_of(content: dict[str, Any], most: int) -> dict[str, Any]:
+    """Returns what `load_ds_config` read with a bucket of at most so many numbers."""
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    zero = content.get("zero_optimization", {})
+    bucket = min(DeepSpeedZeroConfig(**zero).reduce_bucket_size, most)
+    return {**content, "zero_optimization": {**zero, "reduce_bucket_size": bucket}}
+
+
+def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
+    """Checks that the engine can drop a step for the spike guard, which ZeRO does by its norm.
+
+    Raises:
+        InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
+    """
+    load_ds_config(name, optimizer)
+    if not zero_settings(name).compute_grad_norm:
+        raise InputError(_without_norm(find_ds_config(name), "training.spike_guard=off"))
+
+
+def zero_settings(name: str) -> "DeepSpeedZeroConfig":
+    """Returns the section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
+
+    Raises:
+        InputError: as `read_ds_file`, or a key or value in the section is unknown.
+    """
+    path = find_ds_config(name)
+    return _zero_section(path, read_ds_file(path))
+
+
+def _without_norm(path: Path, remedy: str) -> str:
+    return (
+        f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot judge a "
+        f"step's gradients, or set {remedy}"
+    )
+
+
+def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
+    """Refuses what checkpoints cannot hold, or a resumed run would silently lose: hpZ computes with
+    copies of the weights within a node, which loading the weights leaves as they were.
+    """
+    for key in ("offload_optimizer", "offload_param"):
+        section = getattr(zero, key)
+        if section is not None and section.device == "nvme":
+            raise InputError(
+                f"{path}: zero_optimization.{key}.device is nvme, of which no checkpoint can be "
+                f"made; set it to cpu"
+            )
+    if zero.zero_hpz_partition_size > 1:
+        raise InputError(
+            f"{path}: remove 'zero_optimization.zero_hpz_partition_size', with which a run could "
+            f"not be resumed"
+        )
+
+
+def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
+    """Returns the section of ZeRO, checked."""
+    if accelerator() == "cpu":
+        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
+
+    return _section(path, content, "zero_optimization", DeepSpeedZeroConfig)
+
+
+def _check_loggers(path: Path, content: dict[str, Any]) -> None:
+    from deepspeed.comm.config import CommsLoggerConfig
+    from deepspeed.monitor.config import CSVConfig, TensorBoardConfig, WandbConfig
+
+    _section(path, content, "comms_logger", CommsLoggerConfig)
+    _section(path, content, "tensorboard", TensorBoardConfig)
+    _section(path, content, "wandb", WandbConfig)
+    _section(path, content, "csv_monitor", CSVConfig)
+
+
+def _section(path: Path, content: dict[str, Any], name: str, kind: type[Section]) -> Section:
+    """Returns a section as DeepSpeed reads it."""
+    section = content.get(name) or {}
+    fields = kind.model_fields
+    known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}
+    for key in section:
+        if key not in known:
+            hint = nearest(key, sorted(known))
+            raise InputError(f"{path}: unknown key {one_line(repr(f'{name}.{key}'))}{hint}")
+    try:
+        return kind(**section)
+    except ValidationError as error:
+        raise InputError(f"{path}: {'; '.join(_complaints(name, error))}") from None
+
+
+def _complaints(section: str, error: ValidationError) -> Iterator[str]:
+    for item in error.errors():
+        key = ".".join(map(str, item["loc"]))
+        yield f"{one_line(f'{section}.{key}')}: {one_line(item['msg'])}"

@@ -1,18 +1,26 @@
-"""The interface of all engines: what the training loop asks of one."""
+"""The interface of all engines: what the training loop asks of one, and how one is made."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from bigtrk.parallel.engines.muon import MuonAndAdamW
-from bigtrk.parallel.engines.pieces import Held, Piece, optimizer_tensors
-from bigtrk.parallel.engines.rates import parameter_groups, set_rates
-from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.engines.optimizers import (
+    STATE,
+    make_optimizer,
+    optimizer_tensors,
+    set_rates,
+)
+from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
+from bigtrk.parallel.world import Stopwatch
+
+AVERAGE = "average"  # of the weights, where one is kept
+_ALL_ALIKE: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,48 @@ class Shard:
     name: str
     weight: Tensor | None = None
     gradient: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Values `start`, `start` + 1, ... of the parameter `name`, read flat, as this rank holds them.
+
+    values: "weight" and those of STATE, each [n]; "weight" alone where an engine keeps a copy;
+    AVERAGE alone for averaged weights.
+    They are the engine's own memory: writing there changes the model. updates: AdamW's count, a
+    scalar, likewise. shape: the whole parameter's. written: the values of the n that this rank
+    writes to a checkpoint; each value of the model is written by exactly one rank.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    values: dict[str, Tensor]
+    updates: Tensor | None = None
+    written: range = range(0)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Tensors that a rank holds of a model in training; some may share a storage, or be DTensors.
+
+    optimizer: Adam's moments, and the parameters that it updates, which may be copies.
+    """
+
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    optimizer: list[Tensor]
+
+
+def even_share(n: int, share: int, shares: int) -> range:
+    """Returns the `share`-th of `shares` neighbouring and equal parts of n values."""
+    return range(n * share // shares, n * (share + 1) // shares)
+
+
+def flat_values(weight: Tensor, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns views [n] of a parameter's values and state."""
+    held = {"weight": weight, **{kind: state[kind] for kind in STATE}}
+    return {kind: value.detach().view(-1) for kind, value in held.items()}
 
 
 class Engine(ABC):
@@ -116,15 +166,22 @@ def share_weights(model: nn.Module) -> None:
         dist.broadcast(value, src=0)
 
 
-def make_optimizer(
-    model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
-) -> torch.optim.Optimizer:
-    """Makes the optimizer of all engines, so that they train alike.
+def make_engine(
+    settings: EngineSettings,
+    model: nn.Module,
+    optimizer: OptimizerSettings,
+    stopwatch: Stopwatch,
+    lr_factors: Mapping[str, float] = _ALL_ALIKE,
+) -> tuple[Engine, str]:
+    """Makes the configured engine around `model`; names it for people ("ZeRO-1"). Collective.
+
+    lr_factors: as `parameter_groups` takes them.
 
     Raises:
-        InputError: a pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
+        InputError: on all ranks, the settings do not fit the ranks, or the model's parameters.
     """
-    groups = parameter_groups(model, lr_factors)
-    if settings.name == "muon":
-        return MuonAndAdamW(groups, settings)
-    return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+    # Importing FSDP2 or DeepSpeed takes seconds, which runs with other engines should not pay.
+    module = import_module(f"{__package__}.{ENGINES[settings.name].module}")
+    engine: Engine
+    engine, name = module.make(settings, model, optimizer, stopwatch, lr_factors)
+    return engine, name

@@ -14,9 +14,17 @@ from torch.distributed.tensor import DTensor
 
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import units
-from bigtrk.parallel.engines.engine import Shard, TorchEngine, share_weights
-from bigtrk.parallel.engines.pieces import STATE, Piece, adam_state, even_share, flat_values
-from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.engines.engine import (
+    Piece,
+    Shard,
+    TorchEngine,
+    even_share,
+    flat_values,
+    share_weights,
+)
+from bigtrk.parallel.engines.optimizers import STATE, adam_state
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.world import Stopwatch
 
 # Logits are a view of the last layer's column, and nothing here modifies them in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", module="torch")
@@ -120,3 +128,16 @@ def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
         )
     blocks = (world_size // shard_ranks, shard_ranks)
     return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))
+
+
+def make(
+    settings: EngineSettings,
+    model: nn.Module,
+    optimizer: OptimizerSettings,
+    _: Stopwatch,
+    lr_factors: Mapping[str, float],
+) -> tuple[FSDP2Engine, str]:
+    """Makes the engine as `make_engine` says."""
+    shards = settings.shard_ranks
+    engine = FSDP2Engine(model, optimizer, lr_factors, shards)
+    return engine, f"FSDP2 in blocks of {shards}" if shards else "FSDP2"

@@ -18,8 +18,7 @@ from bigtrk.errors import InputError, reason
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.engines.pieces import Piece
+from bigtrk.parallel.engines.engine import Engine, Piece
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.folder import (
     Found,

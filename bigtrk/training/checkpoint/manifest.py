@@ -28,7 +28,8 @@ from torch import Tensor
 from bigtrk.config import Count
 from bigtrk.disk.files import atomic_path, check_file, disk_errors, unseal
 from bigtrk.errors import InputError, one_line, reason
-from bigtrk.parallel.engines.pieces import AVERAGE, STATE
+from bigtrk.parallel.engines.engine import AVERAGE
+from bigtrk.parallel.engines.optimizers import STATE
 from bigtrk.records.metrics import StepRecord
 from bigtrk.tracing import traced
 from bigtrk.training.best import Best

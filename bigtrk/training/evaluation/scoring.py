@@ -17,8 +17,8 @@ from bigtrk.errors import RankError
 from bigtrk.graphs.event_graph import second_ways
 from bigtrk.graphs.sector import Sector, merge
 from bigtrk.parallel.collectives import collective_device, gather_items, gather_rows, together
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep, Router
+from bigtrk.parallel.world import BlockGroups
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracing import waiting
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges

@@ -1,7 +1,7 @@
 """A trace of a few training steps, for Perfetto or Chrome's trace viewer.
 
 Its named ranges are opened in several places: data, exchange and reduce with the stopwatch that
-times them (parallel/stopwatch.py), the model's in models/, the others in the loop. Reductions of
+times them (parallel/world.py), the model's in models/, the others in the loop. Reductions of
 gradients during the backward pass have their library's names, such as gloo:all_reduce.
 """
 

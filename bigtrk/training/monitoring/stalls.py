@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.parallel.liveness.heartbeat import Verdict
-from bigtrk.parallel.liveness.stalls import Told
+from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.watchdog import Told
 from bigtrk.records.run import clear_stall, write_stall
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.ds_config import check_drops_steps, load_ds_config, with_bucket_of
+from bigtrk.parallel.engines.ds_file import check_drops_steps, load_ds_config, with_bucket_of
 from bigtrk.parallel.settings import OptimizerSettings
 from tests.programs import run_here
 

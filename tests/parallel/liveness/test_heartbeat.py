@@ -1,6 +1,6 @@
 """Tests what ranks say of one that stalls."""
 
-from bigtrk.parallel.liveness.heartbeat import Beat, Verdict, late, silence, stall
+from bigtrk.parallel.heartbeat import Beat, Verdict, late, silence, stall
 from bigtrk.tracing import moves, traced, waiting
 
 

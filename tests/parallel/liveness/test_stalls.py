@@ -4,8 +4,8 @@ import threading
 import time
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.liveness.heartbeat import BEAT, Verdict
-from bigtrk.parallel.liveness.stalls import listening, tell
+from bigtrk.parallel.heartbeat import BEAT, Verdict
+from bigtrk.parallel.watchdog import listening, tell
 
 VERDICT = Verdict("rank 1 says nothing", (1,))
 

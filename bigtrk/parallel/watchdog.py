@@ -15,15 +15,21 @@ import platform
 import signal
 import threading
 import time
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # not in __all__
 
 from bigtrk.console import complain
+from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.parallel.liveness import flight_record
-from bigtrk.parallel.liveness.heartbeat import (
+from bigtrk.parallel.heartbeat import (
     ANSWERS,
     BEAT,
     Beat,
@@ -35,8 +41,6 @@ from bigtrk.parallel.liveness.heartbeat import (
     silence,
     stall,
 )
-from bigtrk.parallel.liveness.stalls import tell
-from bigtrk.parallel.meeting import Met
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import moves
 
@@ -45,6 +49,25 @@ NOTED = 1 / 3  # of the patience with a silent rank, after which whoever watches
 BETWEEN_NOTES = 4  # looks, between which a rank that lives has answered
 VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
+LONGEST = 2.0  # s; asking a device that hangs may not return
+# Called with the verdict, None once all ranks go on, and with whether it ends the run.
+Told = Callable[[Verdict | None, bool], None]
+_c10d: Any = _distributed_c10d  # whose stubs lack the recorder
+# A process has one watchdog, which knows no runs: those who are told, and folders of records.
+_listeners: list[Told] = []
+_telling: list[threading.Thread] = []
+_folders: list[Path] = []
+
+
+@dataclass(frozen=True)
+class Met:
+    """The outcome of a meeting. store: the rendezvous's, for the process group. beats: rank 0's own
+    store, in which every rank has checked in with a first beat. first: the first beat of rank 0.
+    """
+
+    store: Store
+    beats: TCPStore
+    first: Beat
 
 
 class Watchdog:
@@ -201,7 +224,7 @@ class Watchdog:
     def _end(self, verdict: Verdict) -> None:
         if self._rank in verdict.stalled:
             faulthandler.dump_traceback(all_threads=True)
-        flight_record.write(self._rank)
+        write_record(self._rank)
         # The first to exit makes launchers end the others, which may still have something to print.
         time.sleep(ANSWERS)
         for host, process in verdict.silent:
@@ -212,9 +235,73 @@ class Watchdog:
 
 
 def _print(verdict: Verdict) -> None:
-    folder = flight_record.place()
-    recorded = f" (collectives of the ranks that answer: torchfrtrace {folder})" if folder else ""
+    recorded = (
+        f" (collectives of the ranks that answer: torchfrtrace {_folders[-1]})" if _folders else ""
+    )
     complain(
         f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run{recorded}"
     )
     tell(verdict, ends=True)
+
+
+@contextmanager
+def listening(listener: Told) -> Iterator[None]:
+    """Tells `listener` of ranks that stall while the block runs. What it raises of OSError and
+    InputError is no matter of the training.
+    """
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell(verdict: Verdict | None, ends: bool = False) -> None:
+    """Tells all who listen, unless they have been busy with the last verdict for long. They are
+    told in a thread: a disk may not answer, and a watchdog that waits for it ends no run.
+    """
+    while _telling:
+        _telling[-1].join(BEAT)
+        if _telling[-1].is_alive():
+            return
+        _telling.pop()
+    thread = threading.Thread(target=_tell, args=(verdict, ends), name="stalls", daemon=True)
+    _telling.append(thread)
+    thread.start()
+
+
+def _tell(verdict: Verdict | None, ends: bool) -> None:
+    for listener in tuple(_listeners):  # the training may end meanwhile
+        with suppress(OSError, InputError):
+            listener(verdict, ends)
+
+
+@contextmanager
+def records_in(folder: Path) -> Iterator[None]:
+    """Has ranks that stall inside the block leave their flight records in `folder`, a file each:
+    the collectives that they began lately, and which of these have ended. torch keeps the last 2000
+    unless TORCH_FR_BUFFER_SIZE says otherwise; its `torchfrtrace` finds where ranks part.
+    """
+    _folders.append(folder)
+    try:
+        yield
+    finally:
+        _folders.remove(folder)
+
+
+def write_record(rank: int) -> None:
+    """Writes this rank's flight record, if there is a place for it and it can be had soon."""
+    if not _folders:
+        return
+    # torchfrtrace reads the rank's number at the end of the name. A thread that fails prints why.
+    path = _folders[-1] / f"rank{rank}"
+    thread = threading.Thread(target=_write_record, args=(path,), daemon=True)
+    thread.start()
+    thread.join(LONGEST)
+
+
+def _write_record(path: Path) -> None:
+    over_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+    dump = _c10d._dump_nccl_trace if over_nccl else _c10d._dump_fr_trace
+    record: bytes = dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+    write_atomically(path, lambda file: file.write_bytes(record))

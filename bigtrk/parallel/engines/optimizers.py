@@ -1,0 +1,128 @@
+"""The optimizers of all engines, and learning rates by the names of parameters.
+
+Muon is for hidden matrices, AdamW for all else (Jordan et al. 2024; Liu et al. 2025).
+"""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter
+
+from bigtrk.errors import InputError, one_line
+from bigtrk.parallel.settings import OptimizerSettings
+
+STATE = ("exp_avg", "exp_avg_sq")  # of AdamW, beside its count of updates
+# Matrices with fewer rows or columns are of features and scores: the first layers and the outputs.
+NARROWEST = 16
+_FACTOR = "lr_factor"  # of a group, beside torch's own keys
+
+
+def make_optimizer(
+    model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
+) -> torch.optim.Optimizer:
+    """Makes the optimizer of all engines, so that they train alike.
+
+    Raises:
+        InputError: a pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
+    """
+    groups = parameter_groups(model, lr_factors)
+    if settings.name == "muon":
+        return MuonAndAdamW(groups, settings)
+    return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+
+
+def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Groups parameters by the factor of the first pattern that matches their name, or 1.
+
+    factors: by pattern, in which `*` stands for any text, `?` for any letter and `[ab]` for one of
+    these.
+
+    Raises:
+        InputError: a pattern matches no name, or only such as others before it match.
+    """
+    left, groups = dict(model.named_parameters()), dict[float, list[Parameter]]()
+    for pattern, factor in factors.items():
+        names = [name for name in left if fnmatchcase(name, pattern)]
+        if not names:
+            raise InputError(_no_match(model, pattern))
+        groups.setdefault(factor, []).extend(left.pop(name) for name in names)
+    groups.setdefault(1.0, []).extend(left.values())
+    return [{"params": found, _FACTOR: factor} for factor, found in groups.items() if found]
+
+
+def _no_match(model: nn.Module, pattern: str) -> str:
+    names = [name for name, _ in model.named_parameters()]
+    told = f"training.lr_factors: {one_line(repr(pattern))} matches no parameter"
+    if any(fnmatchcase(name, pattern) for name in names):
+        return f"{told} that no pattern before it matches; remove it, or put it first"
+    parts = dict.fromkeys(f"{name.split('.')[0]}.*" for name in names)
+    return f"{told}; those of the model's parts are {', '.join(parts)}"
+
+
+def set_rates(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Gives each group its learning rate, where `lr` is that of the factor 1."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group[_FACTOR]
+
+
+def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """Returns AdamW's state of `parameter`; before its first update, the state it begins with."""
+    state: dict[str, Tensor] = optimizer.state[parameter]
+    if not state:
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        state.update({kind: torch.zeros_like(parameter) for kind in STATE})
+    return state
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Lists the tensors that `optimizer` updates and keeps."""
+    kept = [list(state.values()) for state in optimizer.state.values()]
+    values = [value for state in kept for value in state if isinstance(value, Tensor)]
+    return [*optimizer.state, *values]
+
+
+class MuonAndAdamW(torch.optim.AdamW):
+    """Updates hidden matrices by `torch.optim.Muon`, with steps as large as AdamW's, so that one
+    rate and one weight decay are for both.
+
+    State has the form of AdamW's for all parameters, and so have checkpoints: Muon's momentum lies
+    in `exp_avg`, and `exp_avg_sq` of a matrix stays zero.
+    """
+
+    def __init__(self, groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:
+        """Raises InputError: there is no hidden matrix."""
+        super().__init__(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+        self._matrices = [
+            [one for one in group["params"] if one.ndim == 2 and min(one.shape) >= NARROWEST]
+            for group in self.param_groups
+        ]
+        if not any(self._matrices):
+            raise InputError(
+                f"optimizer.name=muon: no matrix of the model has at least {NARROWEST} rows and "
+                f"columns; raise model.hidden, or set optimizer.name=adamw"
+            )
+        self._muon = torch.optim.Muon(
+            [{"params": matrices} for matrices in self._matrices],
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Updates all parameters that have a gradient, and clears that of matrices."""
+        groups = zip(self.param_groups, self._muon.param_groups, self._matrices, strict=True)
+        for own, of_muon, matrices in groups:
+            of_muon["lr"] = own["lr"]
+            for matrix in matrices:
+                if matrix.grad is not None:
+                    state = adam_state(self, matrix)
+                    self._muon.state[matrix]["momentum_buffer"] = state["exp_avg"]
+                    state["step"] += 1
+        self._muon.step()
+        for matrix in (one for matrices in self._matrices for one in matrices):
+            matrix.grad = None  # AdamW leaves out what has none
+        return super().step(closure)
