@@ -42,9 +42,10 @@ from bigtrk.tracks.bins import (
     Bins,
     Floats,
     added,
+    binned,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK, adjacency, components, numbered
-from bigtrk.tracks.edge_metrics import score_counts
+from bigtrk.tracks.edge_metrics import edge_scores_record, score_counts
 from bigtrk.tracks.evaluation import (
     JudgedTracks,
     budget_matching,
@@ -55,7 +56,6 @@ from bigtrk.tracks.evaluation import (
     true_particles,
 )
 from bigtrk.tracks.matching import Criteria, Ids, Judgement, Matching, match_tracks
-from bigtrk.training.evaluation.tracks import binned, edge_scores_record, judged_record
 from bigtrk.training.model_files import load_model, model_configuration
 
 FULL_TURN = 2 * math.pi
@@ -272,7 +272,7 @@ def stages_left(events: Sequence[EventLosses]) -> tuple[StageLeft, ...]:
 
 def tracks_record(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> Judged:
     """Adds up the tracks of events (at least one), each judged by `matchings`."""
-    return judged_record(summarise_judged([event.tracks for event in events], matchings))
+    return summarise_judged([event.tracks for event in events], matchings)
 
 
 def loss_counts(events: Sequence[EventLosses]) -> dict[str, int]:
@@ -283,8 +283,7 @@ def loss_counts(events: Sequence[EventLosses]) -> dict[str, int]:
 
 def loss_bins_record(events: Sequence[EventLosses]) -> dict[str, Binned]:
     """Adds up the particles of events (at least one) by category in bins."""
-    bins = added([event.loss_bins for event in events])
-    return {name: binned(ratio) for name, ratio in bins.items()}
+    return binned(added([event.loss_bins for event in events]))
 
 
 def _stage(name: str, events: Sequence[EventLosses]) -> StageLeft:
@@ -332,7 +331,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
         matching_fraction=criteria.matching_fraction,
         edge_cut=edge_cut,
         stages=stages_left(losses),
-        scores=edge_scores_record(np.sum([event.scores for event in losses], axis=0)),
+        scores=edge_scores_record([event.scores for event in losses]),
         tracks=tracks_record(losses, criteria.matchings()),
         losses=loss_counts(losses),
         loss_bins=loss_bins_record(losses),

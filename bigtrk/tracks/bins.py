@@ -13,6 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.features import eta_of
 from bigtrk.graphs.sector import Sector
+from bigtrk.records.evaluation import Binned
 from bigtrk.tracks.matching import Ids
 
 Floats = NDArray[np.float64]
@@ -34,6 +35,18 @@ class BinnedRatio:
     edges: tuple[float, ...]
     part: Ids
     whole: Ids
+
+    def record(self) -> Binned:
+        """Makes the record of the ratio."""
+        bins = len(self.edges) - 1
+        part, whole = self.part.tolist(), self.whole.tolist()
+        return Binned(
+            edges=self.edges,
+            part=part[:bins],
+            whole=whole[:bins],
+            outside=(part[bins], whole[bins]),
+            unknown=(part[bins + 1], whole[bins + 1]),
+        )
 
 
 Bins = dict[str, BinnedRatio]
@@ -68,6 +81,11 @@ def added(events: Sequence[Bins]) -> Bins:
     """Adds up events (at least one), leaving out what one of them lacks."""
     names = [name for name in events[0] if all(name in event for event in events)]
     return {name: _sum([event[name] for event in events]) for name in names}
+
+
+def binned(bins: Bins) -> dict[str, Binned]:
+    """Makes the records of ratios in bins, by name."""
+    return {name: ratio.record() for name, ratio in bins.items()}
 
 
 def _sum(ratios: Sequence[BinnedRatio]) -> BinnedRatio:

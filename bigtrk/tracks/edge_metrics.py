@@ -14,6 +14,8 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
+from bigtrk.records.evaluation import EdgeScores
+from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio, hit_eta
 from bigtrk.tracks.matching import Ids
 
@@ -86,32 +88,12 @@ def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class EdgeSummary:
-    """Metrics of several events: the mean of each ratio over the events that have it, None if none
-    has; numbers of edges, which the ratios' statistical errors rest on, over all of them.
-
-    events_skipped counts the events that at least one mean leaves out, events_without_auc those
-    that the mean AUC does.
+def summarise_edges(events: Sequence[EdgeMetrics]) -> MeanEdgeMetrics:
+    """Makes one record of several events: the mean of each ratio over the events that have it, None
+    if none has; numbers of edges, which the ratios' statistical errors rest on, over all of them.
     """
-
-    efficiency: float | None
-    target_purity: float | None
-    total_purity: float | None
-    purity: float | None
-    auc: float | None
-    events_skipped: int
-    events_without_auc: int
-    n_target: int
-    n_predicted: int
-    n_found: int
-    n_true_predicted: int
-
-
-def summarise_edges(events: Sequence[EdgeMetrics]) -> EdgeSummary:
-    """Makes one of the metrics of several events."""
     ratios = {name: [getattr(event, name) for event in events] for name in RATIOS}
-    return EdgeSummary(
+    return MeanEdgeMetrics(
         **{name: _mean(column) for name, column in ratios.items()},
         events_skipped=sum(None in row for row in zip(*ratios.values(), strict=True)),
         events_without_auc=ratios["auc"].count(None),
@@ -160,6 +142,12 @@ def score_counts(
     place = np.maximum(place, 0)  # a score of 0 has no bin below it
     masks = (is_target, y & ~is_target, ~y)
     return np.stack([np.bincount(place[mask], minlength=bins) for mask in masks])
+
+
+def edge_scores_record(counts: Sequence[Ids]) -> EdgeScores:
+    """Makes the record of edges by score of events (at least one), [3, B] each."""
+    kinds = np.sum(counts, axis=0).tolist()
+    return EdgeScores(limits=SCORE_LIMITS, **dict(zip(KINDS, map(tuple, kinds), strict=True)))
 
 
 def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -> Bins:

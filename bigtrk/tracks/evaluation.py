@@ -5,6 +5,8 @@ Shapes: N hits, E edges, T tracks, C particles that are to be found.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.sector import Sector
+from bigtrk.records.evaluation import CutRecord, Judged, MatchingRecord, TrackBins, TrackRecord
 from bigtrk.tracks.bins import (
     ETA_EDGES,
     Axes,
@@ -22,6 +25,7 @@ from bigtrk.tracks.bins import (
     Floats,
     added,
     axes_of,
+    binned,
     binned_ratio,
     hit_column,
     hit_eta,
@@ -336,78 +340,53 @@ def true_particles(event: Event) -> Particles:
     )
 
 
-@dataclass(frozen=True)
-class MatchingSummary:
-    """Tracks and particles of all events by one matching; bins are None where it has none."""
-
-    matching: Matching
-    metrics: TrackMetrics
-    bins: Bins | None
-
-
-@dataclass(frozen=True)
-class JudgedSummary:
-    """The tracks of all events from one set of scores, or from files: in the order of
-    Criteria.matchings, and the mean TrackML score over the events that have one, None if none has.
-    """
-
-    matchings: tuple[MatchingSummary, ...]
-    trackml_score: float | None
-
-
-@dataclass(frozen=True)
-class TracksSummary:
-    """The tracks of all events from the model's scores and from perfect ones, and the loss budget:
-    particles by category. scan: the model's tracks by each of TrackOptions.scan_cuts.
-    """
-
-    options: TrackOptions
-    model: JudgedSummary
-    perfect: JudgedSummary
-    losses: dict[str, int]
-    loss_bins: Bins
-    scan: dict[float, MatchingSummary]
-
-
-def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TracksSummary:
+def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TrackRecord:
     """Adds up the tracks and particles of events (at least one)."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
-    return TracksSummary(
-        options=options,
-        model=summarise_judged([event.model for event in events], options.matchings()),
+    model = summarise_judged([event.model for event in events], options.matchings())
+    matching = options.budget_matching()
+    return TrackRecord(
+        **dict(model),
+        builder=options.builder.value,
+        score_cut=make_builder(options.builder, options.score_cut).score_cut,
+        min_hits=options.min_hits,
+        pt_min=options.pt_min,
+        matching_fraction=options.matching_fraction,
         perfect=summarise_judged([event.perfect for event in events], options.matchings()),
         losses=dict(zip(CATEGORIES, losses, strict=True)),
-        loss_bins=added([event.loss_bins for event in events]),
-        scan=_scan_summary([event.scan for event in events], options),
+        loss_bins=binned(added([event.loss_bins for event in events])),
+        scan=tuple(
+            CutRecord(score_cut=cut, **_matched(matching, [event.scan[cut] for event in events]))
+            for cut in options.scan_cuts
+        ),
     )
 
 
-def _scan_summary(
-    events: Sequence[dict[float, TrackMetrics]], options: TrackOptions
-) -> dict[float, MatchingSummary]:
-    matching = options.budget_matching()
-    return {
-        cut: MatchingSummary(matching, pooled([event[cut] for event in events]), bins=None)
-        for cut in options.scan_cuts
-    }
-
-
-def summarise_judged(
-    events: Sequence[JudgedTracks], matchings: Sequence[Matching]
-) -> JudgedSummary:
-    """Adds up events (at least one), each judged by `matchings` in this order."""
-    summaries = tuple(
-        MatchingSummary(
-            matching=matching,
-            metrics=pooled([event.metrics[i] for event in events]),
-            bins=_bins([event.bins[i] for event in events]),
+def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matching]) -> Judged:
+    """Adds up events (at least one), each judged by `matchings` in this order; the TrackML score is
+    the mean over the events that have one, None if none has.
+    """
+    records = []
+    for i, matching in enumerate(matchings):
+        known = [bins for event in events if (bins := event.bins[i]) is not None]
+        records.append(
+            MatchingRecord(
+                **_matched(matching, [event.metrics[i] for event in events]),
+                bins=TrackBins(**binned(added(known))) if known else None,
+            )
         )
-        for i, matching in enumerate(matchings)
-    )
-    known = [event.trackml_score for event in events if event.trackml_score is not None]
-    return JudgedSummary(summaries, sum(known) / len(known) if known else None)
+    scores = [event.trackml_score for event in events if event.trackml_score is not None]
+    return Judged(trackml_score=fmean(scores) if scores else None, matching=tuple(records))
 
 
-def _bins(events: Sequence[Bins | None]) -> Bins | None:
-    known = [bins for bins in events if bins is not None]
-    return added(known) if known else None
+def _matched(matching: Matching, events: Sequence[TrackMetrics]) -> dict[str, Any]:
+    """Returns the entries of a matching's record."""
+    metrics = pooled(events)
+    return {
+        "style": matching.style,
+        "mode": matching.mode,
+        "efficiency": metrics.efficiency,
+        "fake_rate": metrics.fake_rate,
+        "duplicate_rate": metrics.duplicate_rate,
+        **vars(metrics),
+    }

@@ -36,34 +36,26 @@ class Best:
     def after(self, record: EpochRecord, step: int) -> "Best":
         """Returns the state after an epoch of this record, which ended after `step` steps."""
         value = metric_of(self.metric, record)
-        if value is None or not self._is_better(value):
+        sign = -1 if self.metric in MINIMISED else 1
+        if (
+            value is None
+            or not math.isfinite(value)
+            or (self.best is not None and sign * value <= sign * self.best.value)
+        ):
             return replace(self, waited=self.waited + 1)
         return Best(self.metric, BestEpoch(value, record.epoch, step), self.best)
 
     def is_over(self, patience: int | None) -> bool:
-        """Says whether so many epochs were no better, or more; never without a patience."""
+        """Whether so many epochs were no better, or more; never without a patience."""
         return patience is not None and self.waited >= patience
-
-    def _is_better(self, value: float) -> bool:
-        if not math.isfinite(value):
-            return False
-        if self.best is None:
-            return True
-        sign = -1 if self.metric in MINIMISED else 1
-        return sign * value > sign * self.best.value
 
     @property
     def record(self) -> BestRecord | None:
         """Returns the content of `best.json`; None while no epoch has the metric."""
         if self.best is None:
             return None
-        return BestRecord(
-            metric=self.metric,
-            value=self.best.value,
-            epoch=self.best.epoch,
-            step=self.best.step,
-            checkpoint=checkpoint_name(self.best.step),
-        )
+        name = checkpoint_name(self.best.step)
+        return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
         """Lists the checkpoints to keep beside the newest, the one after `step` steps: the best
@@ -85,21 +77,20 @@ def check_recorded(configuration: Configuration, n_validation: int) -> None:
     Raises:
         InputError: it does not.
     """
-    metric = configuration.training.best.metric
+    metric, why = configuration.training.best.metric, None
     if metric in (None, "train_loss"):
         return
-    named = f"training.best.metric={metric}"
     if not n_validation:
-        raise InputError(
-            f"{named}: there is no event to validate on, so that no epoch records it; set "
-            f"data.validation, or training.best.metric=train_loss"
+        why = (
+            "there is no event to validate on, so that no epoch records it; set data.validation, "
+            "or training.best.metric=train_loss"
         )
-    if configuration.model.kind == "hit" and metric not in _OF_HITS:
-        raise InputError(
-            f"{named}: {configuration.model.name} embeds hits, of which no such metric is "
-            f"recorded; set it to {' or '.join(_OF_HITS)}"
+    elif configuration.model.kind == "hit" and metric not in _OF_HITS:
+        why = (
+            f"{configuration.model.name} embeds hits, of which no such metric is recorded; set it "
+            f"to {' or '.join(_OF_HITS)}"
         )
-    if metric == "log_pt_error" and not configuration.training.pt_weight:
-        raise InputError(
-            f"{named}: is recorded of a model with a head for pT; set training.pt_weight"
-        )
+    elif metric == "log_pt_error" and not configuration.training.pt_weight:
+        why = "is recorded of a model with a head for pT; set training.pt_weight"
+    if why:
+        raise InputError(f"training.best.metric={metric}: {why}")

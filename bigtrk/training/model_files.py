@@ -72,7 +72,7 @@ def describe(
     return Description(
         format="bigtrk model",
         configuration=configuration.model_dump(mode="json"),
-        scales={name: SCALES[name] for name in _known_features(configuration)},
+        scales=_known_scales(configuration),
         measured=measured,
         trained_on=tuple(trained_on),
     ).model_dump(mode="json")
@@ -119,16 +119,21 @@ def load_model(run: Path) -> StoredModel:
     description = read_description(run)
     configuration = _configuration(run, description)
     check_measured(str(path), configuration.data, description.measured)
-    _check_scales(path, configuration, description.scales)
-    stored = read_header(weights)
+    then, here = description.scales, _known_scales(configuration)
+    for name in {**then, **here}:
+        if then.get(name) != here.get(name):
+            raise InputError(
+                f"{path}: scales: feature {one_line(repr(name))} was scaled by {then.get(name)}, "
+                f"here by {here.get(name)}; train again"
+            )
+    shapes = {name: tensor.shape for name, tensor in read_header(weights).items()}
     warn_of_other_code(run_of(run), configuration)
-    check_shapes(
-        configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
-    )
+    check_shapes(configuration, str(path), shapes, str(weights))
     model = build_model(configuration)
     model.load_state_dict(load_weights(weights))
-    trained_on = frozenset(description.trained_on)
-    return StoredModel(model, configuration, trained_on, description.measured)
+    return StoredModel(
+        model, configuration, frozenset(description.trained_on), description.measured
+    )
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:
@@ -154,45 +159,31 @@ def check_shapes(
     Raises:
         InputError: one is missing, unknown or of another shape.
     """
-    state = _empty_model(configuration).state_dict()
-    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    for name in (*expected, *stored):
-        if expected.get(name) != stored.get(name):
-            raise InputError(
-                f"{file}: holds {_told(stored.get(name))} of {one_line(name)}, where {source} asks "
-                f"for {_told(expected.get(name))} (model, data.node_features, data.edge_features, "
-                f"training.pt_weight); restore the two files that belong together"
-            )
-
-
-def _empty_model(configuration: Configuration) -> nn.Module:
-    """Makes the model without values; a class of the user's own that reads them, with them."""
     try:
         with torch.device("meta"):
-            return build_model(configuration)
+            model = build_model(configuration)
     except InputError:
         if not code_named(configuration):
             raise
-    return build_model(configuration)
-
-
-def _told(shape: Shape | None) -> str:
-    return "nothing" if shape is None else str(list(shape))
-
-
-def _known_features(configuration: Configuration) -> list[str]:
-    data = configuration.data
-    return [name for name in (*data.node_features, *data.edge_features) if name in SCALES]
-
-
-def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str, float]) -> None:
-    """Checks that the features were divided by the same constants as here."""
-    for name in (*scales, *_known_features(configuration)):
-        if name not in scales or SCALES.get(name) != scales[name]:
+        model = build_model(configuration)  # a class of the user's own that reads values
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in (*expected, *stored):
+        held, asked = stored.get(name), expected.get(name)
+        if held != asked:
             raise InputError(
-                f"{path}: scales: feature {one_line(repr(name))} was scaled by {scales.get(name)}, "
-                f"here by {SCALES.get(name)}; train again"
+                f"{file}: holds {list(held) if held is not None else 'nothing'} of "
+                f"{one_line(name)}, where {source} asks for "
+                f"{list(asked) if asked is not None else 'nothing'} (model, data.node_features, "
+                f"data.edge_features, training.pt_weight); restore the two files that belong "
+                f"together"
             )
+
+
+def _known_scales(configuration: Configuration) -> dict[str, float]:
+    """Returns the constants that normalise the features of a configuration, by name."""
+    data = configuration.data
+    names = (*data.node_features, *data.edge_features)
+    return {name: SCALES[name] for name in names if name in SCALES}
 
 
 def _configuration(run: Path, description: Description) -> Configuration:

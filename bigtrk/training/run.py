@@ -40,11 +40,14 @@ from bigtrk.training.data.features import with_degrees
 from bigtrk.training.data.places import InputFiles
 from bigtrk.training.guards import StopRequest, allocations_noted, report_out_of_memory
 from bigtrk.training.loss import check_loss
-from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
+from bigtrk.training.monitoring.announce import (
+    EpochLines,
+    announce,
+    announce_best,
+    stall_notes,
+)
 from bigtrk.training.monitoring.loggers import Logger, check_loggers, open_logger
-from bigtrk.training.monitoring.meter import open_meter
-from bigtrk.training.monitoring.profiling import profiled
-from bigtrk.training.monitoring.stalls import stall_notes
+from bigtrk.training.monitoring.meter import open_meter, profiled
 from bigtrk.training.named_code import code_records
 from bigtrk.training.restart import note_run
 from bigtrk.training.run_folder import (

@@ -22,7 +22,6 @@ from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_r
 CHECKPOINTS, WANDB, FLIGHT = "checkpoints", "wandb", "flight"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
 AVERAGED = "averaged.safetensors"
-_NO_OTHERS: Mapping[str, None] = {}
 
 
 def run_of(path: Path) -> Path:
@@ -68,7 +67,14 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
                 f"{folder}: already holds a run; continue it with --resume {folder}, "
                 f"or choose another run.folder"
             )
-        write_run_record(folder, _started_here(record))
+        here = {
+            "bigtrk": bigtrk.__version__,
+            "git": _git_hash(),
+            "software": software(),
+            "machine": MachineRecord(**machine()),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        write_run_record(folder, record.model_copy(update=here))
     return folder
 
 
@@ -100,7 +106,7 @@ def save_model(
     folder: Path,
     weights: dict[str, Tensor],
     description: dict[str, Any],
-    others: Mapping[str, dict[str, Tensor] | None] = _NO_OTHERS,
+    others: Mapping[str, dict[str, Tensor] | None] | None = None,
 ) -> None:
     """Writes model.safetensors and config.json: all that `load_model` needs.
 
@@ -110,8 +116,7 @@ def save_model(
         InputError: the disk refuses.
     """
     with disk_errors():
-        write_tensors(folder / WEIGHTS, weights)
-        for name, found in others.items():
+        for name, found in {WEIGHTS: weights, **(others or {})}.items():
             if found is not None:
                 write_tensors(folder / name, found)
         write_json(folder / DESCRIPTION, description)
@@ -137,17 +142,6 @@ def _make_next(parent: Path) -> Path:
         with suppress(FileExistsError):  # another run was first
             folder.mkdir()
             return folder
-
-
-def _started_here(record: RunRecord) -> RunRecord:
-    here = {
-        "bigtrk": bigtrk.__version__,
-        "git": _git_hash(),
-        "software": software(),
-        "machine": MachineRecord(**machine()),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return record.model_copy(update=here)
 
 
 def _git_hash() -> str | None:

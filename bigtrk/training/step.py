@@ -18,7 +18,7 @@ from bigtrk.training.draws import Draw, choose_edges
 from bigtrk.training.embedding import pair_loss
 from bigtrk.training.guards import StopRequest
 from bigtrk.training.loss import EdgeLoss, edge_scale, make_loss, pt_loss
-from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
+from bigtrk.training.monitoring.meter import Norms, local_squares, norms_of
 from bigtrk.training.settings import NegativeSettings, PairSettings, TrainingSettings
 
 

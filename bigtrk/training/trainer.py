@@ -155,7 +155,6 @@ class Trainer:
             return None
         totals, left_out = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
-        used = usage(self.world, self.meter, self.clock.seconds - before)
         record = EpochRecord(
             epoch=epoch,
             steps=totals.steps,
@@ -168,10 +167,7 @@ class Trainer:
             seconds=totals.seconds,
             edges_per_second=totals.edges / totals.seconds,
             batch_seconds=statistics.median(durations) if durations else None,
-            shares=used.shares,
-            imbalance=used.imbalance,
-            peak_memory_bytes=used.peak_memory_bytes,
-            power=used.power,
+            **usage(self.world, self.meter, self.clock.seconds - before),
             validation=self._validate_edges(),
             embedding=self._validate_hits(),
             average=self._validate_average(),

@@ -107,7 +107,7 @@ def judged(events: Sequence[Scored], builder: TrackBuilder, cut: float) -> Row:
         listed = HitTracks(hit_id, tracks, one.event.name, np.arange(len(tracks)))
         found.append(judge_tracks(one.event, listed, (STRICT, TWO_WAY)))
     summary = summarise_judged(found, (STRICT, TWO_WAY))
-    strict, two_way = (each.metrics for each in summary.matchings)
+    strict, two_way = summary.matching
     return Row(
         cut=cut,
         efficiency=strict.efficiency,

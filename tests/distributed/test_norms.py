@@ -12,7 +12,7 @@ from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import NormsRecord
 from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.monitoring.norms import Norms, group_of
+from bigtrk.training.monitoring.meter import Norms, group_of
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router

@@ -11,8 +11,12 @@ from bigtrk.records.evaluation import CutRecord, EdgeScores
 from bigtrk.reports import evaluation_report, read_run, write_page
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.score_plots import best_scan, kept_by_cut, logit
-from bigtrk.tracks.edge_metrics import SCORE_LIMITS, edge_metrics, score_counts
-from bigtrk.training.evaluation.tracks import edge_scores_record
+from bigtrk.tracks.edge_metrics import (
+    SCORE_LIMITS,
+    edge_metrics,
+    edge_scores_record,
+    score_counts,
+)
 from tests.reports.pages import self_contained
 from tests.reports.run_folders import (
     evaluation_record,
@@ -30,7 +34,7 @@ def test_cuts_keep_what_metrics_count() -> None:
     y = torch.rand(3000, generator=generator) < torch.sigmoid(logits)
     is_target = y & (torch.rand(3000, generator=generator) < 0.8)
     counts = score_counts(torch.sigmoid(logits).numpy(), y.numpy(), is_target.numpy())
-    kept = kept_by_cut(edge_scores_record(counts))
+    kept = kept_by_cut(edge_scores_record([counts]))
     for cut in (0.5, SCORE_LIMITS[30], SCORE_LIMITS[60]):
         [found] = [each for each in kept if each.cut == cut]
         expected = edge_metrics(logits, y, is_target, cut)

@@ -61,6 +61,13 @@ def test_every_value_is_in_one_place(pairs: list[tuple[float, bool]]) -> None:
     assert ratio.whole.sum() == len(pairs)
 
 
+def test_a_record_has_its_bins_and_beside_them_what_is_in_none() -> None:
+    values = np.array([0.5, 1.0, 1.5, 2.0, 4.0, 9.0, NAN])
+    found = binned_ratio(values, values < 2, (1.0, 2.0, 4.0)).record()
+    assert (found.edges, found.part, found.whole) == ((1.0, 2.0, 4.0), (2, 0), (2, 1))
+    assert (found.outside, found.unknown) == ((1, 3), (0, 1))
+
+
 def test_events_are_added_and_what_one_lacks_is_left_out() -> None:
     def once(value: float, passed: bool) -> BinnedRatio:
         return binned_ratio(np.array([value]), np.array([passed]), ETA_EDGES)

@@ -8,7 +8,6 @@ import torch
 from bigtrk.records.evaluation import TrackRecord
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks, summarise_tracks
 from bigtrk.tracks.names import BuilderName
-from bigtrk.training.evaluation.tracks import track_record
 from tests.tracks.small_event import small_event
 
 CUTS = (0.2, 0.55, 0.9)
@@ -26,7 +25,7 @@ def recorded(options: TrackOptions) -> TrackRecord:
         scores = [draw.uniform(0.4, 1.0) if true else draw.uniform(0, 0.8) for *_, true in edges]
         event = small_event(hits, edges, dict.fromkeys(range(1, 6), 2.0))
         events.append(score_tracks(event, torch.tensor(scores, dtype=torch.float64), options))
-    return track_record(summarise_tracks(events, options))
+    return summarise_tracks(events, options)
 
 
 @pytest.mark.parametrize("builder", BuilderName)

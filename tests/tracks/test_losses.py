@@ -40,13 +40,16 @@ def by_category(
     event = small_event(hits, [edge[:3] for edge in edges], pt, lost_hits=lost)
     scores = torch.tensor([score for *_, score in edges], dtype=torch.float64)
     summary = summarise_tracks([score_tracks(event, scores, OPTIONS)], OPTIONS)
-    strict = summary.model.matchings[1]
-    assert (strict.matching.style, strict.matching.mode) == ("ATLAS", "strict")
-    assert summary.losses["found"] == strict.metrics.n_reconstructed
+    strict = summary.matching[1]
+    assert (strict.style, strict.mode) == ("ATLAS", "strict")
+    assert summary.losses["found"] == strict.n_reconstructed
     for name in CATEGORIES:
         for axis in ("pt", "eta"):
-            assert summary.loss_bins[f"{name}_by_{axis}"].part.sum() == summary.losses[name]
-    return summary.losses, strict.metrics.n_particles
+            binned = summary.loss_bins[f"{name}_by_{axis}"]
+            counts = (*binned.part, binned.outside[0], binned.unknown[0])
+            assert sum(counts) == summary.losses[name]
+    assert strict.n_particles is not None
+    return summary.losses, strict.n_particles
 
 
 def test_one_particle_of_each_kind() -> None:
@@ -83,12 +86,14 @@ def test_perfect_scores_beside_the_model_and_whatever_the_cut() -> None:
     scores = torch.tensor([score for *_, score in edges], dtype=torch.float64)
     for options in (OPTIONS, TrackOptions(score_cut=1.0)):
         summary = summarise_tracks([score_tracks(event, scores, options)], options)
-        perfect = summary.perfect.matchings[1]
+        assert summary.perfect is not None
+        perfect = summary.perfect.matching[1]
         # 1, 4, 5 and 6 of the seven.
-        assert (perfect.metrics.n_reconstructed, perfect.metrics.n_particles) == (4, 7)
-        assert perfect.metrics.fake_rate == 0
+        assert (perfect.n_reconstructed, perfect.n_particles) == (4, 7)
+        assert perfect.fake_rate == 0
         assert perfect.bins is not None
-        assert perfect.bins["efficiency_by_pt"].part.sum() == 4
+        assert perfect.bins.efficiency_by_pt is not None
+        assert sum(perfect.bins.efficiency_by_pt.part) == 4
 
 
 @given(

@@ -1,6 +1,6 @@
 """Writing checkpoints: the state of all ranks in equal shares, while the training goes on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,6 @@ from bigtrk.training.checkpoint.manifest import (
     RANDOM,
     Checkpoint,
     Progress,
-    ShardFile,
     shard_name,
     write_shard,
 )
@@ -53,7 +52,9 @@ class Copied:
 
 def copied(engine: Engine, averages: Averages | None = None) -> Copied:
     """Copies this rank's part of the state, and of averaged weights, to host memory of its own."""
-    found = Copied(_generators(), {}, {})
+    found = Copied({f"{RANDOM}cpu": torch.get_rng_state()}, {}, {})
+    if torch.cuda.is_available():
+        found.tensors[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
     for piece in engine.pieces():
         found.shapes[piece.name] = piece.shape
         first, last = piece.written.start, piece.written.stop
@@ -110,14 +111,12 @@ def restore(
         differ = sorted(shapes.items() ^ checkpoint.shapes.items())
         raise InputError(f"{folder}: of another model (such as in {differ[0][0]})")
     reader = _Reader(folder, checkpoint)
-    for piece in engine.pieces():
+    for piece in (*engine.pieces(), *(averages.pieces() if averages else ())):
         with traced(piece.name):
             reader.fill(piece)
-    for piece in averages.pieces() if averages else ():
-        reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
         try:
-            _set_generators(reader.generators(dist.get_rank()))
+            reader.set_generators(dist.get_rank())
         except (KeyError, RuntimeError, TypeError) as error:
             file = folder / shard_name(dist.get_rank())
             raise InputError(
@@ -171,23 +170,14 @@ class _Reader:
             filled += last - first
         assert filled == end - piece.start, f"{piece.name} is not whole"
 
-    def generators(self, rank: int) -> dict[str, Tensor]:
+    def set_generators(self, rank: int) -> None:
+        """Lets the random numbers of a rank go on."""
         file = self._files[rank]
         names = [name for name in file.keys() if name.startswith(RANDOM)]  # noqa: SIM118
-        return {name: file.get_tensor(name) for name in names}
-
-
-def _generators() -> dict[str, Tensor]:
-    states = {f"{RANDOM}cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
-    return states
-
-
-def _set_generators(states: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(states[f"{RANDOM}cpu"])
-    if torch.cuda.is_available() and f"{RANDOM}cuda" in states:
-        torch.cuda.set_rng_state(states[f"{RANDOM}cuda"])
+        states = {name.removeprefix(RANDOM): file.get_tensor(name) for name in names}
+        torch.set_rng_state(states["cpu"])
+        if torch.cuda.is_available() and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"])
 
 
 @dataclass(frozen=True)
@@ -264,8 +254,14 @@ class Checkpointer:
             shard = together(
                 write_shard, temporary, rank, state.tensors, state.pieces, group=self._group
             )
-            shards = gather_items(shard, self._group)
-            checkpoint = self._describe(progress, state, shards)
+            checkpoint = Checkpoint(
+                progress,
+                state.shapes,
+                tuple(gather_items(shard, self._group)),
+                software=software(),
+                averaged=self._averages is not None,
+                **vars(self._description),
+            )
             self._on_first_rank(lambda: commit(self._root, checkpoint))
         except InputError as error:
             raise InputError(f"checkpoint {name} could not be written: {error}") from None
@@ -277,18 +273,6 @@ class Checkpointer:
                 write()
 
         together(checked, group=self._group)
-
-    def _describe(
-        self, progress: Progress, state: Copied, shards: Sequence[ShardFile]
-    ) -> Checkpoint:
-        return Checkpoint(
-            progress,
-            state.shapes,
-            tuple(shards),
-            software=software(),
-            averaged=self._averages is not None,
-            **vars(self._description),
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -316,11 +300,9 @@ def find(run: Path) -> Found:
 
     def search() -> Found:
         found = last_good(run)
-        said = set_aside(found)
-        if said:
-            say(said)
-        found, said = without_lost_best(found)
-        if said:
+        damaged = set_aside(found)
+        found, lost = without_lost_best(found)
+        for said in filter(None, (damaged, lost)):
             say(said)
         return found
 

@@ -4,13 +4,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from bigtrk.console import warn_once
-from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
+from bigtrk.disk.files import atomic_path, disk_errors, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.records.run import write_best
 from bigtrk.training.checkpoint.manifest import (
@@ -52,9 +51,8 @@ def last_good(run: Path) -> Found:
     Raises:
         InputError: there is no checkpoint, or none is good; or one is a symbolic link.
     """
-    root = run / CHECKPOINTS
+    root, damaged = run / CHECKPOINTS, dict[str, str]()
     _check_links(root)
-    damaged = _lost(root)
     for folder in reversed(_folders(root)):
         try:
             return Found(folder, read_checkpoint(folder), damaged)
@@ -72,15 +70,6 @@ def last_good(run: Path) -> Found:
 def has_any(run: Path) -> bool:
     """Whether a run has checkpoints, good or damaged."""
     return bool(_folders(run / CHECKPOINTS))
-
-
-def all_good(run: Path) -> list[Found]:
-    """Lists the good checkpoints that a run has kept, oldest first; none where it has none."""
-    found = []
-    for folder in _folders(run / CHECKPOINTS):
-        with suppress(InputError):
-            found.append(Found(folder, read_checkpoint(folder), {}))
-    return found
 
 
 def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
@@ -111,10 +100,9 @@ def set_aside(found: Found) -> str | None:
         return None
     with disk_errors():
         for folder in map(found.folder.with_name, found.damaged):
-            if folder.exists():
-                aside = folder.with_name(DAMAGED + folder.name)
-                shutil.rmtree(aside, ignore_errors=True)
-                folder.rename(aside)
+            aside = folder.with_name(DAMAGED + folder.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
         _name_latest(found.folder)
     return found.complaint
 
@@ -135,8 +123,7 @@ def without_lost_best(found: Found) -> tuple[Found, str | None]:
             f"{folder}: the best checkpoint so far is damaged: {error}; the best of the epochs to "
             f"come takes its place"
         )
-        forgotten = replace(search, best=None, before=None)
-        progress = replace(checkpoint.progress, best=forgotten)
+        progress = replace(checkpoint.progress, best=replace(search, best=None, before=None))
         return replace(found, checkpoint=replace(checkpoint, progress=progress)), said
     return found, None
 
@@ -168,24 +155,22 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
         InputError: the disk refuses, but for old ones, of which it warns.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
-    content = seal({"format": FORMAT, **asdict(checkpoint)})
     with disk_errors():
         with atomic_path(temporary / MANIFEST) as manifest:
-            manifest.write_bytes(content)
+            manifest.write_bytes(seal({"format": FORMAT, **asdict(checkpoint)}))
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
         sync_folder(root)
         _name_latest(final)
-        best = checkpoint.progress.best
-        kept = [] if best is None else best.kept(checkpoint.progress.step)
         name_best(root.parent, checkpoint.progress)
+    best = checkpoint.progress.best
+    kept = [] if best is None else best.kept(checkpoint.progress.step)
     for old in _folders(root)[:-KEEP]:
         if old.name not in kept:
             _remove_old(old)
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes a checkpoint, or warns: the next one to be written removes it."""
     try:
         shutil.rmtree(folder)
     except OSError as error:  # such as of a file that is still open, on NFS
@@ -220,16 +205,3 @@ def _folders(root: Path) -> list[Path]:
     """Lists the checkpoints' folders, oldest first."""
     found = (path for path in root.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
-
-
-def _lost(root: Path) -> dict[str, str]:
-    """Names the checkpoint in `latest` that is not there, with the problem."""
-    if not (root / LATEST).exists():
-        return {}
-    try:
-        name = str(read_json(root / LATEST)["checkpoint"])
-    except (InputError, LookupError, TypeError):
-        name = ""
-    if not NAME.fullmatch(name):
-        return {LATEST: "names no checkpoint"}
-    return {} if (root / name).is_dir() else {name: "no such folder"}

@@ -13,7 +13,6 @@ the pieces make up each parameter once.
 import hashlib
 import json
 import math
-from collections import defaultdict
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bigtrk.config import Count
-from bigtrk.disk.files import atomic_path, check_file, disk_errors, unseal
+from bigtrk.disk.files import atomic_path, check_file, disk_errors, read_bytes, unseal
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.parallel.engines.engine import AVERAGE
 from bigtrk.parallel.engines.optimizers import STATE
@@ -36,6 +35,18 @@ from bigtrk.training.best import Best
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.run_folder import checkpoint_name
 from bigtrk.training.schedule import Plateau
+
+FORMAT = "bigtrk checkpoint 2"
+MANIFEST, LATEST = "manifest.json", "latest.json"
+LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 parameters
+RANDOM = "random/"  # the states of a rank's generators, by kind of device
+KINDS = ("weight", *STATE)  # the kinds of values, in a file as "weight/NAME"
+FLOATS = ("F32", "F64")
+
+Shape = tuple[int, ...]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Updates = Annotated[int, Field(ge=0, lt=2**31)]  # kept as float32 by AdamW
+Piece = tuple[Count, Count, Updates]
 
 
 @dataclass(frozen=True)
@@ -77,8 +88,8 @@ class EpochTotals:
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
-    whole run (`step`), and what the learning rate, the spike guard and the epoch's record depend
-    on. best: the search for the best epoch, if there is one.
+    whole run (`step`), and what the learning rate, the spike guard, the epoch's record and the
+    search for the best epoch depend on.
     """
 
     epoch: Count
@@ -90,63 +101,16 @@ class Progress:
     best: Best | None = None
 
     def fits(self, per_epoch: int) -> bool:
-        """Says whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
+        """Whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
         first, totals = self.epoch * per_epoch, self.totals
         counted = totals.steps + len(totals.left_out)
+        best = self.best.best if self.best else None
         return (
             self.cursor == self.step - first == counted <= per_epoch
             and all(first <= step < self.step for step in totals.left_out)
             and (counted == 0 or totals.seconds > 0)
-            and self._best_fits()
+            and (best is None or (best.epoch < self.epoch and best.step <= self.step))
         )
-
-    def _best_fits(self) -> bool:
-        """Says whether the best epoch, if there is one, lies before this place."""
-        best = self.best.best if self.best else None
-        return best is None or (best.epoch < self.epoch and best.step <= self.step)
-
-
-LARGEST_HEADER = 8 << 20  # bytes, for some 80,000 tensors
-SIZE_BYTES = 8  # a file begins with the size of its header
-
-Shape = tuple[int, ...]
-
-
-class Stored(NamedTuple):
-    """A tensor's type, as safetensors names it ("F32"), and its shape."""
-
-    dtype: str
-    shape: Shape
-
-
-def read_header(path: Path) -> dict[str, Stored]:
-    """Reads the tensors of a file by name; checks that together they are as large as the file.
-
-    Raises:
-        InputError: the file is missing, damaged, or has more tensors than any model.
-    """
-    check_file(path)
-    try:
-        with path.open("rb") as handle:
-            size = int.from_bytes(handle.read(SIZE_BYTES), "little")
-        if size > LARGEST_HEADER:
-            raise ValueError(f"its header would be of {size} bytes")
-        with safe_open(path, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {
-                name: Stored(found.get_dtype(), tuple(found.get_shape()))
-                for name, found in slices.items()
-            }
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: no whole file of tensors ({reason(error)})") from None
-
-
-FORMAT = "bigtrk checkpoint 2"
-MANIFEST, LATEST = "manifest.json", "latest.json"
-
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Updates = Annotated[int, Field(ge=0, lt=2**31)]  # kept as float32 by AdamW
-Piece = tuple[Count, Count, Updates]
 
 
 @dataclass(frozen=True)
@@ -163,7 +127,7 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: those of the model's parameters, by name. averaged: says
+    """The content of a manifest. shapes: those of the model's parameters, by name. averaged:
     whether there are averaged weights, too.
 
     Resuming needs neither the engine nor the configuration nor the versions of software that wrote
@@ -187,17 +151,88 @@ class Checkpoint:
 _CHECKPOINT = TypeAdapter(Checkpoint)
 
 
+class Stored(NamedTuple):
+    """A tensor's type, as safetensors names it ("F32"), and its shape."""
+
+    dtype: str
+    shape: Shape
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """Reads the tensors of a file by name; checks that together they are as large as the file.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    check_file(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: Stored(found.get_dtype(), tuple(found.get_shape()))
+                for name, found in slices.items()
+            }
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: no whole file of tensors ({reason(error)})") from None
+
+
 def shard_name(rank: int) -> str:
     return f"shard-{rank:05d}.safetensors"
 
 
-def decode(raw: bytes) -> Checkpoint:
+def write_shard(
+    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
+) -> ShardFile:
+    """Writes a rank's `tensors` to disk and reads them back.
+
+    Raises:
+        InputError: the file cannot be written, or reads back differently.
+    """
+    path, content = folder / shard_name(rank), save(tensors)
+    shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
+    with disk_errors(), atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    if damage := _damage(folder, shard):
+        raise InputError(f"{folder}: {damage} as soon as it is written; is the disk sound?")
+    return shard
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
+    what it says.
+
+    Raises:
+        InputError: a file is missing or has changed; all such files are named. Or the manifest
+            belongs to another folder, or does not fit the files.
+    """
+    checkpoint = _decode(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
+    if checkpoint.name != folder.name:
+        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
+    damaged = []
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
+        for shard in checkpoint.shards:
+            with traced(shard.file):
+                damaged.append(next(found))
+    if any(damaged):
+        raise InputError(", ".join(filter(None, damaged)))
+    for shard in checkpoint.shards:
+        _check_tensors(folder, shard, (*KINDS, AVERAGE) if checkpoint.averaged else KINDS)
+    return checkpoint
+
+
+def _decode(raw: bytes) -> Checkpoint:
     """Decodes the bytes of a manifest.
 
     Raises:
         InputError: they have changed since they were written, or describe no possible checkpoint.
     """
-    content = _content(raw)
+    try:
+        content = unseal(raw)
+    except ValueError as error:
+        raise InputError(
+            f"{MANIFEST} is damaged, or of an older version ({reason(error)})"
+        ) from None
     if content.get("format") != FORMAT:
         version = one_line(str(content.get("format")))
         raise InputError(f"{MANIFEST} is of another version ({version})")
@@ -207,40 +242,26 @@ def decode(raw: bytes) -> Checkpoint:
         first = error.errors()[0]
         key = one_line(".".join(map(str, first["loc"])))
         raise InputError(f"{MANIFEST}: {key}: {one_line(first['msg'])}") from None
-    _check_files(checkpoint)
-    _check_pieces(checkpoint)
+    _check_shards(checkpoint)
     return checkpoint
 
 
-def _content(raw: bytes) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = unseal(raw)
-    except ValueError as error:
-        raise InputError(
-            f"{MANIFEST} is damaged, or of an older version ({reason(error)})"
-        ) from None
-    return content
-
-
-def _check_files(checkpoint: Checkpoint) -> None:
-    """Checks that each rank's file has its own name, which leads nowhere else."""
+def _check_shards(checkpoint: Checkpoint) -> None:
+    """Checks that each rank's file has its own name, which leads nowhere else, and that each
+    parameter's pieces hold its values once each, after equally many updates.
+    """
+    pieces: dict[str, list[Piece]] = {name: [] for name in checkpoint.shapes}
     for rank, shard in enumerate(checkpoint.shards):
         if shard.file != shard_name(rank):
             raise InputError(
                 f"{MANIFEST}: shards.{rank}.file: is {one_line(repr(shard.file))}, not "
                 f"{shard_name(rank)!r}"
             )
-
-
-def _check_pieces(checkpoint: Checkpoint) -> None:
-    """Checks that each parameter's pieces hold its values once each, after equally many updates."""
-    pieces: dict[str, list[Piece]] = defaultdict(list)
-    for shard in checkpoint.shards:
         for name, piece in shard.pieces.items():
-            pieces[name].append(piece)
-    for name in (*checkpoint.shapes, *pieces):
+            pieces.setdefault(name, []).append(piece)
+    for name, found in pieces.items():
         shape = checkpoint.shapes.get(name)
-        if shape is None or not _make_up(pieces[name], math.prod(shape)):
+        if shape is None or not _make_up(found, math.prod(shape)):
             raise InputError(
                 f"{MANIFEST}: the pieces of {one_line(name)} do not make up its shape "
                 f"({list(shape or ())}), or differ in their updates"
@@ -256,94 +277,21 @@ def _make_up(pieces: list[Piece], size: int) -> bool:
     return end == size and len({updates for *_, updates in pieces}) <= 1
 
 
-RANDOM = "random/"  # the states of a rank's generators, by kind of device
-KINDS = ("weight", *STATE)  # the kinds of values, in a file as "weight/NAME"
-FLOATS = ("F32", "F64")
-CHUNK = 2**22  # bytes hashed at once
-LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 parameters
-
-
-def write_shard(
-    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
-) -> ShardFile:
-    """Writes a rank's `tensors` to disk and reads them back.
-
-    Raises:
-        InputError: the file cannot be written, or reads back differently.
-    """
-    path, content = folder / shard_name(rank), save(tensors)
-    shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
-    with disk_errors(), atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-    damage = _damage(folder, shard)
-    if damage:
-        raise InputError(f"{folder}: {damage} as soon as it is written; is the disk sound?")
-    return shard
-
-
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
-    what it says.
-
-    Raises:
-        InputError: a file is missing or has changed; all such files are named. Or the manifest
-            belongs to another folder, or does not fit the files.
-    """
-    checkpoint = decode(_manifest(folder))
-    if checkpoint.name != folder.name:
-        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
-    damaged = []
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
-        for shard in checkpoint.shards:
-            with traced(shard.file):
-                damage = next(found)
-            if damage:
-                damaged.append(damage)
-    if damaged:
-        raise InputError(", ".join(damaged))
-    for shard in checkpoint.shards:
-        _check_tensors(folder, shard, (*KINDS, AVERAGE) if checkpoint.averaged else KINDS)
-    return checkpoint
-
-
-def _manifest(folder: Path) -> bytes:
-    path = folder / MANIFEST
-    try:
-        _refuse_special(path)
-        with path.open("rb") as handle:
-            raw = handle.read(LARGEST_MANIFEST + 1)
-    except OSError as error:
-        raise InputError(f"{MANIFEST}: {error.strerror}") from None
-    if len(raw) > LARGEST_MANIFEST:
-        raise InputError(f"{MANIFEST} is larger than {LARGEST_MANIFEST >> 20} MiB")
-    return raw
-
-
-def _refuse_special(path: Path) -> None:
-    """Refuses what is no regular file, such as a pipe, which may have no end."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path.name} is not a file")
-
-
 def _damage(folder: Path, shard: ShardFile) -> str | None:
     """Says what is wrong with a file, if anything."""
-    path, digest = folder / shard.file, hashlib.sha256()
+    path = folder / shard.file
     try:
-        _refuse_special(path)
+        check_file(path)
         size = path.stat().st_size
         if size != shard.bytes:
             return f"{shard.file} has {size} bytes instead of {shard.bytes}"
         with path.open("rb") as handle:
-            while chunk := handle.read(CHUNK):
-                digest.update(chunk)
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         return f"{shard.file}: {error.strerror}"
     except InputError as error:
         return str(error)
-    if digest.hexdigest() != shard.sha256:
-        return f"{shard.file} does not match its checksum"
-    return None
+    return None if digest == shard.sha256 else f"{shard.file} does not match its checksum"
 
 
 def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> None:

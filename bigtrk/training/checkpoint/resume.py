@@ -46,6 +46,8 @@ CHANGEABLE = (
 FIXED = "optimizer.name"
 # The entries that a resumed run's record keeps from its start.
 STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
+# The entries that each resumption notes.
+CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
@@ -140,9 +142,7 @@ def check_place(found: Found, per_epoch: int) -> None:
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
     """Writes how a run continues, from `record`, and drops from its records and `best.json` what
-    came after its checkpoint.
-
-    Steps computed after the checkpoint will be computed again; a crash may also have left half a
+    came after its checkpoint: those steps will be computed again, and a crash may have left half a
     line.
 
     Raises:
@@ -150,21 +150,23 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
             or the disk refuses.
     """
     before = read_run_record(run)
-    resumed = Resumption(
-        step=progress.step,
-        launcher=record.launcher,
-        world_size=record.world_size,
-        engine_detail=record.engine_detail,
-        code=record.code,
-    )
-    started = {name: getattr(before, name) for name in STARTED}
+    resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})
+    known = {name: getattr(before, name) for name in STARTED}
+    known["resumed"] = (*before.resumed, resumed)
     steps: set[int] = set()
+
+    def write_kept(out: Path) -> None:
+        with out.open("wb") as kept:
+            for line in read_metrics(run):
+                if _is_before(line.record, progress) and line.raw.endswith(b"\n"):
+                    kept.write(line.raw)
+                    if isinstance(line.record, StepRecord):
+                        steps.add(line.record.step)
+
     with disk_errors():
         if (run / METRICS).exists():
-            write_atomically(run / METRICS, lambda path: _write_kept(run, progress, path, steps))
-        write_run_record(
-            run, record.model_copy(update={**started, "resumed": (*before.resumed, resumed)})
-        )
+            write_atomically(run / METRICS, write_kept)
+        write_run_record(run, record.model_copy(update=known))
         name_best(run, progress)
     if len(steps) < progress.step:
         say(
@@ -173,18 +175,8 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         )
 
 
-def _write_kept(run: Path, progress: Progress, out: Path, steps: set[int]) -> None:
-    """Copies the lines that precede the checkpoint to `out`, and notes their `steps`."""
-    with out.open("wb") as kept:
-        for line in read_metrics(run):
-            if _is_before(line.record, progress) and line.raw.endswith(b"\n"):
-                kept.write(line.raw)
-                if isinstance(line.record, StepRecord):
-                    steps.add(line.record.step)
-
-
 def _is_before(record: MetricsRecord, progress: Progress) -> bool:
-    """Says whether a record precedes the checkpoint; that of an unfinished epoch does not."""
+    """Whether a record precedes the checkpoint; that of an unfinished epoch does not."""
     if isinstance(record, EpochRecord):
         return record.epoch < progress.epoch
     return record.step < progress.step

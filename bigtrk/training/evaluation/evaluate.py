@@ -1,12 +1,10 @@
 """Evaluation of trained models: reading them, scoring events, and the record."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,11 +17,11 @@ from bigtrk.parallel.engines.engine import share_weights
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
-from bigtrk.records.evaluation import EvaluationRecord, TrackRecord, write_evaluation
+from bigtrk.records.evaluation import EdgeBins, EvaluationRecord, write_evaluation
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
-from bigtrk.tracks.bins import Bins, added
-from bigtrk.tracks.edge_metrics import edge_bins, score_counts
+from bigtrk.tracks.bins import Bins, added, binned
+from bigtrk.tracks.edge_metrics import edge_bins, edge_scores_record, score_counts
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
 from bigtrk.tracks.matching import Ids
 from bigtrk.training.checkpoint.checkpointer import stored_weights
@@ -38,7 +36,6 @@ from bigtrk.training.evaluation.scoring import (
     score_events,
     summary,
 )
-from bigtrk.training.evaluation.tracks import edge_bins_record, edge_scores_record, track_record
 from bigtrk.training.loss import EdgeLoss, make_loss
 from bigtrk.training.model_files import (
     StoredModel,
@@ -53,16 +50,6 @@ from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.start import earlier_events
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.steps.spill import LaidEvents, SpillFolder, held_sectors, spill_scoring
-
-
-@dataclass(frozen=True)
-class _Unfinished:
-    """The state of a run without its last model, as all ranks know it."""
-
-    configuration: Configuration
-    trained_on: frozenset[str]
-    measured: MeasuredScales
-    step: int
 
 
 def evaluated_configuration(run: Path) -> Configuration:
@@ -97,21 +84,25 @@ def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
         stored.model.to(ranks.device)
         return stored
     weights: dict[str, Tensor] = {}
-    known = on_first_rank(lambda: _read_unfinished(run, weights))
-    model = build_model(known.configuration)
+    configuration, trained_on, measured, step = on_first_rank(
+        lambda: _read_unfinished(run, weights)
+    )
+    model = build_model(configuration)
     if ranks.is_first:
         model.load_state_dict(weights)
     model.to(ranks.device)
     share_weights(model)
-    return StoredModel(model, known.configuration, known.trained_on, known.measured, known.step)
+    return StoredModel(model, configuration, trained_on, measured, step)
 
 
 def _is_finished(run: Path) -> bool:
     return (run / WEIGHTS).exists() and (run / DESCRIPTION).exists()
 
 
-def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
-    """Reads the newest good checkpoint, and its weights into `weights`."""
+def _read_unfinished(
+    run: Path, weights: dict[str, Tensor]
+) -> tuple[Configuration, frozenset[str], MeasuredScales, int]:
+    """Reads the newest good checkpoint, and its weights into `weights`, which only rank 0 has."""
     configuration = evaluated_configuration(run)
     warn_of_other_code(run, configuration)
 
@@ -131,7 +122,7 @@ def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
         f"{found.checkpoint.engine} on {len(found.checkpoint.shards)} rank(s)"
     )
     measured = recorded_scales(run, configuration)
-    return _Unfinished(configuration, trained_on, measured, found.checkpoint.progress.step)
+    return configuration, trained_on, measured, found.checkpoint.progress.step
 
 
 def _training_events(run: Path, configuration: Configuration, found: Found) -> list[EventSource]:
@@ -187,8 +178,8 @@ def evaluate_run(
             f"OUT --embedding {run}' makes graphs of it, and says how good they are"
         )
     found = open_events(data)
-    sources, seen = _unseen(found, evaluated.trained_on)
-    left_out = len(found) - len(sources)
+    unseen = [source for source in found if source.origin not in evaluated.trained_on]
+    sources = unseen or found
     several = isinstance(evaluated.model, LayeredModel)
     router = scoring_router(sources, ranks.world_size, several)
     if spill:
@@ -197,8 +188,13 @@ def evaluate_run(
     world = make_world(ranks, router.num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     loss = together(lambda: make_loss(configuration.training))
+
+    def follow_all(micro_steps: list[MicroStep]) -> Iterable[MicroStep]:
+        shown = follow(micro_steps, len(micro_steps), "evaluate")
+        return shown if ranks.is_first else micro_steps
+
     # Only the model's memory asks for sectors: the graph itself fits the host.
-    scored = score_events(evaluated.model, maker, sources, router, _progress(ranks), whole=True)
+    scored = score_events(evaluated.model, maker, sources, router, follow_all, whole=True)
     mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
@@ -210,13 +206,15 @@ def evaluate_run(
         step=evaluated.step,
         weights=None if run_of(run) == run else run.name,
         events=len(events),
-        events_trained_on=seen,
-        events_left_out=left_out,
+        events_trained_on=0 if unseen else len(sources),
+        events_left_out=len(found) - len(sources),
         edges=sum(event.edges.metrics.n_edges for event in events),
         edge_metrics=summary([event.edges for event in events]),
-        edge_bins=edge_bins_record(added([event.edge_bins for event in events])),
-        scores=edge_scores_record(np.sum([event.scores for event in events], axis=0)),
-        tracks=_track_record(events, options),
+        edge_bins=EdgeBins(**binned(added([event.edge_bins for event in events]))),
+        scores=edge_scores_record([event.scores for event in events]),
+        tracks=summarise_tracks([event.tracks for event in events if event.tracks], options)
+        if options
+        else None,
     )
     return on_first_rank(lambda: _written(run, evaluation))
 
@@ -231,21 +229,6 @@ def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
         )
     complain(f"evaluation in {path}")
     return evaluation
-
-
-def _unseen(sources: list[EventSource], trained: Set[str]) -> tuple[list[EventSource], int]:
-    """Returns the events to evaluate, and how many of these were trained on."""
-    unseen = [source for source in sources if source.origin not in trained]
-    return (unseen, 0) if unseen else (sources, len(sources))
-
-
-def _progress(ranks: Ranks) -> Any:
-    def shown(micro_steps: list[MicroStep]) -> Iterable[MicroStep]:
-        if not ranks.is_first:
-            return micro_steps
-        return follow(micro_steps, len(micro_steps), "evaluate")
-
-    return shown
 
 
 def _evaluated(
@@ -269,10 +252,3 @@ def _evaluated(
         score_counts(*kinds),
         None if options is None else score_tracks(whole, scores, options),
     )
-
-
-def _track_record(events: list[_Evaluated], options: TrackOptions | None) -> TrackRecord | None:
-    if options is None:
-        return None
-    known = [event.tracks for event in events if event.tracks]
-    return track_record(summarise_tracks(known, options))

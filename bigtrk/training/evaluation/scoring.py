@@ -4,7 +4,7 @@ Shapes: E edges of one event.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -22,7 +22,7 @@ from bigtrk.parallel.world import BlockGroups
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracing import waiting
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
-from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, Share, compute
+from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, compute
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import EdgeLoss, edge_scale, edge_truth, make_loss
 from bigtrk.training.settings import TrainingSettings
@@ -76,10 +76,14 @@ def score_events(
         assignment = micro_step[world.ranks.rank]
         share = together(partial(maker.exchanging, assignment, sources))
         n_ranks = assignment.ranks if assignment else 1
-        edges = _stitch(share.batches, _predicted(model, share), n_ranks, world.groups)
+        with torch.no_grad():
+            predicted = compute(model, share)
         sectors = [batch.sector for batch in share.batches]
+        columns = [_columns(*one) for one in zip(share.batches, predicted, strict=True)]
+        edges = stitched(sectors, columns, n_ranks, world.groups)
         name, has_pt = sectors[0].event, share.batches[0].truth.pt is not None
-        del share  # what the model read is as large as the graph, and so are its sectors
+        # What the model read is as large as the graph, and so are its sectors.
+        del share, predicted, columns
         joined = _joined(sectors, n_ranks, world.groups) if whole else None
         del sectors
         if assignment is not None and assignment.part == 0:
@@ -116,27 +120,11 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector 
     return merge([sector for held in gathered for sector in held], part=0, parts=1)
 
 
-@torch.no_grad()
-def _predicted(model: nn.Module, share: Share) -> list[EdgePrediction]:
-    return compute(model, share)
-
-
-def _stitch(
-    batches: Sequence[Batch],
-    predicted: Sequence[EdgePrediction],
-    n_ranks: int,
-    groups: BlockGroups,
-) -> Tensor:
-    """Returns logit, truth (0 false, 1 true, 2 target; 3 more if metrics do not count it), weight
-    and, if the loss reads it, pT and, if it is predicted, the error of its log, of every edge of
-    the event by edge id: [E, 3 to 5] float64.
-    """
-    columns = [_columns(*one) for one in zip(batches, predicted, strict=True)]
-    return stitched([batch.sector for batch in batches], columns, n_ranks, groups)
-
-
 def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
-    """Returns what is stitched of a sector's edges, each [edges of the sector]."""
+    """Returns the columns to stitch of a sector's edges, each [edges of the sector]: logit, truth
+    (0 false, 1 true, 2 target; 3 more if metrics do not count it), weight and, if the loss reads
+    it, pT and, if it is predicted, the error of its log.
+    """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
     second = second_ways(sector.edge_index, sector.node_id, sector.y)
@@ -212,28 +200,21 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     logits, y, is_target = (column[scored.counted] for column in every)
     metrics = edge_metrics(logits, y, is_target, settings.edge_cut)
     cuts = score_cuts(torch.sigmoid(logits), is_target)
-    return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error), cuts)
-
-
-def _mean_error(errors: Tensor | None) -> float | None:
-    if errors is None or errors.isnan().all():
-        return None
-    return float(errors.nanmean())
+    errors = scored.log_pt_error
+    error = None if errors is None or errors.isnan().all() else float(errors.nanmean())
+    return EventMetrics(scored.event, float(loss), metrics, error, cuts)
 
 
 def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
     """Makes the record of events' metrics (at least one event)."""
     errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
-    return MeanEdgeMetrics(
-        loss=sum(event.loss for event in events) / len(events),
-        log_pt_error=fmean(errors) if errors else None,
-        cuts=_mean_cuts([event.cuts for event in events if event.cuts]),
-        **asdict(summarise_edges([event.metrics for event in events])),
-    )
-
-
-def _mean_cuts(cuts: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: fmean(found[name] for found in cuts) for name in (cuts[0] if cuts else ())}
+    cuts = [event.cuts for event in events if event.cuts]
+    known = {
+        "loss": sum(event.loss for event in events) / len(events),
+        "log_pt_error": fmean(errors) if errors else None,
+        "cuts": {name: fmean(found[name] for found in cuts) for name in (cuts[0] if cuts else ())},
+    }
+    return summarise_edges([event.metrics for event in events]).model_copy(update=known)
 
 
 def validate(

@@ -1,4 +1,4 @@
-"""Tracks of scored events and of files, judged: records, TrackML's and ColliderML's scores."""
+"""Tracks of files, judged: TrackML's and ColliderML's scores."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,110 +11,15 @@ from bigtrk.events.colliderml_reader import particle_numbers
 from bigtrk.events.event import Event, EventFormat
 from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.records.evaluation import (
-    Binned,
-    ColliderMLMetrics,
-    ColliderMLScore,
-    CutRecord,
-    EdgeBins,
-    EdgeScores,
-    EventScore,
-    Judged,
-    MatchingRecord,
-    ScoreRecord,
-    TrackBins,
-    TrackRecord,
-)
-from bigtrk.tracks.bins import BinnedRatio, Bins
+from bigtrk.records.evaluation import ColliderMLMetrics, ColliderMLScore, EventScore, ScoreRecord
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
-from bigtrk.tracks.edge_metrics import KINDS, SCORE_LIMITS
-from bigtrk.tracks.evaluation import (
-    JudgedSummary,
-    JudgedTracks,
-    MatchingSummary,
-    TracksSummary,
-    judge_tracks,
-    summarise_judged,
-)
+from bigtrk.tracks.evaluation import JudgedTracks, judge_tracks, summarise_judged
 from bigtrk.tracks.files import HitTracks, events_by_number, nothing_listed, open_tracks
-from bigtrk.tracks.matching import Criteria, Ids, overlaps
+from bigtrk.tracks.matching import Criteria, overlaps
 from bigtrk.tracks.names import Task
 
-
-def edge_bins_record(bins: Bins) -> EdgeBins:
-    """Makes the record of edges in bins."""
-    return EdgeBins(**_binned(bins))
-
-
-def edge_scores_record(counts: Ids) -> EdgeScores:
-    """Makes the record of edges by score: counts [3, B] of `score_counts`."""
-    return EdgeScores(
-        limits=SCORE_LIMITS, **dict(zip(KINDS, map(tuple, counts.tolist()), strict=True))
-    )
-
-
-def track_record(summary: TracksSummary) -> TrackRecord:
-    """Makes the record of tracks."""
-    options, model = summary.options, judged_record(summary.model)
-    return TrackRecord(
-        trackml_score=model.trackml_score,
-        matching=model.matching,
-        builder=options.builder.value,
-        score_cut=make_builder(options.builder, options.score_cut).score_cut,
-        min_hits=options.min_hits,
-        pt_min=options.pt_min,
-        matching_fraction=options.matching_fraction,
-        perfect=judged_record(summary.perfect),
-        losses=summary.losses,
-        loss_bins=_binned(summary.loss_bins),
-        scan=tuple(
-            CutRecord(score_cut=cut, **_matching(found).model_dump())
-            for cut, found in summary.scan.items()
-        ),
-    )
-
-
-def judged_record(summary: JudgedSummary) -> Judged:
-    """Makes the record of tracks by every matching."""
-    return Judged(
-        trackml_score=summary.trackml_score,
-        matching=tuple(_matching(each) for each in summary.matchings),
-    )
-
-
-def _matching(summary: MatchingSummary) -> MatchingRecord:
-    metrics = summary.metrics
-    return MatchingRecord(
-        style=summary.matching.style,
-        mode=summary.matching.mode,
-        efficiency=metrics.efficiency,
-        fake_rate=metrics.fake_rate,
-        duplicate_rate=metrics.duplicate_rate,
-        n_particles=metrics.n_particles,
-        n_reconstructed=metrics.n_reconstructed,
-        n_tracks=metrics.n_tracks,
-        n_matched=metrics.n_matched,
-        bins=None if summary.bins is None else TrackBins(**_binned(summary.bins)),
-    )
-
-
-def _binned(bins: Bins) -> dict[str, Binned]:
-    return {name: binned(ratio) for name, ratio in bins.items()}
-
-
-def binned(ratio: BinnedRatio) -> Binned:
-    """Makes the record of a ratio in bins."""
-    bins = len(ratio.edges) - 1
-    part, whole = ratio.part.tolist(), ratio.whole.tolist()
-    return Binned(
-        edges=ratio.edges,
-        part=part[:bins],
-        whole=whole[:bins],
-        outside=(part[bins], whole[bins]),
-        unknown=(part[bins + 1], whole[bins + 1]),
-    )
+CROWD = 100  # particles; a track that has hits of more stands for hits in no track
 
 
 @dataclass
@@ -142,18 +47,11 @@ class ColliderMLTask:
 
     def score(self) -> ColliderMLScore:
         """Makes the record of all events so far."""
-        return ColliderMLScore(
-            submitted=_metrics(self.submitted), in_tracks=_metrics(self.in_tracks)
+        submitted, in_tracks = (
+            ColliderMLMetrics.model_validate(counts, from_attributes=True)
+            for counts in (self.submitted, self.in_tracks)
         )
-
-
-def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
-    return ColliderMLMetrics(
-        trackml_eff=counts.trackml_eff,
-        fake_rate=counts.fake_rate,
-        dup_rate=counts.dup_rate,
-        physics_eff_pt1=counts.physics_eff_pt1,
-    )
+        return ColliderMLScore(submitted=submitted, in_tracks=in_tracks)
 
 
 def with_weights(event: Event) -> Event:
@@ -168,9 +66,6 @@ def with_weights(event: Event) -> Event:
     assert event.truth is not None
     weight = np.ones(len(event.truth["hit_id"]))
     return replace(event, truth=event.truth | {"weight": weight})
-
-
-CROWD = 100  # particles; a track that has hits of more stands for hits in no track
 
 
 def score_files(
@@ -195,10 +90,8 @@ def score_files(
     judged: list[JudgedTracks] = []
     scores: list[EventScore] = []
     crowded: str | None = None
-    matchings, public = (
-        criteria.matchings(),
-        ColliderMLTask(format_of(events) is EventFormat.COLLIDERML),
-    )
+    matchings = criteria.matchings()
+    public = ColliderMLTask(by_place=format_of(events) is EventFormat.COLLIDERML)
     for number in follow(numbers, len(numbers), "score"):
         event = _read_with_truth(events, names[number])
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
@@ -208,13 +101,12 @@ def score_files(
             event = with_weights(event)
             public.add(event, listed)
         judged.append(judge_tracks(event, listed, matchings))
-        record = judged_record(summarise_judged(judged[-1:], matchings))
-        hits = len(event.hits["hit_id"])
+        record, hits = summarise_judged(judged[-1:], matchings), len(event.hits["hit_id"])
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
     if crowded:
         complain(crowded)
     return ScoreRecord(
-        **dict(judged_record(summarise_judged(judged, matchings))),
+        **dict(summarise_judged(judged, matchings)),
         tracks=printable(str(tracks.resolve())),
         data=printable(str(events.resolve())),
         min_hits=criteria.min_hits,

@@ -1,4 +1,4 @@
-"""The lines of a run on the terminal: its start and each epoch."""
+"""What a run tells while it trains: lines of its start and each epoch, and ranks that stall."""
 
 import time
 from collections import Counter
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.console import MOST_LINES, console, duration, say
+from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
-from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
-from bigtrk.records.run import End, RunRecord
+from bigtrk.parallel.watchdog import Told
+from bigtrk.records.metrics import AverageRecord, EpochRecord
+from bigtrk.records.run import End, RunRecord, clear_stall, write_stall
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best import Best
 from bigtrk.training.settings import Configuration, TrainingSettings
@@ -74,6 +77,22 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
         say(f"best epoch {best.epoch + 1}: {best.metric} {best.value:.5f}, in {best.checkpoint}")
 
 
+def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
+    """Returns what writes the verdict of the watchdog into a run's folder, for whoever watches it:
+    rank 0's while it holds that, and the last one of whichever rank found it.
+    """
+
+    def note(verdict: Verdict | None, ends: bool) -> None:
+        if ranks.is_first:
+            lock.check()
+        if verdict is None:
+            clear_stall(folder)
+        else:
+            write_stall(folder, verdict.stalled, verdict.text, ends)
+
+    return note
+
+
 class EpochLines:
     """Prints a line for each epoch that this process trains, from rank 0; elsewhere than on a
     terminal for the first one, and whenever another tenth of the training is done.
@@ -96,10 +115,11 @@ class EpochLines:
         loss, spikes = record.train_loss, record.spikes
         learnt = "-" if loss is None else f"{loss:.5f}"
         learnt += f" ({spikes} loss spikes left out)" if spikes else ""
+        averaged = f"  averaged weights: {_scores(record.average)}" if record.average else ""
         left = self._seconds_left(record.epoch + 1)
         say(
             f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
-            f"validation: {_scores(record)}{_averaged(record)}  lr {record.lr:.3g}  "
+            f"validation: {_scores(record)}{averaged}  lr {record.lr:.3g}  "
             f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {duration(left)} left' if left > 0 else ''}"
@@ -118,31 +138,22 @@ class EpochLines:
         return left if minutes is None else min(left, 60 * minutes - self._trained)
 
 
-def _averaged(record: EpochRecord) -> str:
-    return f"  averaged weights: {_scores(record.average)}" if record.average else ""
-
-
 def _scores(record: EpochRecord | AverageRecord) -> str:
     """Shows the means that are known. Events without target or predicted edges are missing from
     some: said when there are any.
     """
-    if record.embedding:
-        return _neighbourhood(record.embedding)
+    if embedding := record.embedding:
+        loss = "" if embedding.loss is None else f"loss {embedding.loss:.4f}"
+        graph = embedding.at.get("99")
+        if graph is None:
+            return f"{loss}  (no target edges)"
+        return (
+            f"{loss}  99 % of the target edges within {graph.radius:.3g}: {graph.edges:,.0f} edges "
+            f"per event"
+        )
     validation = record.validation
     if validation is None:
         return "-"
     means = {name: getattr(validation, name) for name in ("loss", *RATIOS)}
     shown = "  ".join(f"{name} {x:.4f}" for name, x in means.items() if x is not None)
     return shown + (f"  ({validation.undefined})" if validation.undefined else "")
-
-
-def _neighbourhood(embedding: EmbeddingMetrics) -> str:
-    """Shows the graph that keeps 99 % of the target edges."""
-    loss = "" if embedding.loss is None else f"loss {embedding.loss:.4f}"
-    graph = embedding.at.get("99")
-    if graph is None:
-        return f"{loss}  (no target edges)"
-    return (
-        f"{loss}  99 % of the target edges within {graph.radius:.3g}: {graph.edges:,.0f} edges per "
-        f"event"
-    )

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from bigtrk.config import flat
 from bigtrk.console import warn_once
@@ -25,16 +24,11 @@ Logger = Callable[[MetricsRecord], None]
 PATIENCE = 60.0  # s that a run waits for a logger, at its start and at its end
 PROJECT, TAG = "bigtrk", "bigtrk_run"
 # What MLflow takes of parameters: so many at once, so long, of such names.
-MOST_PARAMETERS, LONGEST_PARAMETER = 100, 500
-NOT_IN_NAMES = re.compile(r"[^\w./ -]")
+MOST_PARAMETERS, LONGEST_PARAMETER, NOT_IN_NAMES = 100, 500, r"[^\w./ -]"
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Checks that all these loggers' packages are there.
-
-    Raises:
-        InputError: one is not installed.
-    """
+    """Raises InputError where the package of one of these loggers is not installed."""
     for name in names:
         if find_spec(name) is None:
             raise InputError(
@@ -51,11 +45,32 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
     Raises:
         InputError: the logger cannot be opened, or does not answer.
     """
+
+    def warn(what: str) -> None:
+        warn_once(
+            f"logger {name}",
+            f"run.loggers: {name} {what}; the training goes on, and metrics.jsonl has every record",
+        )
+
+    def log_all() -> None:
+        """Makes all calls in one thread: MLflow knows a thread's own runs alone."""
+        try:
+            with LOGGERS[name](folder) as log:
+                opened.set_result(None)
+                while record := records.get():
+                    try:
+                        log(record)
+                    except Exception as error:
+                        warn(f"does not take a record ({reason(error)})")
+        except Exception as error:
+            if opened.done():
+                warn(f"cannot be closed ({reason(error)})")
+            else:
+                opened.set_exception(error)
+
     opened: Future[None] = Future()
     records: SimpleQueue[MetricsRecord | None] = SimpleQueue()
-    thread = threading.Thread(
-        target=_log_all, args=(name, folder, opened, records), name=name, daemon=True
-    )
+    thread = threading.Thread(target=log_all, name=name, daemon=True)
     thread.start()
     try:
         opened.result(PATIENCE)
@@ -71,33 +86,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
         records.put(None)
         thread.join(PATIENCE)
         if thread.is_alive():
-            _warn(name, f"has not taken all records in the {PATIENCE:.0f} s since the last one")
-
-
-def _log_all(
-    name: str, folder: Path, opened: Future[None], records: SimpleQueue[MetricsRecord | None]
-) -> None:
-    """Runs in a logger's thread, which makes all calls: MLflow knows a thread's own runs alone."""
-    try:
-        with LOGGERS[name](folder) as log:
-            opened.set_result(None)
-            while record := records.get():
-                try:
-                    log(record)
-                except Exception as error:
-                    _warn(name, f"does not take a record ({reason(error)})")
-    except Exception as error:
-        if opened.done():
-            _warn(name, f"cannot be closed ({reason(error)})")
-        else:
-            opened.set_exception(error)
-
-
-def _warn(name: str, what: str) -> None:
-    warn_once(
-        f"logger {name}",
-        f"run.loggers: {name} {what}; the training goes on, and metrics.jsonl has every record",
-    )
+            warn(f"has not taken all records in the {PATIENCE:.0f} s since the last one")
 
 
 @contextmanager
@@ -155,21 +144,18 @@ def _mlflow(folder: Path) -> Iterator[Logger]:
         mlflow.start_run(run_id=own[0].info.run_id)
     else:
         mlflow.start_run(run_name=folder.name, tags={TAG: identity})
-        _log_parameters(mlflow.log_params, record.config)
+        left = (
+            (re.sub(NOT_IN_NAMES, "_", key), value[:LONGEST_PARAMETER])
+            for key, value in flat(record.config).items()
+        )
+        while some := dict(islice(left, MOST_PARAMETERS)):
+            mlflow.log_params(some)
 
     def log(record: MetricsRecord) -> None:
         mlflow.log_metrics(dict(scalars(record)), step=place_of(record))
 
     yield log
     mlflow.end_run()
-
-
-def _log_parameters(log: Callable[[dict[str, str]], object], config: dict[str, Any]) -> None:
-    """Logs the configuration by key, as far as MLflow takes it."""
-    named = {NOT_IN_NAMES.sub("_", key): value for key, value in flat(config).items()}
-    left = ((name, value[:LONGEST_PARAMETER]) for name, value in named.items())
-    while some := dict(islice(left, MOST_PARAMETERS)):
-        log(some)
 
 
 def _identity(folder: Path, record: RunRecord) -> str:

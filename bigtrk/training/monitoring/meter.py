@@ -1,52 +1,42 @@
-"""Utilisation and energy of accelerators (NVML) and hosts (RAPL) while a training runs."""
+"""Measurements of a training: shares of time, memory, energy of accelerators (NVML) and hosts
+(RAPL), norms of gradients and weights, and a trace of a few steps.
+"""
 
+import math
 import platform
+import shutil
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+from torch.profiler import profile, schedule
 
+from bigtrk.console import say
+from bigtrk.disk.files import write_atomically
 from bigtrk.parallel.collectives import all_max, gather_items
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import World
-from bigtrk.records.metrics import PowerRecord, Shares
+from bigtrk.records.metrics import NormsRecord, PowerRecord, Shares
 
 MEASURED = ("data", "exchange", "reduce")
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Shares of the mean rank's time (None of no time), imbalance (the slowest rank's computing
-    over the mean's), peak memory of the largest rank in bytes, and what the meters read.
-    """
-
-    shares: Shares | None
-    imbalance: float
-    peak_memory_bytes: int
-    power: PowerRecord
-
-
-MISSING = "nvidia-ml-py is not installed: pip install 'bigtrk[power]'"
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One look: the share of the last moment that a kernel ran, the share of memory in use, power
-    in watts. Values that the accelerator does not say, as a MIG slice, are None.
-    """
-
-    busy: float | None
-    memory: float | None
-    watts: float | None
+SECONDS_BETWEEN_SAMPLES = 0.5
+POWERCAP = Path("/sys/class/powercap")
+# Of a trace: first steps allocate and compile; the last of them warms up the profiler.
+SKIPPED, RECORDED = 3, 3
 
 
 class Accelerator:
-    """An NVIDIA device, found by the UUID that torch gives: NVML ignores CUDA_VISIBLE_DEVICES."""
+    """An NVIDIA device, found by the UUID that torch gives: NVML ignores CUDA_VISIBLE_DEVICES.
+    Values that it does not say, as a MIG slice, are None.
+    """
 
     def __init__(self, uuid: str) -> None:
         """Opens the device.
@@ -57,7 +47,9 @@ class Accelerator:
         try:
             import pynvml
         except ImportError:
-            raise LookupError(MISSING) from None
+            raise LookupError(
+                "nvidia-ml-py is not installed: pip install 'bigtrk[power]'"
+            ) from None
         self.uuid = uuid
         self._nvml: Any = pynvml
         try:
@@ -66,15 +58,11 @@ class Accelerator:
         except pynvml.NVMLError as error:
             raise LookupError(f"NVML: {error}") from None
 
-    def sample(self) -> Sample:
+    def sample(self) -> tuple[float | None, float | None]:
+        """Returns the share of the last moment that a kernel ran, and that of memory in use."""
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
-        milliwatts = self._ask("nvmlDeviceGetPowerUsage")
-        return Sample(
-            busy=None if busy is None else busy.gpu / 100,
-            memory=None if memory is None else memory.used / memory.total,
-            watts=None if milliwatts is None else milliwatts / 1000,
-        )
+        return busy and busy.gpu / 100, memory and memory.used / memory.total
 
     def joules(self) -> float | None:
         """Reads the device's energy counter, which older devices than Volta do not have."""
@@ -101,65 +89,39 @@ def open_accelerator(device: torch.device) -> Accelerator:
     return Accelerator(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
 
 
-POWERCAP = Path("/sys/class/powercap")
-
-
-@dataclass
-class _Counter:
-    """A counter of microjoules that starts again from zero above `most`."""
-
-    path: Path
-    most: int
-    last: int
-
-    def advance(self) -> int:
-        """Returns the microjoules since the last call, if it has started again at most once."""
-        now = _number(self.path)
-        passed = now - self.last if now >= self.last else now + self.most - self.last
-        self.last = now
-        return passed
-
-
 class HostEnergy:
     """The packages of a host and, where they are counted, their memory.
 
-    A package of 200 W starts again every 20 minutes: ask more often.
+    Counters start again above their range, for a package of 200 W every 20 minutes: ask more often.
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        """Finds the counters.
+        """Finds the counters; cores lie in their package, and psys holds all others.
 
         Raises:
             LookupError: there are no counters, or they are not this user's to read.
         """
-        domains = [path for path in sorted(root.glob("intel-rapl:*")) if _counts(path)]
-        if not domains:
+        domains = {path: (path / "name").read_text() for path in root.glob("intel-rapl:*")}
+        counted = [path for path, name in domains.items() if name.startswith(("package", "dram"))]
+        if not counted:
             raise LookupError("the host has no RAPL counters")
         try:
-            self._counters = [
-                _Counter(path / "energy_uj", _number(path / "max_energy_range_uj"), 0)
-                for path in domains
-            ]
-            self.take()
+            self._ranges = {
+                path / "energy_uj": int((path / "max_energy_range_uj").read_text())
+                for path in counted
+            }
+            self._last = self._read()
         except OSError as error:
             raise LookupError(f"RAPL: {error.filename}: {error.strerror}") from None
 
     def take(self) -> float:
         """Returns the joules since the last call."""
-        return sum(counter.advance() for counter in self._counters) / 1e6
+        before, self._last = self._last, self._read()
+        passed = {path: now - before[path] for path, now in self._last.items()}
+        return sum(n if n >= 0 else n + self._ranges[path] for path, n in passed.items()) / 1e6
 
-
-def _counts(domain: Path) -> bool:
-    """Says whether a domain adds to the sum: cores lie in their package, psys holds all others."""
-    name = (domain / "name").read_text().strip()
-    return name.startswith("package") or name == "dram"
-
-
-def _number(path: Path) -> int:
-    return int(path.read_text())
-
-
-SECONDS_BETWEEN_SAMPLES = 0.5
+    def _read(self) -> dict[Path, int]:
+        return {path: int(path.read_text()) for path in self._ranges}
 
 
 @dataclass(frozen=True)
@@ -183,13 +145,13 @@ def pooled(readings: Sequence[Reading]) -> PowerRecord:
     """Makes one of all ranks' readings: joules of distinct devices and hosts summed, shares their
     means; None where one of them is not known.
     """
-    devices = {reading.accelerator: reading for reading in readings}
+    devices = {reading.accelerator: reading for reading in readings}.values()
     hosts = [reading for reading in readings if reading.host]
     return PowerRecord(
-        accelerator_joules=_sum([reading.accelerator_joules for reading in devices.values()]),
+        accelerator_joules=_sum([reading.accelerator_joules for reading in devices]),
         host_joules=_sum([reading.host_joules for reading in hosts]),
-        utilisation=_mean([reading.utilisation for reading in devices.values()]),
-        memory=_mean([reading.memory for reading in devices.values()]),
+        utilisation=_mean([reading.utilisation for reading in devices]),
+        memory=_mean([reading.memory for reading in devices]),
         absent={kind: why for reading in readings for kind, why in reading.absent.items()},
     )
 
@@ -211,7 +173,7 @@ class Meter:
         self, accelerator: Accelerator | None, host: HostEnergy | None, absent: dict[str, str]
     ) -> None:
         self._accelerator, self._host, self._absent = accelerator, host, absent
-        self._samples: list[tuple[float, Sample]] = []
+        self._samples: list[tuple[float | None, float | None]] = []
         self._host_joules = 0.0
         self._counted: float | None = None
         self._thread: threading.Thread | None = None
@@ -224,7 +186,6 @@ class Meter:
             self._host.take()
         self._counted = self._accelerator.joules() if self._accelerator else None
         if self._accelerator or self._host:
-            self._look()
             self._stop.clear()
             self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
             self._thread.start()
@@ -235,56 +196,25 @@ class Meter:
             self._stop.set()
             self._thread.join()
             self._thread = None
-            self._look()
+        now = self._accelerator.joules() if self._accelerator else None
         return Reading(
             accelerator=self._accelerator.uuid if self._accelerator else None,
-            accelerator_joules=self._joules(),
-            utilisation=_mean([sample.busy for _, sample in self._samples]),
-            memory=_mean([sample.memory for _, sample in self._samples]),
+            accelerator_joules=now - self._counted if now and self._counted else None,
+            utilisation=_mean([busy for busy, _ in self._samples]),
+            memory=_mean([memory for _, memory in self._samples]),
             host=platform.node() if self._host or "host" in self._absent else None,
             host_joules=self._host_joules if self._host else None,
             absent=self._absent,
         )
 
     def _watch(self) -> None:
-        while not self._stop.wait(SECONDS_BETWEEN_SAMPLES):
-            self._look()
-
-    def _look(self) -> None:
-        if self._accelerator:
-            self._samples.append((time.perf_counter(), self._accelerator.sample()))
-        if self._host:
-            self._host_joules += self._host.take()
-
-    def _joules(self) -> float | None:
-        """Returns the device counter's joules, else its power integrated over the samples."""
-        now = self._accelerator.joules() if self._accelerator else None
-        if now is not None and self._counted is not None:
-            return now - self._counted
-        known = [(at, s.watts) for at, s in self._samples if s.watts is not None]
-        if not known or len(known) < len(self._samples):
-            return None
-        return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(known))
-
-
-def usage(world: World, meter: Meter, seconds: float) -> Usage:
-    """Measures what `seconds` of training used since the last call; what the stopwatch does not
-    measure of them is computing. Collective.
-    """
-    taken = world.stopwatch.take()
-    mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
-    mine["compute"] = max(seconds - sum(mine.values()), 0.0)
-    ranks = gather_items(mine)
-    mean = {activity: sum(rank[activity] for rank in ranks) / len(ranks) for activity in mine}
-    total = sum(mean.values())
-    slowest = max(rank["compute"] for rank in ranks)
-    shares = {activity: value / total for activity, value in mean.items()} if total else None
-    return Usage(
-        shares=None if shares is None else Shares(**shares),
-        imbalance=slowest / mean["compute"] if mean["compute"] else 1.0,
-        peak_memory_bytes=int(all_max([world.memory.n_bytes], world.device)),
-        power=pooled(gather_items(meter.take())),
-    )
+        is_over = False
+        while not is_over:
+            is_over = self._stop.wait(SECONDS_BETWEEN_SAMPLES)
+            if self._accelerator:
+                self._samples.append(self._accelerator.sample())
+            if self._host:
+                self._host_joules += self._host.take()
 
 
 def open_meter(ranks: Ranks) -> Meter:
@@ -300,3 +230,105 @@ def open_meter(ranks: Ranks) -> Meter:
         except LookupError as reason:
             absent["host"] = str(reason)
     return Meter(accelerator, host, absent)
+
+
+def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
+    """Measures what `seconds` of training used since the last call, as an epoch's record has it:
+    shares of the mean rank's time, of which computing is what the stopwatch does not measure,
+    imbalance (the slowest rank's computing over the mean's), memory and power. Collective.
+    """
+    taken = world.stopwatch.take()
+    mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
+    mine["compute"] = max(seconds - sum(mine.values()), 0.0)
+    ranks = gather_items(mine)
+    mean = {activity: sum(rank[activity] for rank in ranks) / len(ranks) for activity in mine}
+    total = sum(mean.values())
+    slowest = max(rank["compute"] for rank in ranks)
+    return {
+        "shares": Shares(**{name: x / total for name, x in mean.items()}) if total else None,
+        "imbalance": slowest / mean["compute"] if mean["compute"] else 1.0,
+        "peak_memory_bytes": int(all_max([world.memory.n_bytes], world.device)),
+        "power": pooled(gather_items(meter.take())),
+    }
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Euclidean norms by group, the same on all ranks: of a step's gradients before clipping, of
+    the weights before the update.
+
+    A group is a module of the model, or one of a list of them: `node_encoder`, `layers.0`.
+    """
+
+    gradient: dict[str, float]
+    weight: dict[str, float]
+
+    @property
+    def finite_gradient(self) -> bool:
+        return all(math.isfinite(norm) for norm in self.gradient.values())
+
+    def record(self) -> NormsRecord:
+        """Makes the norms of the step's record; None for what is not finite."""
+        return NormsRecord(gradient=_finite(self.gradient), weight=_finite(self.weight))
+
+
+def _finite(norms: dict[str, float]) -> dict[str, float | None]:
+    return {name: x if math.isfinite(x) else None for name, x in norms.items()}
+
+
+@torch.no_grad()
+def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
+    """Returns groups and the squared norms [2, groups] float64 of this rank's gradients, weights.
+
+    Summed over ranks they are those of the model, whichever way ranks share it.
+    """
+    gradients: dict[str, list[Tensor]] = {}
+    weights: dict[str, list[Tensor]] = {}
+    for shard in engine.shards():
+        for parts, part in ((gradients, shard.gradient), (weights, shard.weight)):
+            parts.setdefault(group_of(shard.name), []).extend([] if part is None else [part])
+    norms = [get_total_norm(held).to(device) for held in (*gradients.values(), *weights.values())]
+    return list(weights), torch.stack(norms).double().square().view(2, -1)
+
+
+def norms_of(groups: Sequence[str], squares: Tensor) -> Norms:
+    """Makes norms of the squares [2, groups] summed over ranks."""
+    gradient, weight = squares.sqrt().tolist()
+    return Norms(dict(zip(groups, gradient, strict=True)), dict(zip(groups, weight, strict=True)))
+
+
+def group_of(parameter: str) -> str:
+    """Returns the group of a parameter's dotted name."""
+    first, *rest = parameter.split(".")
+    return f"{first}.{rest[0]}" if rest and rest[0].isdigit() else first
+
+
+@contextmanager
+def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], None]]:
+    """Writes a trace for Perfetto, `folder`/trace-rankR.json.gz, of the fourth to the sixth of
+    `n_steps` steps (of those there are, if fewer) on the first and the last rank; yields what to
+    call after each step. Its named ranges are those of `tracing.traced`.
+    """
+    if ranks.rank not in (0, ranks.world_size - 1):
+        yield lambda: None
+        return
+
+    def write(recorded: profile) -> None:
+        path = folder / f"trace-rank{ranks.rank}.json.gz"
+        write_atomically(path, lambda temporary: _export(recorded, temporary))
+        if ranks.is_first:
+            say(f"trace of {active} steps in {path}; open it with https://ui.perfetto.dev")
+
+    skipped = min(SKIPPED, n_steps - 1)
+    warmup, active = min(1, skipped), min(RECORDED, n_steps - skipped)
+    steps = schedule(wait=skipped - warmup, warmup=warmup, active=active, repeat=1)
+    with profile(schedule=steps, on_trace_ready=write) as recorder:
+        yield recorder.step
+
+
+def _export(recorded: profile, path: Path) -> None:
+    # torch compresses what is named so, and follows a link of that name in a folder of others.
+    with TemporaryDirectory() as private:
+        compressed = Path(private) / "trace.gz"
+        recorded.export_chrome_trace(str(compressed))
+        shutil.copyfile(compressed, path)

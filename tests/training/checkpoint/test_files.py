@@ -88,9 +88,6 @@ def test_the_newest_is_read_again_where_a_living_run_has_replaced_it(run: Path) 
     weights = read_newest(run, read)
     assert names == ["step-00000008", "step-00000016"]
     assert weights.tolist() == [16.0] * 1000 + [17.0] * 1000
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(InputError, match="holds no checkpoint"):
-        read_newest(run, read)
 
 
 def flip(path: Path, position: int, bit: int) -> None:
@@ -99,31 +96,11 @@ def flip(path: Path, position: int, bit: int) -> None:
     path.write_bytes(content)
 
 
-def zero(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 64] = bytes(64)
-    path.write_bytes(content)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def fill(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"\n")
-
-
-DAMAGE: dict[str, Callable[[Path], None]] = {
-    "zeroed block": zero,
-    "truncated": cut,
-    "emptied": empty,
-    "lengthened": fill,
-    "deleted": Path.unlink,
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "zeroed block": lambda raw: raw[: len(raw) // 2] + bytes(64) + raw[len(raw) // 2 + 64 :],
+    "truncated": lambda raw: raw[:-1],
+    "emptied": lambda _: b"",
+    "lengthened": lambda raw: raw + b"\n",
 }
 
 
@@ -137,7 +114,10 @@ def damaged_is_named(run: Path, file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_named_and_the_previous_one_taken(run: Path, file: str, damage: str) -> None:
-    DAMAGE[damage](run / "checkpoints" / "step-00000008" / file)
+    path = run / "checkpoints" / "step-00000008" / file
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    damaged_is_named(run, file)
+    path.unlink()
     damaged_is_named(run, file)
 
 
@@ -152,51 +132,22 @@ def test_every_flipped_bit_is_found(run: Path, file: str) -> None:
     assert last_good(run).damaged == {}
 
 
-def test_all_damaged_files_are_named(run: Path) -> None:
-    for file in FILES[1:]:
-        cut(run / "checkpoints" / "step-00000008" / file)
-    (damage,) = last_good(run).damaged.values()
-    assert "shard-00000.safetensors has" in damage
-    assert "shard-00001.safetensors has" in damage
-
-
-def test_without_a_good_one_all_are_named(run: Path) -> None:
+def test_without_a_good_one_all_damaged_files_are_named(run: Path) -> None:
     (run / "checkpoints" / "step-00000004" / MANIFEST).unlink()
-    cut(run / "checkpoints" / "step-00000008" / FILES[1])
+    for file in FILES[1:]:
+        (run / "checkpoints" / "step-00000008" / file).write_bytes(b"x")
     with pytest.raises(InputError, match="no checkpoint is undamaged") as raised:
         last_good(run)
-    assert "step-00000004: manifest.json: No such file" in str(raised.value)
-    assert "step-00000008: shard-00000.safetensors has" in str(raised.value)
-
-
-def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
+    assert "step-00000004/manifest.json: no such file" in str(raised.value)
+    assert "step-00000008: shard-00000.safetensors has 1 bytes instead of" in str(raised.value)
+    assert ", shard-00001.safetensors has 1 bytes instead of" in str(raised.value)
+    shutil.rmtree(run / "checkpoints")
     with pytest.raises(InputError, match="holds no checkpoint to resume from"):
-        last_good(tmp_path)
-
-
-def test_a_lost_folder_is_named(run: Path) -> None:
-    shutil.rmtree(run / "checkpoints" / "step-00000008")
-    found = last_good(run)
-    assert found.folder.name == "step-00000004"
-    assert found.damaged == {"step-00000008": "no such folder"}
-    assert set_aside(found)
-    assert last_good(run).damaged == {}
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"checkpoint": "../../elsewhere"}', "\0"])
-def test_damage_to_latest_costs_nothing(run: Path, content: str) -> None:
-    (run / "checkpoints" / "latest.json").write_text(content)
-    found = last_good(run)
-    assert found.folder.name == "step-00000008"
-    assert found.damaged == {"latest.json": "names no checkpoint"}
-    said = set_aside(found)
-    assert said
-    assert "latest.json" in said
-    assert last_good(run).damaged == {}
+        last_good(run)
 
 
 def test_damaged_ones_are_set_aside_and_do_not_count(run: Path) -> None:
-    cut(run / "checkpoints" / "step-00000008" / FILES[1])
+    (run / "checkpoints" / "step-00000008" / FILES[1]).write_bytes(b"x")
     said = set_aside(last_good(run))
     assert said is not None
     assert "step-00000008 is damaged: shard-00000.safetensors has" in said
@@ -206,14 +157,6 @@ def test_damaged_ones_are_set_aside_and_do_not_count(run: Path) -> None:
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert kept == ["damaged-step-00000008", "latest.json", "step-00000004", "step-00000006"]
     assert last_good(run).damaged == {}
-
-
-def test_as_many_are_kept_as_promised(run: Path) -> None:
-    for step in (12, 16):
-        write(run, step)
-    kept = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
-    assert kept == ["step-00000012", "step-00000016"]
-    assert len(kept) == KEEP
 
 
 def test_an_old_one_that_cannot_be_removed_ends_no_run(
@@ -235,6 +178,7 @@ def test_an_old_one_that_cannot_be_removed_ends_no_run(
     write(run, 20)
     left = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
     assert left == ["step-00000016", "step-00000020"]
+    assert len(left) == KEEP
 
 
 def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
@@ -243,12 +187,6 @@ def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
     assert last_good(run).folder.name == "step-00000008"
     write(run, 16)
     assert not list((run / "checkpoints").glob(".step-*"))
-
-
-def test_another_version_is_not_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigtrk.training.checkpoint.folder.FORMAT", "bigtrk checkpoint 3")
-    write(run, 12)
-    assert "another version" in last_good(run).damaged["step-00000012"]
 
 
 def test_progress_knows_no_spike_ahead() -> None:

@@ -14,24 +14,12 @@ from bigtrk.training.best import Best, BestEpoch
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.epoch_steps import RoutedStep
-from tests.reports.run_folders import run_record
+from tests.reports.run_folders import epoch_record, run_record
 
 
-def epoch_record(
-    epoch: int, seconds: float = 4, average: AverageRecord | None = None
-) -> EpochRecord:
-    return EpochRecord(
-        epoch=epoch,
-        steps=4,
-        events=4,
-        edges=100,
-        train_loss=0.5,
-        lr=0.00123456,
-        seconds=seconds,
-        edges_per_second=2.5,
-        peak_memory_bytes=2**30,
-        average=average,
-    )
+def record(epoch: int, seconds: float = 4, **others: Any) -> EpochRecord:
+    known = {"train_loss": 0.5, "lr": 0.00123456, "validation": None, **others}
+    return epoch_record(epoch, seconds, **known)
 
 
 def lines(
@@ -48,18 +36,23 @@ def lines(
     shown = EpochLines(Ranks(rank, 2, rank, 2, "test"), settings)
     for epoch in (2, 3):
         now[0] += 50
-        shown.show(epoch_record(epoch, 40, average))
+        shown.show(record(epoch, 40, average=average))
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_line_has_learning_rate_and_time_left(
+def test_rank_0_prints_a_line_with_learning_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = lines(monkeypatch, capsys)
+    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.25, auc=0.75))
+    first, second = lines(monkeypatch, capsys, average=average)
     assert first.startswith("epoch 3/20  train loss 0.50000")
-    assert "  lr 0.00123  " in first
+    assert "validation: -  averaged weights: loss 0.2500  auc 0.7500  lr 0.00123  " in first
     assert first.endswith("  14 min left"), "17 epochs of 50 s"
     assert second.endswith("  13 min left")
+    assert lines(monkeypatch, capsys, rank=1) == []
+    first, second = lines(monkeypatch, capsys, minutes=2)
+    assert first.endswith("  80 s left"), "of training, which 40 s are spent of"
+    assert second.endswith("  40 s left")
 
 
 @pytest.mark.parametrize("minutes", [None, 8.0])
@@ -70,27 +63,11 @@ def test_a_log_has_a_line_of_each_tenth(
     shown = EpochLines(Ranks(0, 1, 0, 1, "test"), TrainingSettings(epochs=200, minutes=minutes))
     last = 120 if minutes else 200
     for epoch in range(last):
-        shown.show(epoch_record(epoch))
+        shown.show(record(epoch))
     told = capsys.readouterr().out.splitlines()
     assert [line.partition("  ")[0] for line in told] == [
         f"epoch {number}/200" for number in (1, *range(last // 10, last + 1, last // 10))
     ]
-
-
-def test_the_time_limit_is_what_is_left_where_it_comes_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = lines(monkeypatch, capsys, minutes=2)
-    assert first.endswith("  80 s left"), "of training, which 40 s are spent of"
-    assert second.endswith("  40 s left")
-
-
-def test_averaged_weights_are_told_beside_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.25, auc=0.75))
-    line = lines(monkeypatch, capsys, average=average)[0]
-    assert "validation: -  averaged weights: loss 0.2500  auc 0.7500  lr" in line
 
 
 def told(search: Best | None, end: End, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -109,12 +86,6 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         "no epoch has auc, so that none is the best (training.best.metric)"
     ]
     assert told(None, "epochs", capsys) == []
-
-
-def test_one_rank_speaks_for_all(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert lines(monkeypatch, capsys, rank=1) == []
 
 
 FEWER = "a step keeps 1 of 2 ranks busy, since an event on more ranks is predicted to take longer; "

@@ -1,16 +1,14 @@
 """Tests what TensorBoard, Weights & Biases and MLflow get of a run's records."""
 
-import json
-import subprocess
 import sys
 import threading
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bigtrk.config import by_key
 from bigtrk.errors import InputError
@@ -20,9 +18,9 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.live import scalars
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run_folder import append_metrics, write_run_record
+from bigtrk.records.run_folder import write_run_record
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.monitoring.loggers import check_loggers, open_logger
+from bigtrk.training.monitoring.loggers import open_logger
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
@@ -33,24 +31,6 @@ from tests.reports.run_folders import (
     step_record,
     validation_record,
 )
-
-READ_BACK = """
-import json, sys
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-events = EventAccumulator(sys.argv[1])
-events.Reload()
-tags = events.Tags()["scalars"]
-print(json.dumps({tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags}))
-"""
-WRITE = """
-import pathlib, sys
-from bigtrk.records.run_folder import read_metrics
-from bigtrk.training.monitoring.loggers import open_logger
-folder = pathlib.Path(sys.argv[1])
-with open_logger("tensorboard", folder) as log:
-    for line in read_metrics(folder):
-        log(line.record)
-"""
 
 
 class FakeRun:
@@ -99,12 +79,11 @@ def test_scalars_are_the_numbers_that_are_known() -> None:
 
 
 def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: FakeWandb) -> None:
-    with open_logger("wandb", run_folder(tmp_path / "0007", "now")) as log:
+    first = run_folder(tmp_path / "0007", "now")
+    with open_logger("wandb", first) as log:
         log(step_record(4))
         log(epoch_record(1))
         log(validation_record(7, 2.5, auc=0.9))
-    started = wandb.started[0]
-    assert (started["name"], started["config"]) == ("0007", {"a": 1})
     axes = {"step/*": "step", "epoch/*": "epoch", "validation/*": "step"}
     assert wandb.run.axes == axes
     step, epoch, validation = wandb.run.logged
@@ -112,20 +91,17 @@ def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: Fa
     assert (epoch["epoch"], epoch["epoch/train_loss"]) == (1, 0.6)
     expected = {"step": 7, "validation/seconds": 2.5, "validation/validation/auc": 0.9}
     assert validation == expected
-
-
-def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
-    first = run_folder(tmp_path / "a", "now")
-    for folder in (first, first, run_folder(tmp_path / "b", "now")):
+    # A resumed run goes on with its own.
+    for folder in (first, run_folder(tmp_path / "b", "now")):
         with open_logger("wandb", folder):
             pass
     write_run_record(first, run_record(started="later"))
     with open_logger("wandb", first):
         pass
-    names = [options["id"] for options in wandb.started]
-    assert names[0] == names[1]
-    assert len(set(names)) == 3
-    assert {options["resume"] for options in wandb.started} == {"allow"}
+    started, again, *others = wandb.started
+    assert (started["name"], started["config"], started["resume"]) == ("0007", {"a": 1}, "allow")
+    assert started == again
+    assert len({one["id"] for one in (started, *others)}) == 3
 
 
 class FakeMlflow(ModuleType):
@@ -214,59 +190,23 @@ def test_resumed_run_continues_its_own_in_mlflow(tmp_path: Path, mlflow: FakeMlf
     assert [run["params"] for run in mlflow.runs] == [{"a": "1"}] * 2
 
 
-def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
-    if find_spec("tensorboard") is None:
-        pytest.skip("tensorboard is not installed: pip install 'bigtrk[tensorboard]'")
-    records = (step_record(0), step_record(1), epoch_record(0), epoch_record(1))
-    for record in (*records, validation_record(1, 2.5, auc=0.75)):
-        append_metrics(tmp_path, record)
-    # Programs of their own: TensorBoard's imports warn.
-    for script in (WRITE, READ_BACK):
-        command = [sys.executable, "-c", script, str(tmp_path)]
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = json.loads(printed.splitlines()[-1])
-    assert found["step/loss"] == [[0, pytest.approx(0.7)], [1, pytest.approx(0.35)]]
-    assert found["epoch/validation/auc"] == [
-        [0, pytest.approx(0.98577)],
-        [1, pytest.approx(0.98577)],
-    ]
-    assert found["validation/validation/auc"] == [[1, 0.75]]
-
-
-class FakeWriter:
-    """Stands for TensorBoard's."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[str, float, int]] = []
-        self.flushed = 0
-
-    def add_scalar(self, *point: Any) -> None:
-        self.points.append(point)
-
-    def flush(self) -> None:
-        self.flushed = len(self.points)
-
-
-def test_tensorboard_draws_what_was_validated_on_the_way_at_its_step(
+def test_tensorboard_draws_every_record_at_its_step_or_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, module = FakeWriter(), ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = lambda _: writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    points: list[tuple[str, float, int]] = []
+    flushed: list[int] = []
+    writer = SimpleNamespace(
+        add_scalar=lambda *point: points.append(point), flush=lambda: flushed.append(len(points))
+    )
+    module = SimpleNamespace(SummaryWriter=lambda _: writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     with open_logger("tensorboard", tmp_path) as log:
         log(validation_record(7, 2.5, auc=0.9))
         log(epoch_record(3, train_loss=0.4))
     expected = [("validation/seconds", 2.5, 7), ("validation/validation/auc", 0.9, 7)]
-    assert writer.points[:2] == expected
-    assert ("epoch/train_loss", 0.4, 3) in writer.points
-    assert writer.flushed == len(writer.points)
-
-
-def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigtrk.training.monitoring.loggers.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"wandb is not installed; pip install 'bigtrk\[wandb\]'"):
-        check_loggers(["wandb"])
-    check_loggers([])
+    assert points[:2] == expected
+    assert ("epoch/train_loss", 0.4, 3) in points
+    assert flushed == [2, len(points)]
 
 
 def configuration(folder: Path) -> Configuration:
@@ -285,41 +225,40 @@ def configuration(folder: Path) -> Configuration:
     )
 
 
-def train(ranks: Ranks, settings: Configuration, module: type[FakeWandb]) -> list[Any]:
-    """Trains and returns what Weights & Biases got from this rank, or the line it ends with."""
-    fake = module()
-    sys.modules["wandb"] = fake
-    try:
-        fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
-    except InputError as error:
-        return [str(error)]
-    return [min(content) for content in fake.run.logged]
-
-
-def test_only_the_first_rank_logs(tmp_path: Path) -> None:
-    assert run_ranks(2, train, configuration(tmp_path), FakeWandb) == [["step", "epoch"], []]
-
-
 class Away(FakeWandb):
     def init(self, **_: Any) -> FakeRun:
         raise OSError("no route to host")
 
 
-@pytest.mark.parametrize("has_others", [False, True])
-def test_a_logger_that_does_not_open_ends_all_ranks_and_leaves_no_run(
-    tmp_path: Path, has_others: bool
-) -> None:
-    settings = configuration(tmp_path)
-    if has_others:
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "notes.txt").touch()
+def train(ranks: Ranks, settings: Configuration) -> list[Any]:
+    """Trains with a logger that does not open, without a run's folder and in one that holds a file;
+    then with one that does. The line that the first two end with, and what is logged from this
+    rank.
+    """
+    run, found = Path(str(settings.run.folder)), []
+    for fake in (Away(), Away(), FakeWandb()):
+        sys.modules["wandb"] = fake
+        try:
+            fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
+        except InputError as error:
+            found.append(str(error))
+            if ranks.is_first:
+                left = [path.name for path in run.glob("*")]
+                assert left == (["notes.txt"] if found[1:] else [])
+                run.mkdir(exist_ok=True)
+                (run / "notes.txt").touch()
+            torch.distributed.barrier()
+    return [*found, *(min(content) for content in fake.run.logged)]
+
+
+def test_the_first_rank_logs_and_a_logger_that_does_not_open_ends_all(tmp_path: Path) -> None:
     line = (
-        "run.loggers: wandb cannot be opened (no route to host); check its service, or leave it out"
+        "rank 0: run.loggers: wandb cannot be opened (no route to host); check its service, or "
+        "leave it out"
     )
-    assert run_ranks(2, train, settings, Away) == [[f"rank 0: {line}"]] * 2
-    left = [path.name for path in tmp_path.glob("run/*")]
-    assert left == (["notes.txt"] if has_others else [])
-    assert (tmp_path / "run").exists() == has_others
+    first, second = run_ranks(2, train, configuration(tmp_path))
+    assert first == [line, line, "step", "epoch"]
+    assert second == [line, line]
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from bigtrk.config import by_key
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.settings import EdgeMLPConfig
@@ -230,17 +229,6 @@ def test_weights_that_do_not_fit_are_named(
         starting_model(made)
 
 
-def test_a_checkpoint_of_acorn_is_to_be_imported_first(tmp_path: Path) -> None:
-    (tmp_path / "gnn.ckpt").touch()
-    with pytest.raises(InputError, match=r"gnn\.ckpt: is no \.safetensors .* import-model acorn"):
-        starting_model(configuration(tmp_path, tmp_path / "gnn.ckpt"))
-
-
-def test_nothing_is_taken_partly_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"set model\.init_from"):
-        configuration(tmp_path, model={"init_partly": True})
-
-
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
@@ -265,26 +253,23 @@ def test_another_kind_of_model_is_refused_with_its_name(tmp_path: Path) -> None:
     other = EdgeMLPConfig(hidden=8, init_from=start)
     with pytest.raises(InputError, match=r"'model\.name=\"interaction\"' model\.layers=2"):
         starting_model(made.model_copy(update={"model": other}))
+    # Computing it in another way makes it no other model.
+    starting_model(configuration(tmp_path, start, model={"recompute": "none", "precision": "bf16"}))
 
 
-def test_how_it_is_computed_may_differ(tmp_path: Path) -> None:
-    start = earlier_run(tmp_path)
-    made = configuration(tmp_path, start, model={"recompute": "none", "precision": "bf16"})
-    assert by_key(made)["model.precision"] == '"bf16"'
-    starting_model(made)
-
-
-def test_an_unfinished_run_names_the_run_that_it_started_from(tmp_path: Path) -> None:
+def test_starts_that_hold_no_model_are_refused(tmp_path: Path) -> None:
     made = configuration(tmp_path, tmp_path / "start")
     with pytest.raises(InputError, match=r"^model\.init_from=.*start: .*this run has ended"):
         earlier_events(made)
-    earlier_run(tmp_path)
-    assert earlier_events(made) == ("far away",)
-
-
-@pytest.mark.parametrize("missing", [WEIGHTS, DESCRIPTION])
-def test_a_run_without_a_model_is_refused(missing: str, tmp_path: Path) -> None:
     start = earlier_run(tmp_path)
-    (start / missing).unlink()
-    with pytest.raises(InputError, match=f"{missing}: no such file"):
-        starting_model(configuration(tmp_path, start))
+    assert earlier_events(made) == ("far away",)
+    for missing in (DESCRIPTION, WEIGHTS):
+        (start / missing).rename(tmp_path / "kept")
+        with pytest.raises(InputError, match=f"{missing}: no such file"):
+            starting_model(made)
+        (tmp_path / "kept").rename(start / missing)
+    (tmp_path / "gnn.ckpt").touch()
+    with pytest.raises(InputError, match=r"gnn\.ckpt: is no \.safetensors .* import-model acorn"):
+        starting_model(configuration(tmp_path, tmp_path / "gnn.ckpt"))
+    with pytest.raises(ValidationError, match=r"set model\.init_from"):
+        configuration(tmp_path, model={"init_partly": True})

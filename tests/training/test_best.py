@@ -88,9 +88,6 @@ def test_a_metric_that_no_epoch_records_is_refused(
     made = configuration(metric, **sections)
     with pytest.raises(InputError, match=rf"^training\.best\.metric={metric}: .*{complaint}"):
         check_recorded(made, n_validation)
-
-
-def test_metrics_that_are_recorded_are_taken() -> None:
     check_recorded(configuration("train_loss"), 0)
     check_recorded(configuration("loss", model={"name": "embedding"}), 1)
     check_recorded(configuration("log_pt_error", training={"pt_weight": 0.1}), 1)
