@@ -99,7 +99,7 @@ def options_of(
     chosen = formats.get(name)
     takes = () if chosen is None else chosen.options
     found = {option: value for option, value in given.items() if value}
-    for option in found.keys() - takes:
+    for option in sorted(found.keys() - takes):
         others = [other for other, one in formats.items() if option in one.options]
         raise InputError(
             f"--{option.replace('_', '-')} is of {flag} {' or '.join(others)}; give it, too"

@@ -230,7 +230,8 @@ class EventGraph:
             InputError: an attribute is missing, of another type or shape, or not finite, edges end
                 outside of the nodes, or y labels nodes.
         """
-        return from_data(data, name, node_feature_names, edge_feature_names)
+        _check_kind(data, str(name or getattr(data, "name", "the graph")))
+        return from_data(data.to_dict(), name, node_feature_names, edge_feature_names)
 
     def to_pyg(self) -> "Data":
         """Returns the graph as PyTorch Geometric's Data, which `from_pyg` reads back bit for bit:
@@ -273,21 +274,24 @@ def to_data(graph: EventGraph) -> "Data":
 
 
 def from_data(
-    data: "Data", name: str | None, node_names: Names, edge_names: Names, where: str | None = None
+    columns: Mapping[str, Any],
+    name: str | None,
+    node_names: Names,
+    edge_names: Names,
+    where: str | None = None,
 ) -> EventGraph:
-    """Makes the graph `name`, or data.name, of a Data, as EventGraph.from_pyg says.
+    """Makes the graph `name`, or columns["name"], of a Data's columns, as EventGraph.from_pyg says.
 
     where: the file that it is from, for messages.
 
     Raises:
         InputError: as EventGraph.from_pyg.
     """
-    content = {key: value for key, value in data.to_dict().items() if value is not None}
+    content = {key: value for key, value in columns.items() if value is not None}
     name = name or content.get("name")
     if not isinstance(name, str):
         raise InputError("a Data without a name; give from_pyg the graph's")
     where = where or name
-    _check_kind(data, where)
     _check_tensors(content, where)
     _say_left_out(content, where)
     x, x_names = _pyg_features(content, "x", node_names, where)

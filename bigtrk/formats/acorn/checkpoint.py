@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
-from zipfile import ZipFile
 
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from bigtrk.disk.files import atomic_path, check_file
-from bigtrk.disk.unpacking import HEAD, refuse_old_torch
-from bigtrk.errors import InputError, one_line, reason
-from bigtrk.formats.acorn.restricted import Held, made, read_archive
+from bigtrk.disk.files import atomic_path
+from bigtrk.errors import InputError, one_line
+from bigtrk.formats.torch_files import ForeignObject, TorchReader
 from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES, SCALES, Scale
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.options import Layers, Linears, Width
@@ -258,19 +256,22 @@ def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperPar
 
 
 _REMEDY = "name a checkpoint (.ckpt) of an acorn training"
-_WITHOUT = "save its state_dict and hyper_parameters alone"
-# What Lightning writes beside weights and settings: paths, counters of schedules, numpy's numbers.
-_HELD = (
-    "__builtin__.set",
-    "_codecs.encode",
-    "argparse.Namespace",
-    "collections.Counter",
-    "collections.defaultdict",
-    "lightning.",
-    "lightning_fabric.",
-    "numpy.",
-    "pathlib.",
-    "pytorch_lightning.",
+_READER = TorchReader(
+    # Lightning writes paths, counters of schedules and numpy's numbers beside weights and settings.
+    held=(
+        "__builtin__.set",
+        "_codecs.encode",
+        "argparse.Namespace",
+        "collections.Counter",
+        "collections.defaultdict",
+        "lightning.",
+        "lightning_fabric.",
+        "numpy.",
+        "pathlib.",
+        "pytorch_lightning.",
+    ),
+    without="save its state_dict and hyper_parameters alone",
+    again=_REMEDY,
 )
 # A Lightning of this version, and each later one, reads what is written here as it is.
 _LIGHTNING = "2.2.0"
@@ -291,43 +292,25 @@ def read_checkpoint(file: Path) -> AcornCheckpoint:
         InputError: it is missing, damaged, no checkpoint of Lightning or one with code in it, or a
             weight is not finite.
     """
-    settings, weights = _parts(file)
+    content = _READER.read(file)
+    settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))
     for name, tensor in weights.items():
-        _check(tensor, f"{file}: state_dict: {one_line(name)}")
+        what = f"{file}: state_dict: {one_line(name)}"
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
+        if not tensor.isfinite().all():
+            raise InputError(
+                f"{what} is not finite; name a checkpoint from before the loss diverged"
+            )
     return AcornCheckpoint(settings, weights)
-
-
-def _parts(file: Path) -> list[dict[str, Any]]:
-    """Returns the settings and the weights as the file has them."""
-    check_file(file)
-    try:
-        with file.open("rb") as opened:
-            refuse_old_torch(file, opened.read(HEAD))
-        with ZipFile(file) as archive:
-            content = read_archive(file, archive, _HELD, _WITHOUT)
-            return [_part(file, content, key) for key in ("hyper_parameters", "state_dict")]
-    except InputError:
-        raise
-    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
-        raise InputError(
-            f"{file}: is no checkpoint that torch.save wrote, or damaged ({reason(error)}); "
-            f"{_REMEDY}"
-        ) from None
 
 
 def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
     part = content.get(key) if isinstance(content, dict) else None
-    part = part.items if isinstance(part, Held) else part  # Lightning's AttributeDict
+    part = part.items if isinstance(part, ForeignObject) else part  # Lightning's AttributeDict
     if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
         raise InputError(f"{file}: has no {key}; {_REMEDY}")
-    return made(part)
-
-
-def _check(tensor: Any, what: str) -> None:
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
-    if not tensor.isfinite().all():
-        raise InputError(f"{what} is not finite; name a checkpoint from before the loss diverged")
+    return _READER.made(file, part)
 
 
 def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:

@@ -1,115 +1,68 @@
-"""A graph's columns in acorn's newer names, read from its files and kept beside an imported graph.
+"""The columns of acorn's graphs: read from its files, and kept beside an imported graph.
+
+acorn's newer names (`variable_with_prefix: true`) say of each column what it is of: hit_x [N],
+edge_y [E], track_particle_pt [T], T being the true edges. Its older ones do not: x, y, pt.
 
 Shapes: N hits, E edges, T true edges.
 """
 
-import gzip
-import io
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import torch
 import yaml
 from torch import Tensor
 
 from bigtrk.console import warn_once
-from bigtrk.disk.files import check_file, read_bytes
 from bigtrk.disk.safe_yaml import parse_yaml
-from bigtrk.disk.unpacking import HEAD, gunzip, limit_of, refuse_old_torch
-from bigtrk.errors import InputError, one_line, reason
-from bigtrk.formats.acorn.names import (
-    EDGE_COLUMNS,
-    EDGES,
-    HITS,
-    NEWER,
-    OLDER,
-    SCORES,
-    TRUE_EDGES,
-    TRUE_MAP,
-    is_older,
-)
-from bigtrk.formats.acorn.restricted import Held, made, read_archive
+from bigtrk.errors import InputError, one_line
+from bigtrk.formats.torch_files import ForeignObject, TorchReader
 from bigtrk.graphs.event_graph import EventGraph, Section
 from bigtrk.graphs.storage.tensor_files import SectionFile
 
-_GZIP = b"\x1f\x8b"
-_WITHOUT = "save the graph without it"
-# Packages whose objects acorn leaves in its graphs: their names are read, their code is not.
-_HELD = (
-    "_codecs.encode",
-    "numpy.",
-    "torch_geometric.",
-    "torch_sparse.",
-    "pytorch_lightning.",
-    "lightning.",
-    "lightning_fabric.",
+HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the newer scheme
+SCORES = "edge_scores"
+TRUE_MAP = "track_to_edge_map"
+PARTICLE = "track_particle_id"
+TRUE_EDGES_OF = "track_edges"
+VERTEX = tuple(f"track_particle_{axis}" for axis in ("vx", "vy", "vz"))
+
+_HIT_COLUMNS = (
+    *("x", "z", "r", "phi", "eta", "region", "volume_id", "layer_id", "module_id", "module_index"),
+    *(f"cluster_{column}_{side}" for column in ("r", "phi", "z", "eta") for side in (1, 2)),
+    *("weight", "cell_count", "cell_val", "leta", "lphi", "lx", "ly", "lz", "geta", "gphi"),
 )
-
-
-def read_columns(file: Path) -> dict[str, Any]:
-    """Reads the graph in a .pyg or .pyg.gz file, a Data or the DataBatch of one: its columns by
-    name, tensors as they were saved, and other values.
-
-    Raises:
-        InputError: the file is damaged, no file of torch.save, asks for anything but a graph's
-            tensors, or holds anything but one graph.
-    """
-    check_file(file)
-    try:
-        return _columns(file, _saved(file))
-    except InputError:
-        raise
-    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
-        raise _damaged(file, reason(error)) from None
-
-
-def _columns(file: Path, saved: Any) -> dict[str, Any]:
-    """Takes the columns out of a saved graph; of those that are tensors makes tensors."""
-    store = _state(_state(saved).get("_store"))
-    columns = store.get("_mapping")
-    if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
-        raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
-    if store.get("_num_graphs", 1) != 1:
-        raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
-    return made(columns)
-
-
-def _state(thing: Any) -> dict[Any, Any]:
-    """Returns what an object was to be built from, nothing of what is no such object."""
-    state = thing.state if isinstance(thing, Held) else None
-    return state if isinstance(state, dict) else {}
-
-
-def _saved(file: Path) -> Any:
-    with file.open("rb") as handle:
-        head = handle.read(HEAD)
-    refuse_old_torch(file, head)
-    if not head.startswith(_GZIP):
-        return _in_archive(file, ZipFile(file))
-    content = read_bytes(file)
-    try:
-        unpacked = gunzip(content, limit_of(len(content)), str(file))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(file, reason(error)) from None
-    refuse_old_torch(file, unpacked)
-    return _in_archive(file, ZipFile(io.BytesIO(unpacked)))
-
-
-def _in_archive(file: Path, archive: ZipFile) -> Any:
-    with archive:
-        return read_archive(file, archive, _HELD, _WITHOUT)
-
-
-def _damaged(file: Path, why: str) -> InputError:
-    return InputError(
-        f"{file}: is no graph that torch.save wrote, or damaged ({why}); write it again with acorn"
-    )
-
-
+EDGE_COLUMNS = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
+# The newer name of each older one; hit_y has none, as y was given to the truth of edges.
+NEWER = {
+    **{name: HITS + name for name in _HIT_COLUMNS},
+    **{name: EDGES + name for name in EDGE_COLUMNS},
+    "y": "edge_y",
+    "scores": SCORES,
+    "labels": "edge_track_labels",
+    "truth_map": TRUE_MAP,
+    "particle_id": PARTICLE,
+    **{name: f"track_particle_{name}" for name in ("pt", "radius", "primary", "nhits", "pdgId")},
+    "eta_particle": "track_particle_eta",
+    "redundant_split_edges": "track_redundant_split_edges",
+}
+OLDER = {newer: older for older, newer in NEWER.items()}
+READER = TorchReader(
+    # Packages whose objects acorn leaves in its graphs: their names are read, their code is not.
+    held=(
+        "_codecs.encode",
+        "numpy.",
+        "torch_geometric.",
+        "torch_sparse.",
+        "pytorch_lightning.",
+        "lightning.",
+        "lightning_fabric.",
+    ),
+    without="save the graph without it",
+    again="write the graph again with acorn",
+)
 _OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # of a DataBatch of one graph
 _RESULTS = (SCORES, "edge_track_labels")
 MOST_VALUES = 50_000  # plain ones of one graph
@@ -159,16 +112,18 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     """Reads the columns of a graph that acorn saved, in .pyg or .pyg.gz.
 
     Raises:
-        InputError: as `read_columns`; one column is there under both names with other values; or
-            older names do not tell what a column is of.
+        InputError: as TorchReader.columns; a column differs under its two names; or older names do
+            not tell what a column is of.
     """
-    raw = {name: one for name, one in read_columns(file).items() if name not in _OF_BATCHES}
+    raw = {name: one for name, one in READER.columns(file).items() if name not in _OF_BATCHES}
     tensors = {name: one for name, one in raw.items() if type(one) is Tensor}
     named = _in_newer_names(file, tensors)
     if is_older(tensors):
         _check_sizes(file, named)
     others = {name: one for name, one in raw.items() if name not in tensors}
-    for name in [name for name, one in others.items() if isinstance(one, Held) and not one.items]:
+    for name in [
+        name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
+    ]:
         warn_once(name, f"{file}: {one_line(name)} is of a class that is not read, and left out")
         del others[name]
     budget = iter(range(MOST_VALUES))
@@ -212,6 +167,11 @@ def _agree(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
+def is_older(names: Iterable[str]) -> bool:
+    """Says whether hits are named by the older scheme alone."""
+    return not any(name.startswith(HITS) and name != "hit_id" for name in names)
+
+
 def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
     """Refuses a graph of older names, which acorn tells apart by length, where lengths agree."""
     edges = tensors.get("edge_index", torch.empty(2, 0)).shape[-1]
@@ -230,7 +190,7 @@ def _plain(value: Any, budget: Iterator[int]) -> Any:
     next(budget)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Held):
+    if isinstance(value, ForeignObject):
         value = value.items
     if isinstance(value, dict):
         return {_key(key): _plain(one, budget) for key, one in value.items()}

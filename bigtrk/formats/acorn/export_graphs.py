@@ -17,9 +17,9 @@ from bigtrk.disk.files import new_folder, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import true_edges
-from bigtrk.formats.acorn.columns import FOLDER, AcornSource, read_source
-from bigtrk.formats.acorn.names import (
+from bigtrk.formats.acorn.columns import (
     EDGES,
+    FOLDER,
     HITS,
     OLDER,
     PARTICLE,
@@ -27,6 +27,8 @@ from bigtrk.formats.acorn.names import (
     TRUE_EDGES_OF,
     TRUE_MAP,
     VERTEX,
+    AcornSource,
+    read_source,
 )
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import Ints

@@ -22,13 +22,17 @@ from bigtrk.disk.files import check_file
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
 from bigtrk.formats.acorn.columns import (
+    EDGES,
     FOLDER,
+    HITS,
+    PARTICLE,
     SECTION,
+    TRUE_EDGES_OF,
+    VERTEX,
     AcornColumns,
     kept_columns,
     read_acorn_columns,
 )
-from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_EDGES_OF, VERTEX, unit_of
 from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section
@@ -85,6 +89,8 @@ def events_of(files: list[Path]) -> dict[str, Path]:
 
 
 _PER_GEV = {PtUnit.MEV: 1000.0, PtUnit.GEV: 1.0}
+# The unit of pT by how the name of a data reader of acorn, or bigtrk's own, begins.
+_UNITS = {"Athena": PtUnit.MEV, "TrackML": PtUnit.GEV, "Acts": PtUnit.GEV, "bigtrk": PtUnit.GEV}
 _TRUE = "true edges"
 MOST_HITS = 2**31 - 1
 
@@ -156,7 +162,7 @@ def particle_table(
 def reader_of(columns: AcornColumns) -> str:
     """Returns the data reader that made a file, as its config names it; "" where it does not."""
     models = _models(columns.plain.get("config"))
-    return next((model for model in models if unit_of(model) is not None), "")
+    return next((model for model in models if model.startswith(tuple(_UNITS))), "")
 
 
 def _models(config: Any) -> Iterator[str]:
@@ -169,13 +175,13 @@ def _models(config: Any) -> Iterator[str]:
 
 
 def _unit(columns: AcornColumns, given: PtUnit | None) -> PtUnit:
-    unit = given or unit_of(reader_of(columns))
-    if unit is None:
+    reader = reader_of(columns)
+    if given is None and not reader:
         raise InputError(
             f"{columns.file}: config[0]['model'] names no data reader whose unit of pT is known "
             f"(Athena...: MeV, TrackML..., Acts...: GeV); give --pt-unit mev or gev"
         )
-    return unit
+    return given or next(unit for kind, unit in _UNITS.items() if reader.startswith(kind))
 
 
 def _hits_of(ids: Ints, particle_id: Tensor, said: Floats) -> Ints:

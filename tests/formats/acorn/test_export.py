@@ -18,9 +18,9 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
+from bigtrk.formats.acorn.columns import NEWER
 from bigtrk.formats.acorn.export_graphs import acorn_data, export_acorn_folder
 from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
-from bigtrk.formats.acorn.names import NEWER
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph

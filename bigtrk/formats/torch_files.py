@@ -1,0 +1,273 @@
+"""Files of torch.save, read without running what they say.
+
+Such a file is a zip archive of tensors and of a pickle, a program that may call anything. Here it
+can name tensors and containers alone: an object of a class that is known to come with them becomes
+a `ForeignObject`, which keeps what the pickle says of it, and any other name ends the reading.
+Nothing is imported, and every tensor is checked against the bytes that the archive has for it.
+"""
+
+import io
+import math
+import pickle
+import pickletools
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import torch
+from torch import Tensor
+
+from bigtrk.disk.files import check_file, read_bytes
+from bigtrk.disk.unpacking import (
+    HEAD,
+    check_members,
+    gunzip,
+    limit_of,
+    read_member,
+    refuse_old_torch,
+)
+from bigtrk.errors import InputError, one_line, reason
+
+MOST_DESCRIPTION = 4 << 20  # bytes of the pickle, in which no tensor lies
+_TENSOR = "torch._utils._rebuild_tensor_v2"
+_STORAGES = {
+    f"torch.{name}Storage": dtype
+    for name, dtype in {
+        "Double": torch.float64,
+        "Float": torch.float32,
+        "Half": torch.float16,
+        "BFloat16": torch.bfloat16,
+        "Long": torch.int64,
+        "Int": torch.int32,
+        "Short": torch.int16,
+        "Char": torch.int8,
+        "Byte": torch.uint8,
+        "Bool": torch.bool,
+    }.items()
+}
+
+
+class ForeignObject:
+    """An object of a class that is not loaded. state: what it was to be built from. items: what it
+    held as a dictionary.
+    """
+
+    state: Any
+    items: dict[Any, Any]
+
+    def __new__(cls, *_: object, **__: object) -> "ForeignObject":
+        held = object.__new__(cls)
+        held.state, held.items = None, {}
+        return held
+
+    def __call__(self, *_: object) -> "ForeignObject":
+        return ForeignObject()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+
+@contextmanager
+def _naming_damage(file: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
+        raise InputError(
+            f"{file}: is no file of torch.save, or damaged ({reason(error)}); {remedy}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class TorchReader:
+    """Reads files of torch.save of one kind.
+
+    held: how the names of classes begin whose objects are kept as ForeignObject. without, again:
+    the ends of messages where another name is asked for, and where a file is no such file.
+    """
+
+    held: tuple[str, ...]
+    without: str
+    again: str
+
+    def read(self, file: Path) -> Any:
+        """Reads what a file, which may be packed by gzip, holds; tensors are `Described`.
+
+        Raises:
+            InputError: it is damaged, no file of torch.save, or its pickle names anything else.
+        """
+        check_file(file)
+        with _naming_damage(file, self.again):
+            with file.open("rb") as opened:
+                head = opened.read(HEAD)
+            refuse_old_torch(file, head)
+            if not head.startswith(b"\x1f\x8b"):
+                return self._in_archive(file, ZipFile(file))
+            packed = read_bytes(file)
+            content = gunzip(packed, limit_of(len(packed)), str(file))
+            refuse_old_torch(file, content)
+            return self._in_archive(file, ZipFile(io.BytesIO(content)))
+
+    def columns(self, file: Path) -> dict[str, Any]:
+        """Reads a Data of PyTorch Geometric, or the DataBatch of one: its columns by name, tensors
+        as they were saved, and other values.
+
+        Raises:
+            InputError: as `read`; or the file holds anything but one graph.
+        """
+        store = _state(_state(self.read(file)).get("_store"))
+        columns = store.get("_mapping")
+        if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
+            raise InputError(f"{file}: holds no Data of PyTorch Geometric; {self.again}")
+        if store.get("_num_graphs", 1) != 1:
+            raise InputError(f"{file}: holds several graphs; save each event by itself")
+        return self.made(file, columns)
+
+    def made(self, file: Path, columns: dict[str, Any]) -> dict[str, Any]:
+        """Makes tensors of those values of a file, and of tables among them, that describe one.
+
+        Raises:
+            InputError: one has no size, or is larger than its values.
+        """
+        with _naming_damage(file, self.again):
+            return {
+                name: {key: _made(value) for key, value in one.items()}
+                if type(one) is dict
+                else _made(one)
+                for name, one in columns.items()
+            }
+
+    def _in_archive(self, file: Path, archive: ZipFile) -> Any:
+        with archive:
+            check_members(file, archive)
+            names = archive.namelist()
+            pickles = [name for name in names if name.endswith("/data.pkl")]
+            if len(pickles) != 1:
+                raise ValueError("it holds no data.pkl")
+            folder = pickles[0].removesuffix("data.pkl")
+            order = f"{folder}byteorder"
+            if order in names and read_member(file, archive, order)[0] != b"little":
+                raise InputError(f"{file}: was saved on a big-endian machine; save it on another")
+            if archive.getinfo(pickles[0]).file_size > MOST_DESCRIPTION:
+                raise ValueError("its description is larger than that of tensors")
+            description, _ = read_member(file, archive, pickles[0])
+            _check_numbers(description)
+            return _Unpickler(self, file, archive, f"{folder}data/", description).load()
+
+
+def _made(value: Any) -> Any:
+    return value.tensor() if isinstance(value, Described) else value
+
+
+def _state(thing: Any) -> dict[Any, Any]:
+    """Returns what an object was to be built from, nothing of what is no such object."""
+    state = thing.state if isinstance(thing, ForeignObject) else None
+    return state if isinstance(state, dict) else {}
+
+
+def _check_numbers(description: bytes) -> None:
+    """Refuses a pickle that numbers an object beyond those it has: a table of all numbers up to
+    there would be made for it.
+    """
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(description)):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count:
+            raise ValueError("an object has a number that is too high")
+
+
+class _Storage:
+    """The values of tensors [their number], which a pickle cannot change."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+class Described:
+    """A tensor as the pickle describes it: torch's own would obey what else a pickle may say."""
+
+    __slots__ = ("offset", "size", "storage", "stride")
+
+    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> None:
+        self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
+
+    def tensor(self) -> Tensor:
+        """Makes the tensor.
+
+        Raises:
+            ValueError: its size is none, or larger than its values.
+        """
+        size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
+        if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
+            raise ValueError("the size of a tensor is no size")
+        values: Tensor = self.storage.values
+        last = self.offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        elements = math.prod(size)
+        if elements and max(elements, last + 1) > len(values):
+            raise ValueError("a tensor is larger than what the file has of it")
+        return values.as_strided(size, stride, self.offset) if elements else values.new_empty(size)
+
+
+class _Describe:
+    """Describes tensors, in place of torch's function. A pickle could change a class, not this."""
+
+    __slots__ = ()
+
+    def __call__(self, *said: Any) -> Described:
+        """Describes a tensor by its storage, offset, size, stride and what else is said of it."""
+        return Described(*said)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a pickle of torch.save. Of all that it may name only tensors are made."""
+
+    def __init__(
+        self, reader: TorchReader, file: Path, archive: ZipFile, folder: str, description: bytes
+    ) -> None:
+        super().__init__(io.BytesIO(description))
+        self._reader, self._file, self._archive, self._folder = reader, file, archive, folder
+        self._storages: dict[str, _Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Gives what stands for a name in the pickle; nothing is imported."""
+        place = f"{module}.{name}"
+        if place == _TENSOR:
+            return _Describe()
+        if place == "collections.OrderedDict":
+            return OrderedDict
+        if place in _STORAGES:
+            return _STORAGES[place]
+        if place.startswith(self._reader.held):
+            return ForeignObject
+        raise InputError(
+            f"{self._file}: asks for {one_line(place)}, and nothing but tensors is made of what a "
+            f"file says; {self._reader.without}"
+        )
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Gives the values of tensors."""
+        _, dtype, key, *_ = pid
+        if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
+            raise ValueError("a tensor has no values of a known type")
+        if key not in self._storages:
+            content, _ = read_member(self._file, self._archive, self._folder + key)
+            self._storages[key] = _Storage(_values(content, dtype))
+        if self._storages[key].values.dtype != dtype:
+            raise ValueError("two tensors of different types share their values")
+        return self._storages[key]
+
+
+def _values(content: bytes, dtype: torch.dtype) -> Tensor:
+    if not content:
+        return torch.empty(0, dtype=dtype)
+    if dtype is torch.bool:  # a byte may be neither 0 nor 1
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8) != 0
+    return torch.frombuffer(bytearray(content), dtype=dtype)
