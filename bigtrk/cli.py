@@ -1,6 +1,5 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -182,15 +181,15 @@ def report(
     allow_code(code or ())
     if any(map(is_series, runs)):
         # It predicts the times of series, and needs torch for that: a second of a run's report.
-        from bigtrk.studies.scaling.report import SeriesReport
+        from bigtrk.studies.scaling.report import series_report
 
-        series = SeriesReport(runs)
+        series = series_report(runs)
         if html:
-            series.write_html(html)
+            write_page(series.document, html)
         if as_json:
-            print("\n".join(map(json.dumps, series.lines())))
+            print(series.text, end="")
         else:
-            series.show(console)
+            show(series.document, console)
         return
     if any(map(is_pipeline, runs)):
         report_pipelines(runs, html, as_json)

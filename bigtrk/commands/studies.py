@@ -48,9 +48,7 @@ def scale(
 
     `bigtrk report FOLDER...` reports series again, or several side by side.
     """
-    from bigtrk.studies.scaling.plan_series import plan_series
-    from bigtrk.studies.scaling.run_series import run_series
-    from bigtrk.studies.scaling.slurm_series import slurm_script
+    from bigtrk.studies.scaling.run_series import plan_series, run_series, slurm_script
     from bigtrk.train import DEFAULT
 
     if ranks_per_node and not slurm:

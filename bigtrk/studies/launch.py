@@ -1,4 +1,4 @@
-"""Trainings as programs of their own: torchrun on this host."""
+"""Trainings as programs of their own, for series, searches and trials."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.checkpoint.folder import last_good
 
+LOG = "train.log"  # in a run folder
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
 # torchrun's own report of a failed rank begins with this.
@@ -23,7 +24,7 @@ _REPORT = re.compile(r"torch[/.]distributed[/.]elastic|^Traceback .*torchrun")
 
 
 def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list[str]:
-    """Returns the command that runs `script` on so many ranks of this host."""
+    """Returns the command that runs `script` on `ranks` ranks of this host."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*command, f"--nproc-per-node={ranks}", str(script), *arguments]
 
@@ -32,7 +33,7 @@ def torchrun_environment(ranks: int) -> dict[str, str]:
     """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1,
     which it does for several ranks where the user has not; each rank sets its own threads then.
 
-    One rank would take a 1 for the user's choice, and compute on one core.
+    A single rank would take a 1 for the user's choice, and compute on one core.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}
@@ -40,8 +41,8 @@ def torchrun_environment(ranks: int) -> dict[str, str]:
 
 @contextmanager
 def on_cores(number: int, first: int = 0) -> Iterator[None]:
-    """Keeps programs started in the block to so many of this process's cores, from the `first` on,
-    or all it has.
+    """Keeps programs started in the block to `number` cores of this process, from the `first` on;
+    to all it has where these are fewer.
     """
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[first : first + number])
@@ -52,7 +53,7 @@ def on_cores(number: int, first: int = 0) -> Iterator[None]:
 
 
 def resumable(run: Path) -> bool:
-    """Says whether a run can go on: it has a good checkpoint, and has not written its model."""
+    """Whether a run can go on: it has a good checkpoint, and has not written its model."""
     try:
         last_good(run)
     except InputError:
@@ -133,6 +134,14 @@ def show_end(log: Path) -> None:
     """Prints the last lines of a log on stderr."""
     for line in tail(log):
         complain(f"  {line}")
+
+
+def first_difference(old: object, new: object, key: str = "") -> str:
+    """Returns the first key of two configurations that differs, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
+        return first_difference(old.get(changed), new.get(changed), f"{key}{changed}.")
+    return f"{key[:-1]} {old} instead of {new}".strip()
 
 
 def tail(log: Path) -> list[str]:

@@ -25,8 +25,7 @@ from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine, software
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.shipped import TRAIN
-from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
-from bigtrk.studies.scaling.run_series import LOG
+from bigtrk.studies.launch import LOG, torchrun_command, torchrun_environment, train_logged
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
 

@@ -7,8 +7,9 @@ import pytest
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.record import write_record
 from bigtrk.records.run_folder import read_run_record
-from bigtrk.records.search import DecisionRecord, ValueRecord
+from bigtrk.records.search import DECISION, DecisionRecord, ValueRecord
 from bigtrk.studies.search.population import Rounds
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
@@ -66,7 +67,7 @@ def test_the_next_step_has_the_others_weights_and_the_given_rate(
     decision = DecisionRecord(
         source=GOOD, source_round=0, settings={"optimizer.lr": RATE}, epochs=3
     )
-    rounds.write_decision(1, BAD, decision)
+    write_record(rounds.folder(1, BAD) / DECISION, decision)
     rounds.take_over(1, BAD, runs[BAD], decision)
     assert read_run_record(runs[BAD]).ended is None
     configuration = settings(graphs, runs[BAD], 1, ENGINES[engine])

@@ -26,7 +26,7 @@ from bigtrk.reports import (
     write_page,
 )
 from bigtrk.reports.model_card import model_card
-from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.report import series_report
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import refusal
 from tests.hostile.records import (
@@ -62,10 +62,9 @@ def report_runs(folder: Path) -> None:
 
 
 def report_series(folder: Path) -> None:
-    series = SeriesReport([folder])
-    series.show(Console(file=io.StringIO()))
-    series.write_html(folder / "series.html")
-    series.write_lines(folder / "lines.jsonl")
+    series = series_report([folder])
+    show(series.document, Console(file=io.StringIO()))
+    write_page(series.document, folder / "series.html")
 
 
 def plan_as_measured(folder: Path) -> None:

@@ -14,7 +14,7 @@ from bigtrk.reports import (
     write_page,
 )
 from bigtrk.reports.display import display_report
-from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.report import series_report
 from tests.reports.events import straight_event
 from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder
 from tests.reports.run_folders import (
@@ -48,7 +48,8 @@ def write_pages(folder: Path) -> None:
     write_page(evaluation_report(evaluation, one), folder / "evaluation.html")
     pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
     write_page(pipelines_report([read_pipeline(pipeline)]), folder / "pipeline.html")
-    SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
+    series = series_report([series_folder(folder / "made" / "weak")])
+    write_page(series.document, folder / "scaling.html")
     hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
     search = small_search(folder / "made" / "<b>search</b>", space=hostile)
     write_page(search_report(read_search(search)), folder / "search.html")

@@ -58,7 +58,7 @@ print(f"threads {torch.get_num_threads()}", flush=True)
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_ranks_share_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     """One rank alone computes on all of them, as it does without a launcher."""
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -68,8 +68,5 @@ def test_ranks_share_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert train_quietly(torchrun_command(ranks, script, ()), log, environment) == 0
     share = max(1, open_cores() // ranks)
     assert log.read_text().splitlines() == ranks * [f"threads {share}"]
-
-
-def test_the_threads_that_a_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert [torchrun_environment(ranks)["OMP_NUM_THREADS"] for ranks in (1, 2)] == ["3", "3"]
+    assert torchrun_environment(ranks)["OMP_NUM_THREADS"] == "3", "the user's choice stays"

@@ -66,7 +66,10 @@ def test_the_choice_is_what_trained_fastest(
     graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "_STEPS", 4)
-    options = ["--ranks", "2", "--memory", "9", "--json"]
+    # None of these ends a trial, nor leaves it without its events.
+    ended = ["data.events=1", "training.minutes=1e-9", "data.validation=1"]
+    best = ["training.best.metric=auc", "training.best.patience=1"]
+    options = ["--ranks", "2", "--memory", "9", "--json", *ended, *best]
     status, out, err = asked(str(graphs), *options)
     assert status == 0, err
     answer = json.loads(out)
@@ -82,7 +85,6 @@ def test_the_choice_is_what_trained_fastest(
 def test_a_trial_that_fails_is_told_and_not_chosen(
     graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has passed the memory that a user gave, or ended with an error."""
     monkeypatch.setattr(trials, "_STEPS", 4)
     options = ["model.recompute=chunk", "--ranks", "1"]
     status, out, err = asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30")
@@ -91,29 +93,15 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
     assert "none of 1 options could be trained; the first ended with: " in err
 
 
-def test_a_trial_trains_all_its_steps_whatever_ends_the_run(
-    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the metric of a validation that no trial has, and with more than the one event."""
-    monkeypatch.setattr(trials, "_STEPS", 4)
-    ended = ["data.events=1", "training.minutes=1e-9", "data.validation=1"]
-    best = ["training.best.metric=auc", "training.best.patience=1"]
-    options = ["model.recompute=chunk", "--ranks", "1", "--memory", "9", "--json"]
-    status, out, err = asked(str(graphs), *options, *ended, *best)
-    assert status == 0, err
-    [tried] = json.loads(out)["trials"]
-    assert tried["seconds"] > 0
-
-
 def test_trials_that_take_too_much_are_not_chosen(
     graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peaks = iter([99e9, 1e9, 99e9, 99e9])
+    peaks = iter([99e9, 1e9, 99e9])
 
     def pretend(_: Any, one: Option) -> Trial:
         return Trial(one, 1.0, next(peaks))
 
-    monkeypatch.setattr(trials._Bench, "train", pretend)
+    monkeypatch.setattr(trials.Bench, "train", pretend)
     known = ["--ranks", "1", "--memory", "9", "--json"]
     status, out, err = asked(str(graphs), *known)
     assert status == 0, err

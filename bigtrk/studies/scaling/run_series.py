@@ -1,23 +1,220 @@
-"""A scaling series on this host, taken up where it ended."""
+"""`bigtrk scale`: plans a series of runs, trains what is not trained yet on this host and reports,
+or writes the script that submits it to SLURM.
+"""
 
+import json
+import shlex
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from bigtrk.console import console, say
+from bigtrk.disk.files import write_atomically
+from bigtrk.errors import InputError
+from bigtrk.planning.command import read_ranks, split_arguments
+from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.reports.page import write_page
+from bigtrk.reports.terminal import show
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import (
+    LOG,
+    first_difference,
     on_cores,
     resumable,
     torchrun_command,
     torchrun_environment,
     train_logged,
 )
-from bigtrk.studies.scaling.plan_series import PlannedRun, ScalingSeries, open_series
-from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.report import series_report
+from bigtrk.studies.scaling.series import is_series, run_name
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.named_code import users_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run
+from bigtrk.training.settings import Configuration
 from bigtrk.user_code import code_options
 
-LOG = "train.log"
+Kind = Literal["weak", "strong"]
+STEP = "training.events_per_step"
+# Settings that the series makes, and the way to choose them.
+SET_HERE = {
+    "data.train": "name the folders",
+    "data.events": "use --events",
+    "data.validation": "use --validation",
+    "run.folder": "use --out",
+}
 PAGE, LINES = "report.html", "report.jsonl"
+SCRIPT = """\
+#!/bin/bash
+# A {kind} scaling series: a job array per number of ranks, a task per repeat. Submit it
+# from the folder that paths below start from:
+#
+#   export BIGTRK_HOME=$HOME/bigtrk    # the checkout, installed into its .venv
+#   bash FILE --partition=gpu --gpus-per-node=4      # any options of sbatch
+#
+# BIGTRK_BATCH names another batch file. Trained runs are left as they are, others go on from their
+# last checkpoint. Then, whatever is there:
+#
+#   bigtrk report {out} --html report.html
+
+set -euo pipefail
+batch=${{BIGTRK_BATCH:-${{BIGTRK_HOME:?names the checkout of bigtrk}}/scripts/slurm/generic.sbatch}}
+options=("$@")
+
+# array RANKS NODES RANKS_PER_NODE RUN ARGUMENT...: task N trains RUN-N with the seed {seed} + N - 1
+array() {{
+    BIGTRK_ARRAY_RUN=$4 BIGTRK_ARRAY_SEED={seed} sbatch --array=1-{repeats} \\
+        --job-name="${{4##*/}}" --ntasks="$1" --nodes="$2" --ntasks-per-node="$3" \\
+        "${{options[@]}}" "$batch" "${{@:5}}"
+}}
+
+{arrays}
+"""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of `ranks` ranks in `folder`, with the arguments that bigtrk/train.py gets."""
+
+    folder: Path
+    ranks: int
+    seed: int
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ScalingSeries:
+    """A weak series trains and validates `events` and `validation` events per rank, one event per
+    rank and step; a strong one the same events on every number of ranks, in the same steps.
+    """
+
+    folder: Path
+    record: SeriesRecord
+    given: tuple[str, ...]
+    seed: int
+
+    def arguments(self, ranks: int) -> list[str]:
+        """Returns the arguments that all runs on `ranks` ranks have in common."""
+        weak = self.record.kind == "weak"
+        factor = ranks if weak else 1
+        own = [
+            f"data.events={factor * self.record.events}",
+            f"data.validation={factor * self.record.validation}",
+        ]
+        return [*self.given, *own, *([f"{STEP}={ranks}"] if weak else [])]
+
+    def runs(self) -> list[PlannedRun]:
+        """Lists the runs repeat by repeat, so that a machine's drift does not look like scaling."""
+        found = []
+        for repeat in range(1, self.record.repeats + 1):
+            for ranks in self.record.ranks:
+                folder, seed = self.folder / run_name(ranks, repeat), self.seed + repeat - 1
+                own = (f"training.seed={seed}", f"run.folder={folder}")
+                found.append(PlannedRun(folder, ranks, seed, (*self.arguments(ranks), *own)))
+        return found
+
+
+def plan_series(
+    kind: Kind,
+    arguments: Sequence[str],
+    default: Path,
+    ranks: str,
+    events: int,
+    validation: int,
+    repeats: int,
+    folder: Path,
+    ranks_per_node: int | None,
+    host_cores: int | None,
+) -> ScalingSeries:
+    """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+    The ranks share `host_cores` of one host; None on a cluster.
+
+    Raises:
+        InputError: an argument is bad or sets what the series sets, steps of ShaDow would have to
+            grow, there are fewer events than asked for or than ranks, or `folder` holds another
+            series.
+    """
+    path, overrides, folders = split_arguments(arguments, default)
+    worlds = read_ranks(ranks)
+    taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
+    for override in overrides:
+        key = override.partition("=")[0]
+        if key in taken:
+            raise InputError(f"{override}: bigtrk scale sets {key}; {taken[key]}")
+    data = [f"data.train={json.dumps([str(folder) for folder in folders])}"] if folders else []
+    configuration = users_configuration(path, [*overrides, *data])
+    if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
+        # All ranks take the same steps, and none of them may want for an event.
+        step = max(configuration.training.events_per_step, *worlds)
+        data.append(f"{STEP}={step}")
+    shared = [f"data.events={events}", f"data.validation={validation}"]
+    configuration = users_configuration(path, [*overrides, *data, *shared])
+    record = SeriesRecord(
+        kind=kind,
+        ranks=tuple(worlds),
+        repeats=repeats,
+        events=events,
+        validation=validation,
+        ranks_per_node=ranks_per_node,
+        cores_per_rank=None if host_cores is None else max(1, host_cores // max(worlds)),
+        host_cores=host_cores,
+        price_per_device_hour=configuration.run.price_per_device_hour,
+        configuration=configuration.model_dump(mode="json", exclude={"run"}),
+    )
+    if kind == "weak" and configuration.sampling.method == "shadow":
+        raise InputError(
+            f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
+            f"strong instead of weak, and {STEP}=1"
+        )
+    _check_events(record, configuration)
+    given = [str(path)] if any(Path(item) == path for item in arguments) else []
+    seed = configuration.training.seed
+    return ScalingSeries(folder, record, (*given, *overrides, *data), seed)
+
+
+def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
+    """Checks that there are events for the largest world, and that it asks for one per rank."""
+    sources = open_events(configuration.data.train)
+    most = max(record.ranks)
+    factor = most if record.kind == "weak" else 1
+    needed = factor * (record.events + record.validation)
+    if len(sources) < needed:
+        each = f"{record.events} to train on + {record.validation} to validate"
+        shown = f"{most} ranks x ({each})" if record.kind == "weak" else each
+        folders = " ".join(map(str, configuration.data.train))
+        raise InputError(
+            f"{folders}: {record.kind} scaling needs {needed} events ({shown}), there are "
+            f"{len(sources)}; make more (bigtrk simulate events --events {needed}, then bigtrk "
+            f"build events graphs), or lower --events, --validation or --ranks"
+        )
+    shares = sum(source.parts for source in sources[: factor * record.events])
+    if most > shares:
+        raise InputError(
+            f"--ranks {most}: is more than the {shares} events, and sectors of events, to train "
+            f"on; lower it, raise --events, or cut the events (python -m partition)"
+        )
+
+
+def open_series(series: ScalingSeries) -> None:
+    """Writes `series.json`, which runs and reports of the folder go by.
+
+    Raises:
+        InputError: the folder holds another series. More repeats continue one, and other ranks if
+            each still has as many cores.
+    """
+    if is_series(series.folder):
+        there = read_series_record(series.folder)
+        for what in ("kind", "events", "validation", "configuration", "cores_per_rank"):
+            old, new = getattr(there, what), getattr(series.record, what)
+            if old != new:
+                raise InputError(
+                    f"{series.folder}: holds a series of another {what} "
+                    f"({first_difference(old, new)}); choose another --out"
+                )
+    elif series.folder.exists() and any(series.folder.iterdir()):
+        raise InputError(f"{series.folder}: holds something else; choose another --out")
+    write_series_record(series.folder, series.record)
 
 
 def run_series(series: ScalingSeries) -> None:
@@ -34,10 +231,10 @@ def run_series(series: ScalingSeries) -> None:
     for number, run in enumerate(runs, start=1):
         with on_cores(run.ranks * cores):
             _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
-    report = SeriesReport([series.folder])
-    report.write_html(series.folder / PAGE)
-    report.write_lines(series.folder / LINES)
-    report.show(console)
+    report = series_report([series.folder])
+    write_page(report.document, series.folder / PAGE)
+    write_atomically(series.folder / LINES, lambda path: path.write_text(report.text))
+    show(report.document, console)
     say(f"report in {series.folder / PAGE} and {series.folder / LINES}")
 
 
@@ -56,3 +253,28 @@ def _train(run: PlannedRun, name: str) -> None:
     command = torchrun_command(run.ranks, TRAIN, arguments)
     train_logged(command, run.folder / LOG, torchrun_environment(run.ranks))
     say(f"{name}: done in {time.perf_counter() - start:.0f} s")
+
+
+def slurm_script(series: ScalingSeries) -> str:
+    """Returns the script and writes `series.json`, so that the runs can be reported as they come.
+
+    Raises:
+        InputError: the folder holds another series, or a name would break a line of the script.
+    """
+    for name in (str(series.folder), *series.arguments(1)):
+        if not name.isprintable():
+            raise InputError(f"{name!r}: a script holds printable names only; choose another")
+    open_series(series)
+    record, arrays = series.record, []
+    for ranks in record.ranks:
+        most = record.ranks_per_node or ranks
+        run, nodes = series.folder / run_name(ranks), -(-ranks // most)
+        words = [ranks, nodes, min(ranks, most), run, *series.arguments(ranks)]
+        arrays.append(shlex.join(["array", *map(str, words)]))
+    return SCRIPT.format(
+        kind=record.kind,
+        out=shlex.quote(str(series.folder)),
+        seed=series.seed,
+        repeats=record.repeats,
+        arrays="\n".join(arrays),
+    )

@@ -1,21 +1,33 @@
-"""A folder of runs over rank counts, as `bigtrk scale` makes it."""
+"""A scaling series as `bigtrk scale` leaves it: its runs, and the means of each number of ranks."""
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
+from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError
+from bigtrk.planning.scaling import as_measured, epoch_seconds
+from bigtrk.records.metrics import MeanEdgeMetrics, Shares
 from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.records.series import SERIES, SeriesRecord, read_series_record
+from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
+from bigtrk.reports.metrics import DENOMINATORS
+from bigtrk.reports.scaling import Timing, mean_shares, time_run
 
+METRICS = ("efficiency", "target_purity", "total_purity", "purity", "auc", "loss")
+JOULES_PER_KWH = 3.6e6
 _NAME = re.compile(r"ranks(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
 class Series:
-    """The runs of a series that have finished an epoch, by number of ranks, ascending."""
+    """The runs of a series that have finished an epoch, by number of ranks, ascending. notes: what
+    is missing.
+    """
 
     name: str
     record: SeriesRecord
@@ -29,7 +41,7 @@ class Series:
 
 
 def run_name(ranks: int, repeat: int | None = None) -> str:
-    """Names a run's folder; repeats count from 1. Without one, it is what all repeats share."""
+    """Names a run's folder; repeats count from 1. Without one: what all of their names share."""
     return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
 
 
@@ -44,7 +56,8 @@ def read_series(folder: Path) -> Series:
         InputError: none has finished an epoch, or a record is broken.
     """
     record = read_series_record(folder)
-    found = [read_run(path) for path in _run_folders(folder)]
+    paths = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    found = [read_run(path) for path in paths if (path / RUN).exists()]
     by_ranks: dict[int, list[Run]] = defaultdict(list)
     for run in found:
         if run.epochs:
@@ -55,13 +68,7 @@ def read_series(folder: Path) -> Series:
     return Series(folder.resolve().name, record, runs, tuple(_notes(record, found)))
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-    return sorted(path for path in paths if (path / RUN).exists())
-
-
 def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
-    """Says what is missing."""
     training = record.configuration.get("training")
     epochs = training.get("epochs") if isinstance(training, dict) else None
     for run in found:
@@ -72,3 +79,152 @@ def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
     missing = [name for name in wanted if name not in names]
     if missing:
         yield f"Not there yet: {', '.join(missing)}."
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a measured step of the fewest ranks, counted work and counted exchanges give."""
+
+    epoch_seconds: float
+    speedup: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
+    an epoch's joules and dollars of all devices, and mean shares; None where not known.
+    """
+
+    series: str
+    kind: str
+    ranks: int
+    runs: tuple[Run, ...]
+    epoch_seconds: Estimate
+    batch_seconds: Estimate | None
+    speedup: Estimate
+    efficiency: Estimate
+    predicted: Prediction | None
+    metrics: dict[str, Estimate | None]
+    intervals: dict[str, tuple[float, float]]
+    shares: Shares | None
+    imbalance: Estimate | None
+    peak_memory_bytes: int | None
+    power: dict[str, Estimate | None]
+
+    @property
+    def kilowatt_hours(self) -> Estimate | None:
+        """Returns the energy of accelerators and hosts, as far as it was read."""
+        read = (self.power["accelerator_joules"], self.power["host_joules"])
+        known = [joules for joules in read if joules]
+        if not known:
+            return None
+        errors = [joules.error for joules in known if joules.error is not None]
+        error = math.hypot(*errors) if len(errors) == len(known) else None
+        total = Estimate(sum(x.mean for x in known), error, min(x.n for x in known))
+        return total.times(1 / JOULES_PER_KWH)
+
+
+def points(series: Series) -> list[Point]:
+    """Returns the points by number of ranks, ascending."""
+    times = {ranks: _epoch_seconds(runs) for ranks, runs in series.runs.items()}
+    plans, first = _predicted(series), min(times)
+    found = []
+    for ranks, runs in series.runs.items():
+        factor = ranks / first
+        # The first point's ratio to itself has no error.
+        one = Estimate(1.0, None, times[first].n)
+        gain = one if ranks == first else ratio(times[first], times[ranks])
+        speedup, efficiency = _scaled(series.record.kind, gain, factor)
+        predicted = None
+        if plans:
+            planned = Estimate(plans[first] / plans[ranks], None, 1)
+            fast, good = _scaled(series.record.kind, planned, factor)
+            predicted = Prediction(plans[ranks], fast.mean, good.mean)
+        timings = [time_run(run) for run in runs]
+        last = [run.epochs[-1].validation for run in runs]
+        metrics = {
+            name: estimate(getattr(found, name) if found else None for found in last)
+            for name in METRICS
+        }
+        peaks = [t.peak_memory_bytes for t in timings if t.peak_memory_bytes is not None]
+        found.append(
+            Point(
+                series=series.name,
+                kind=series.record.kind,
+                ranks=ranks,
+                runs=runs,
+                epoch_seconds=times[ranks],
+                batch_seconds=estimate(t.batch_seconds for t in timings),
+                speedup=speedup,
+                efficiency=efficiency,
+                predicted=predicted,
+                metrics=metrics,
+                intervals=_intervals(metrics, last),
+                shares=mean_shares(t.shares for t in timings),
+                imbalance=estimate(t.imbalance for t in timings),
+                peak_memory_bytes=max(peaks, default=None),
+                power=_power(runs, timings, series.record.price_per_device_hour),
+            )
+        )
+    return found
+
+
+def _epoch_seconds(runs: Sequence[Run]) -> Estimate:
+    found = estimate(time_run(run).epoch_seconds for run in runs)
+    if found is None or not found.mean:
+        raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
+    return found
+
+
+def _scaled(kind: str, gain: Estimate, factor: float) -> tuple[Estimate, Estimate]:
+    """Returns speed-up and efficiency of `gain` t1 / tN on `factor` times the ranks."""
+    if kind == "weak":
+        return gain.times(factor), gain
+    return gain, gain.times(1 / factor)
+
+
+def _predicted(series: Series) -> dict[int, float]:
+    """Returns the seconds of an epoch on each number of ranks, by a measured step of the fewest;
+    nothing where they cannot be counted.
+    """
+    on_hosts = series.record.ranks_per_node, series.record.shares
+    try:
+        machine = machine_of(series.first.record.machine.accelerator or "cpu")
+        measured = as_measured(machine, series.first, *on_hosts)
+        return {n: epoch_seconds(runs[0], measured, *on_hosts) for n, runs in series.runs.items()}
+    except InputError:
+        return {}
+
+
+def _intervals(
+    metrics: dict[str, Estimate | None], runs: Sequence[MeanEdgeMetrics | None]
+) -> dict[str, tuple[float, float]]:
+    """Returns the Wilson interval of each ratio of counts over one run's edges (the runs' mean)."""
+    found = {}
+    for name, count in DENOMINATORS.items():
+        value = metrics[name]
+        known = [n for run in runs if run and (n := count(run))]
+        if value is not None and known:
+            found[name] = wilson(value.mean, round(fmean(known)))
+    return found
+
+
+def _power(
+    runs: Sequence[Run], timings: Sequence[Timing], price: float | None
+) -> dict[str, Estimate | None]:
+    hours = estimate(
+        None if t.epoch_seconds is None else t.epoch_seconds * run.record.world_size / 3600
+        for run, t in zip(runs, timings, strict=True)
+    )
+    names = ("accelerator_joules", "host_joules", "utilisation", "memory")
+    return {
+        **{name: estimate(_mean_power(run, name) for run in runs) for name in names},
+        "dollars": None if price is None or hours is None else hours.times(price),
+    }
+
+
+def _mean_power(run: Run, name: str) -> float | None:
+    """Returns a reading's mean over the epochs after the first; None if one of them lacks it."""
+    values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
+    return None if None in values else fmean(values)

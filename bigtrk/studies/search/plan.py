@@ -11,16 +11,30 @@ from bigtrk.disk.files import disk_errors, write_new_json
 from bigtrk.disk.local_files import network_file_system
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
-from bigtrk.records.search import SEARCH, SearchRecord, read_search_record, trial_name
-from bigtrk.studies.difference import first_difference
-from bigtrk.studies.search.population import check_population
-from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
+from bigtrk.records.record import write_record
+from bigtrk.records.search import (
+    RESULT,
+    SEARCH,
+    ResultRecord,
+    RoundRecord,
+    SearchRecord,
+    TrialRecord,
+    best_first,
+    read_search_record,
+    trial_name,
+)
+from bigtrk.studies.launch import first_difference
+from bigtrk.studies.search.space import SET_HERE, Choices, Space, read_space
 from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
 _SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
+# Of the settings that a resumed run may change, those that change what it learns.
+CHANGED = ("optimizer.", "training.spike_")
+SCHEDULE, OPTIMIZER = "optimizer.schedule", "optimizer.name"
+FEWEST = 2  # trials of a population
 
 
 @dataclass(frozen=True)
@@ -38,13 +52,25 @@ class Search:
     storage: str | None = None
 
     def run_folder(self, number: int) -> Path:
-        """Returns the run folder of a trial."""
         return self.folder / trial_name(number)
 
     def arguments(self, number: int, values: Mapping[str, Any]) -> list[str]:
         """Returns what bigtrk/train.py is given for a trial with these settings."""
         own = f"run.folder={self.run_folder(number)}"
         return [*self.given, *self.space.overrides(values), own]
+
+    def write_result(
+        self, outcomes: Sequence[TrialRecord], rounds: Sequence[RoundRecord] = ()
+    ) -> None:
+        """Writes `result.json`: all trials, the best first, and the rounds of a population.
+
+        Raises:
+            InputError: the disk refuses.
+        """
+        trials = tuple(best_first(outcomes, self.space.minimises))
+        record = ResultRecord(metric=self.space.metric, trials=trials, rounds=tuple(rounds))
+        with disk_errors():
+            write_record(self.folder / RESULT, record)
 
 
 def plan_search(
@@ -72,16 +98,25 @@ def plan_search(
     _check_trials(file, space, path, common, configuration)
     if space.population:
         check_population(file, space, configuration, trials)
+    kind = network_file_system(folder)
+    if kind and storage is None and not space.population:
+        raise InputError(
+            f"{folder}: lies on a network disk ({kind}), where SQLite may lose what it writes; "
+            f"name a database by --storage URL, or choose an --out on a local disk"
+        )
+    members = {**space.population.model_dump(), "trials": trials} if space.population else None
     given = (str(path.resolve()), *common)
-    _check_disk(folder, space, storage)
     record = SearchRecord(
         metric=space.metric,
         minimises=space.minimises,
         sampler=space.sampler,
         pruning=space.pruning.model_dump() if space.pruning else None,
         seed=space.seed,
-        population=_members(space, trials),
-        space={key: _recorded(place) for key, place in space.settings.items()},
+        population=members,
+        space={
+            key: list(place.values) if isinstance(place, Choices) else place.model_dump()
+            for key, place in space.settings.items()
+        },
         given=given,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
@@ -95,21 +130,17 @@ def open_search(search: Search) -> None:
     Raises:
         InputError: the folder holds another search, or something else.
     """
+    wanted = search.record.model_dump(mode="json")
     with disk_errors():
         search.folder.mkdir(parents=True, exist_ok=True)
         holds = [path for path in search.folder.iterdir() if not path.name.startswith(".")]
         if holds and not (search.folder / SEARCH).exists():
             raise InputError(f"{search.folder}: holds something else; choose another --out")
         try:
-            write_new_json(search.folder / SEARCH, search.record.model_dump(mode="json"))
+            write_new_json(search.folder / SEARCH, wanted)
+            return
         except FileExistsError:
-            _check_same(search)
-
-
-def _check_same(search: Search) -> None:
-    there = read_search_record(search.folder)
-    wanted = search.record.model_dump(mode="json")
-    found = there.model_dump(mode="json")
+            found = read_search_record(search.folder).model_dump(mode="json")
     for what in _SAME:
         if found[what] != wanted[what]:
             raise InputError(
@@ -152,18 +183,35 @@ def _validation(configuration: Configuration) -> list[EventSource]:
     return split_validation(data.train, data.validation, data.events)[1]
 
 
-def _check_disk(folder: Path, space: Space, storage: str | None) -> None:
-    kind = network_file_system(folder)
-    if kind and storage is None and not space.population:
+def check_population(file: Path, space: Space, configuration: Configuration, trials: int) -> None:
+    """Checks that trials of a population can go on with each other's settings.
+
+    Raises:
+        InputError: they cannot.
+    """
+    assert space.population is not None
+    for key in space.settings:
+        if not key.startswith(CHANGED) or key == OPTIMIZER:
+            raise InputError(
+                f"{file}: space.{key}: a population changes settings of trainings that go on, "
+                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but {OPTIMIZER}; leave out the "
+                f"key, or the population"
+            )
+    schedules = space.settings.get(SCHEDULE)
+    chosen = schedules.values if isinstance(schedules, Choices) else ()
+    if "cosine" in (configuration.optimizer.schedule, *chosen):
         raise InputError(
-            f"{folder}: lies on a network disk ({kind}), where SQLite may lose what it writes; "
-            f"name a database by --storage URL, or choose an --out on a local disk"
+            f"{SCHEDULE}=cosine: falls to the end of a training, which a population does not know "
+            f"in its rounds; choose constant or plateau"
         )
-
-
-def _members(space: Space, trials: int) -> dict[str, float] | None:
-    return {**space.population.model_dump(), "trials": trials} if space.population else None
-
-
-def _recorded(place: Range | Choices) -> Any:
-    return list(place.values) if isinstance(place, Choices) else place.model_dump()
+    epochs, every = configuration.training.epochs, space.population.every
+    if epochs % every:
+        raise InputError(
+            f"training.epochs={epochs}: is no multiple of population.every={every}; correct one"
+        )
+    if trials < FEWEST:
+        raise InputError(f"--trials {trials}: a population has at least {FEWEST}; raise it")
+    if configuration.training.minutes is not None:
+        raise InputError(
+            "training.minutes: a population trains its rounds to their end; leave it out"
+        )

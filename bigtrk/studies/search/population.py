@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from bigtrk.disk.folder_lock import FolderLock, HeldError
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.record import FileRecord, Kind, read_record, write_record
-from bigtrk.records.run_folder import RUN, read_run
+from bigtrk.records.run_folder import RUN, read_epochs
 from bigtrk.records.search import (
     DECISION,
     VALUE,
@@ -38,57 +38,14 @@ from bigtrk.records.search import (
     ValueRecord,
     trial_name,
 )
-from bigtrk.studies.search.outcomes import write_outcomes
-from bigtrk.studies.search.space import Choices, Population, Range, Space
-from bigtrk.studies.search.stopping import noting_signals
-from bigtrk.studies.search.trainings import HostPlace, Launcher, TrialRun
+from bigtrk.studies.search.plan import Search
+from bigtrk.studies.search.space import Choices, Range, Space
+from bigtrk.studies.search.trainings import HostPlace, Launcher, TrialRun, noting_signals
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
-from bigtrk.training.settings import Configuration
-
-if TYPE_CHECKING:
-    from bigtrk.studies.search.plan import Search
 
 LOOK = 0.5  # s between two looks at a training
 EPOCHS = "training.epochs"
 TAKEN = "taken"  # marks that a trial has the checkpoints that its decision names
-# Of the settings that a resumed run may change, those that change what it learns.
-CHANGED = ("optimizer.", "training.spike_")
-SCHEDULE, OPTIMIZER = "optimizer.schedule", "optimizer.name"
-FEWEST = 2  # trials
-
-
-def check_population(file: Path, space: Space, configuration: Configuration, trials: int) -> None:
-    """Checks that trials of a population can go on with each other's settings.
-
-    Raises:
-        InputError: they cannot.
-    """
-    assert space.population is not None
-    for key in space.settings:
-        if not key.startswith(CHANGED) or key == OPTIMIZER:
-            raise InputError(
-                f"{file}: space.{key}: a population changes settings of trainings that go on, "
-                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but {OPTIMIZER}; leave out the "
-                f"key, or the population"
-            )
-    schedules = space.settings.get(SCHEDULE)
-    chosen = schedules.values if isinstance(schedules, Choices) else ()
-    if "cosine" in (configuration.optimizer.schedule, *chosen):
-        raise InputError(
-            f"{SCHEDULE}=cosine: falls to the end of a training, which a population does not know "
-            f"in its rounds; choose constant or plateau"
-        )
-    epochs, every = configuration.training.epochs, space.population.every
-    if epochs % every:
-        raise InputError(
-            f"training.epochs={epochs}: is no multiple of population.every={every}; correct one"
-        )
-    if trials < FEWEST:
-        raise InputError(f"--trials {trials}: a population has at least {FEWEST}; raise it")
-    if configuration.training.minutes is not None:
-        raise InputError(
-            "training.minutes: a population trains its rounds to their end; leave it out"
-        )
 
 
 @dataclass(frozen=True)
@@ -99,103 +56,73 @@ class Standing:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Exploit:
-    """Going on from the checkpoint of the trial `source`, with `settings`."""
-
-    source: int
-    settings: dict[str, Any]
-
-
 def first_settings(space: Space, trial: int) -> dict[str, Any]:
     """Draws the settings that a trial begins with."""
-    rng = _generator(space, 0, trial)
+    rng = np.random.default_rng([space.seed, 0, trial])
     return {key: _drawn(place, rng) for key, place in space.settings.items()}
 
 
-def decide(space: Space, number: int, trial: int, standings: Sequence[Standing]) -> Exploit | None:
-    """Decides from what a trial begins its round `number`, counted from 0: the checkpoint of one of
-    the best, or its own (None). It depends on the seed, the round, the trial and `standings`, those
-    of all trials, alone.
+def decide(
+    space: Space, number: int, trial: int, standings: Sequence[Standing]
+) -> tuple[int, dict[str, Any]] | None:
+    """Decides from what a trial begins its round `number`, counted from 0: the number of one of the
+    best trials, whose checkpoint it takes, and its new settings; or its own checkpoint (None). It
+    depends on the seed, the round, the trial and `standings`, those of all trials, alone.
 
     Raises:
         ValueError: it has failed, and so have all others.
     """
     population = space.population
     assert population is not None
-    ranking = _ranking(space, standings)
-    alive = [one for one in ranking if standings[one].value is not None]
+    sign = 1 if space.minimises else -1
+    alive = [n for n, one in enumerate(standings) if one.value is not None]
+    ranking = sorted(alive, key=lambda n: sign * (standings[n].value or 0.0))  # ties by number
+    ranking += [n for n, one in enumerate(standings) if one.value is None]
     count = max(1, int(population.part * len(standings)))
     failed = standings[trial].value is None
     if not failed and trial not in ranking[-count:]:
         return None
-    best = [one for one in alive[:count] if one != trial]
+    best = [one for one in ranking[: min(count, len(alive))] if one != trial]
     if not best:
         if failed:
             raise ValueError("all trials of the population have failed")
         return None
-    rng = _generator(space, number, trial)
+    rng = np.random.default_rng([space.seed, number, trial])
     source = best[int(rng.integers(len(best)))]
-    return Exploit(source, perturbed(space, standings[source].settings, rng))
-
-
-def perturbed(
-    space: Space, settings: Mapping[str, Any], rng: np.random.Generator
-) -> dict[str, Any]:
-    """Perturbs each setting: a number by the population's factor, within its bounds; a choice to
-    the one before or after it in the list. Some are drawn anew.
-    """
-    population = space.population
-    assert population is not None
-    return {
+    own = standings[source].settings
+    settings = {
         key: _drawn(place, rng)
         if rng.random() < population.redrawn
-        else _moved(place, settings[key], population, rng)
+        else _moved(place, own[key], population.factor, rng)
         for key, place in space.settings.items()
     }
-
-
-def _ranking(space: Space, standings: Sequence[Standing]) -> list[int]:
-    """Lists the trials, best first; those that failed last, ties by number."""
-    sign = 1 if space.minimises else -1
-
-    def key(trial: int) -> tuple[bool, float, int]:
-        value = standings[trial].value
-        return value is None, 0.0 if value is None else sign * value, trial
-
-    return sorted(range(len(standings)), key=key)
-
-
-def _generator(space: Space, number: int, trial: int) -> np.random.Generator:
-    return np.random.default_rng([space.seed, number, trial])
+    return source, settings
 
 
 def _drawn(place: Range | Choices, rng: np.random.Generator) -> Any:
     if isinstance(place, Choices):
         return place.values[int(rng.integers(len(place.values)))]
-    low, high = place.ends
+    low, high = place.low, place.high
     if place.step is not None or (place.is_whole and not place.log):
         step = place.step or 1
         return low + step * int(rng.integers(int((high - low) / step + 1e-9) + 1))
     if not place.log:
         return float(rng.uniform(low, high))
-    value = float(np.exp(rng.uniform(np.log(low), np.log(high))))
-    return _within(place, value)
+    return _within(place, float(np.exp(rng.uniform(np.log(low), np.log(high)))))
 
 
-def _moved(
-    place: Range | Choices, value: Any, population: Population, rng: np.random.Generator
-) -> Any:
+def _moved(place: Range | Choices, value: Any, factor: float, rng: np.random.Generator) -> Any:
+    """Multiplies or divides a number by the factor; takes a neighbour of a choice."""
     up = rng.random() < 0.5
     if isinstance(place, Choices):
         at = place.values.index(value) + (1 if up else -1)
         return place.values[min(max(at, 0), len(place.values) - 1)]
-    return _within(place, value * population.factor if up else value / population.factor)
+    return _within(place, value * factor if up else value / factor)
 
 
 def _within(place: Range, value: float) -> int | float:
     """Returns the value of a range that is nearest to a number."""
-    low, high = place.ends
+    low, high = place.low, place.high
     if place.step is not None or place.is_whole:
         step = place.step or 1
         value = low + step * round((value - low) / step)
@@ -223,21 +150,20 @@ class Rounds:
         """Reads what a trial trains in a round; None if it is not decided yet."""
         return self._read(DecisionRecord, self.folder(number, trial) / DECISION)
 
-    def write_decision(self, number: int, trial: int, decision: DecisionRecord) -> None:
-        """Writes down what a trial trains in a round."""
-        with disk_errors():
-            write_record(self.folder(number, trial) / DECISION, decision)
-
     def value(self, number: int, trial: int) -> ValueRecord | None:
-        """Reads what a trial came to in a round; None if it has not ended it."""
+        """Reads the value of a trial after a round; None if it has not ended it."""
         return self._read(ValueRecord, self.folder(number, trial) / VALUE)
 
     def end(self, number: int, trial: int, run: Path, value: ValueRecord) -> None:
-        """Ends a trial's round: keeps the run's checkpoints, unless it failed, and its value."""
+        """Ends a trial's round: keeps the run's checkpoints, unless it failed, and its value. The
+        checkpoints of rounds before the last are dropped.
+        """
         with disk_errors():
             if value.value is not None:
                 _copy(run / CHECKPOINTS, self.folder(number, trial) / CHECKPOINTS)
             write_record(self.folder(number, trial) / VALUE, value)
+            for before in range(number - 1):
+                shutil.rmtree(unlinked(self.folder(before, trial) / CHECKPOINTS), True)
 
     def take_over(self, number: int, trial: int, run: Path, decision: DecisionRecord) -> None:
         """Gives a run the checkpoints that the decision for its round names, once.
@@ -256,19 +182,11 @@ class Rounds:
                 record_end(run, None)  # of the round before: the run goes on from elsewhere
             marker.touch()
 
-    def drop(self, before: int, trial: int) -> None:
-        """Drops the checkpoints of a trial's rounds before that of this number."""
-        with disk_errors():
-            for number in range(max(0, before)):
-                shutil.rmtree(unlinked(self.folder(number, trial) / CHECKPOINTS), True)
-
     def _read(self, kind: type[Kind], path: Path) -> Kind | None:
-        if path not in self._known:
-            if not path.exists():
-                return None
+        if path not in self._known and path.exists():
             self._known[path] = read_record(kind, path)
-        found = self._known[path]
-        assert isinstance(found, kind)
+        found = self._known.get(path)
+        assert found is None or isinstance(found, kind)
         return found
 
 
@@ -281,14 +199,12 @@ def _copy(checkpoints: Path, place: Path) -> None:
             if path.name.startswith("."):  # half-written
                 continue
             if path.is_dir():
-                (new / path.name).mkdir()
-                for file in path.iterdir():
-                    _link(file, new / path.name / file.name)
+                shutil.copytree(path, new / path.name, copy_function=_link)
             else:
                 shutil.copyfile(path, new / path.name)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:
@@ -297,7 +213,7 @@ def _link(source: Path, target: Path) -> None:
 
 @dataclass
 class _Task:
-    """A round of a trial that is trained now."""
+    """A round of a trial in training."""
 
     trial: int
     number: int
@@ -309,17 +225,17 @@ class _Task:
 class PopulationSearcher:
     """Trains the rounds of `trials` trials, as many at once as there are `places`."""
 
-    search: "Search"
+    search: Search
     places: Sequence[HostPlace]
     trials: int
     launcher: Launcher
     _tasks: list[_Task] = field(default_factory=list)
-    _rounds: Rounds = field(init=False)
 
     def __post_init__(self) -> None:
         population = self.search.space.population
         assert population is not None
         self._every = population.every
+        self._n_rounds = self.search.epochs // population.every
         self._rounds = Rounds(self.search.folder / "rounds")
 
     def run(self) -> None:
@@ -341,32 +257,26 @@ class PopulationSearcher:
             self._write_result()
         asked.check()
 
-    def outcomes(self) -> list[TrialRecord]:
-        """Lists the trials as they are: their last round's value and settings."""
-        return [self._outcome(trial) for trial in range(self.trials)]
-
     def _write_result(self) -> None:
-        """Writes `result.json`: the trials as they are, and their rounds."""
-        with disk_errors():
-            write_outcomes(self.search.folder, self.search.space, self.outcomes(), self._history())
-
-    def _history(self) -> list[RoundRecord]:
-        """Lists all rounds that were decided: who trained what, from whom, to which value."""
-        found = []
-        for number in range(self._number_of_rounds):
+        """Writes `result.json`: the trials with their last round's value and settings, and all
+        rounds that were decided.
+        """
+        rounds = []
+        for number in range(self._n_rounds):
             for trial in range(self.trials):
-                decision = self._rounds.decision(number, trial)
-                value = self._rounds.value(number, trial)
+                decision, value = self._at(number, trial)
                 if decision:
                     told = {"value": value.value if value else None, **decision.model_dump()}
-                    found.append(RoundRecord(round=number, trial=trial, **told))
-        return found
+                    rounds.append(RoundRecord(round=number, trial=trial, **told))
+        self.search.write_result([self._outcome(trial) for trial in range(self.trials)], rounds)
+
+    def _at(self, number: int, trial: int) -> tuple[DecisionRecord | None, ValueRecord | None]:
+        return self._rounds.decision(number, trial), self._rounds.value(number, trial)
 
     def _outcome(self, trial: int) -> TrialRecord:
         number = self._next_round(trial)
-        last = (self._number_of_rounds if number is None else number) - 1
-        decision = self._rounds.decision(max(last, 0), trial)
-        value = self._rounds.value(last, trial) if last >= 0 else None
+        last = max(0, (self._n_rounds if number is None else number) - 1)
+        decision, value = self._at(last, trial)
         failed = value is not None and value.value is None
         return TrialRecord(
             number=trial,
@@ -377,39 +287,37 @@ class PopulationSearcher:
             reason=value.reason if value else "",
         )
 
-    @property
-    def _number_of_rounds(self) -> int:
-        return self.search.epochs // self._every
-
     def _next_round(self, trial: int) -> int | None:
         """Returns the round that a trial has not ended; None after its last."""
-        numbers = range(self._number_of_rounds)
+        numbers = range(self._n_rounds)
         return next((n for n in numbers if self._rounds.value(n, trial) is None), None)
 
     def _begin_rounds(self) -> bool:
-        """Gives free places rounds that can begin; returns False once all trials have ended."""
+        """Begins rounds in free places: those before which all trials have ended the round before.
+        Returns False once all trials have ended.
+        """
         left = [(n, t) for t in range(self.trials) if (n := self._next_round(t)) is not None]
+        first = min((number for number, _ in left), default=0)
         own = [task.trial for task in self._tasks]
         for number, trial in sorted(left):
-            if len(self._tasks) == len(self.places):
-                break
-            if trial not in own and self._is_ready(number):
+            if len(self._tasks) < len(self.places) and number == first and trial not in own:
                 self._begin(number, trial)
         return bool(left)
 
-    def _is_ready(self, number: int) -> bool:
-        """Whether all trials have ended the round before."""
-        return number == 0 or all(self._rounds.value(number - 1, t) for t in range(self.trials))
-
     def _begin(self, number: int, trial: int) -> None:
-        decision = self._rounds.decision(number, trial) or self._decide(number, trial)
-        self._rounds.write_decision(number, trial, decision)
-        own = [*self.search.space.overrides(decision.settings), override(EPOCHS, decision.epochs)]
+        decision = self._rounds.decision(number, trial)
+        if decision is None:
+            decision = self._decide(number, trial)
+            with disk_errors():
+                write_record(self._rounds.folder(number, trial) / DECISION, decision)
+        epochs = override(EPOCHS, decision.epochs)
+        own = [*self.search.space.overrides(decision.settings), epochs]
+        taken = [task.run.place for task in self._tasks]
         run = TrialRun(
             self.search.run_folder(trial),
-            [*self.search.arguments(trial, decision.settings), override(EPOCHS, decision.epochs)],
+            [*self.search.arguments(trial, decision.settings), epochs],
             self.launcher,
-            self._free_place(),
+            next(place for place in self.places if place not in taken),
             changes=own,
             epochs=decision.epochs,
         )
@@ -422,7 +330,12 @@ class PopulationSearcher:
         space = self.search.space
         if number == 0:
             return DecisionRecord(settings=first_settings(space, trial), epochs=self._every)
-        standings = [self._standing(number - 1, other) for other in range(self.trials)]
+        standings = []
+        for other in range(self.trials):
+            decision, value = self._at(number - 1, other)
+            assert decision is not None, "a round that has ended was decided"
+            assert value is not None, "all trials have ended the round before"
+            standings.append(Standing(value.value, decision.settings))
         try:
             found = decide(space, number, trial, standings)
         except ValueError as error:
@@ -430,39 +343,30 @@ class PopulationSearcher:
         epochs = (number + 1) * self._every
         if found is None:
             return DecisionRecord(settings=dict(standings[trial].settings), epochs=epochs)
+        source, settings = found
         return DecisionRecord(
-            source=found.source, source_round=number - 1, settings=found.settings, epochs=epochs
+            source=source, source_round=number - 1, settings=settings, epochs=epochs
         )
 
-    def _standing(self, number: int, trial: int) -> Standing:
-        value, decision = self._rounds.value(number, trial), self._rounds.decision(number, trial)
-        assert value is not None, "it is waited for"
-        assert decision is not None, "a round that was trained was decided"
-        return Standing(value.value, decision.settings)
-
-    def _free_place(self) -> HostPlace:
-        taken = [task.run.place for task in self._tasks]
-        return next(place for place in self.places if place not in taken)
-
     def _look_at(self, task: _Task) -> None:
-        """Sees to it that a round goes on, or ends."""
+        """Starts the training of a round, or starts it again; ends the round after it."""
         try:
-            # Before the run says how far it is: until then that is of the round before.
+            # Before the run's state is read: until then that is of the round before.
             self._rounds.take_over(task.number, task.trial, task.run.folder, task.decision)
-        except HeldError:  # by what a searcher before had started
+        except HeldError:  # by a training that an earlier searcher started
             return
         match task.run.state:
             case "ended":
                 self._end(task, self._measured(task))
-            case "idle" if task.run.goes_nowhere:
+            case "idle" if task.run.has_failed:
                 self._end(task, ValueRecord(value=None, reason=task.run.failure))
             case "idle":
-                with suppress(HeldError):  # what a searcher before had started has come to life
+                with suppress(HeldError):  # a training of an earlier searcher has come to life
                     task.run.launch()
 
     def _measured(self, task: _Task) -> ValueRecord:
         metric = self.search.space.metric
-        epochs = read_run(task.run.folder).epochs
+        epochs = read_epochs(task.run.folder)
         value = metric_of(metric, epochs[-1]) if epochs else None
         if value is None or not math.isfinite(value):
             return ValueRecord(value=None, reason=f"its last epoch records no {metric}")
@@ -470,7 +374,6 @@ class PopulationSearcher:
 
     def _end(self, task: _Task, value: ValueRecord) -> None:
         self._rounds.end(task.number, task.trial, task.run.folder, value)
-        self._rounds.drop(task.number - 1, task.trial)
         name, metric = task.run.folder.name, self.search.space.metric
         if value.value is None:
             complain(f"{name} round {task.number + 1} failed: {value.reason}")

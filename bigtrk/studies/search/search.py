@@ -10,8 +10,8 @@ import os
 import shlex
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigtrk.console import complain, console, say
-from bigtrk.disk.files import disk_errors
 from bigtrk.disk.folder_lock import HeldError
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_epochs
-from bigtrk.records.search import RESULT, State, TrialRecord
-from bigtrk.studies.search.outcomes import show_outcomes, write_outcomes
+from bigtrk.records.search import RESULT, State, TrialRecord, read_search
+from bigtrk.reports.search import search_report
+from bigtrk.reports.terminal import show
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.population import PopulationSearcher
 from bigtrk.studies.search.space import Choices, Range, Space
-from bigtrk.studies.search.stopping import Asked, noting_signals
 from bigtrk.studies.search.trainings import (
+    Asked,
     HostPlace,
     Launcher,
-    NewEpochs,
     TrialRun,
     make_launcher,
+    noting_signals,
     share_host,
     visible_devices,
 )
@@ -70,7 +70,7 @@ class _FailedTrial(Exception):  # noqa: N818
 
 
 def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: str | None) -> None:
-    """Trains until `trials` settings have been drawn and trained, or a population of so many.
+    """Trains until `trials` settings have been drawn and trained, or a population of `trials`.
 
     Raises:
         InputError: the folder holds another search, or the host is too small.
@@ -83,14 +83,10 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
         places = [HostPlace(0, len(os.sched_getaffinity(0)), ()) for _ in range(at_once)]
     open_search(search)
     if search.space.population:
-        population = PopulationSearcher(search, places, trials, chosen)
-        population.run()
-        outcomes = population.outcomes()
+        PopulationSearcher(search, places, trials, chosen).run()
     else:
-        searcher = Searcher(search, places, chosen)
-        searcher.run(trials)
-        outcomes = searcher.outcomes()
-    show_outcomes(search, outcomes, console)
+        Searcher(search, places, chosen).run(trials)
+    show(search_report(read_search(search.folder)), console)
     page = f"bigtrk report {shlex.quote(str(search.folder))} --html PAGE"
     say(f"all trials are in {search.folder / RESULT}; to see them: {page}")
 
@@ -118,7 +114,7 @@ class Searcher:
         self._asked = Asked()
 
     def run(self, trials: int) -> None:
-        """Searches until so many trials have been drawn and none is left.
+        """Searches until `trials` trials have been drawn and none is left.
 
         Raises:
             StoppedError: a signal asked for it; the trainings have saved.
@@ -138,11 +134,6 @@ class Searcher:
                     time.sleep(WAIT)
             self._write_result()
         self._asked.check()
-
-    def outcomes(self) -> list[TrialRecord]:
-        """Lists the trials by the number they were drawn under, each by its newest attempt."""
-        newest = {_number(one): one for one in self._study.get_trials(deepcopy=False)}
-        return [_outcome(number, one, self.search.space) for number, one in newest.items()]
 
     def _wanted(self, trials: int) -> int | None:
         """Returns how many trials can begin; None once all have ended."""
@@ -176,10 +167,11 @@ class Searcher:
     def _followed(self, trial: "Trial", run: TrialRun, reported: set[int]) -> float:
         from optuna import TrialPruned
 
-        epochs, metric, pruned = NewEpochs(run.folder), self.search.space.metric, False
+        metric, pruned, seen = self.search.space.metric, False, 0
         while True:
             state = run.state  # before its epochs are read: nothing follows the end
-            for epoch in epochs.look():
+            for epoch in read_epochs(run.folder)[seen:]:
+                seen += 1
                 value = metric_of(metric, epoch)
                 if value is None:
                     continue
@@ -198,7 +190,7 @@ class Searcher:
                     self._stopped.add(trial.number)
                     raise _StoppedTrial
             elif state == "idle":
-                if run.goes_nowhere:
+                if run.has_failed:
                     self._fail(trial, run, run.failure)
                 with suppress(HeldError):  # a training that an earlier searcher started
                     run.launch()
@@ -228,8 +220,11 @@ class Searcher:
         self._write_result()
 
     def _write_result(self) -> None:
-        with self._writing, disk_errors():
-            write_outcomes(self.search.folder, self.search.space, self.outcomes())
+        """Writes the trials by the number they were drawn under, each by its newest attempt."""
+        with self._writing:
+            newest = {_number(one): one for one in self._study.get_trials(deepcopy=False)}
+            space = self.search.space
+            self.search.write_result([_outcome(n, one, space) for n, one in newest.items()])
 
 
 def _open_study(search: Search) -> "tuple[Study, RetryHeartbeatStaleTrialCallback]":
@@ -242,7 +237,7 @@ def _open_study(search: Search) -> "tuple[Study, RetryHeartbeatStaleTrialCallbac
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     url = search.storage or f"sqlite:///{(search.folder / STUDY).resolve()}"
     space = search.space
-    with _readable(url):
+    try:
         retry = RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)
         storage = RDBStorage(
             url, heartbeat_interval=BEAT, grace_period=GRACE, heartbeat_stale_trial_callback=retry
@@ -255,6 +250,11 @@ def _open_study(search: Search) -> "tuple[Study, RetryHeartbeatStaleTrialCallbac
         )
         # A sampler that began with the same seed again would draw what was drawn.
         drawn = len(study.get_trials(deepcopy=False))
+    except Exception as error:  # whatever a storage raises of a file that it did not write
+        raise InputError(
+            f"{url}: cannot be opened as a study ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}); restore it, or choose another --out"
+        ) from error
     seed = int(np.random.SeedSequence([space.seed, drawn]).generate_state(1)[0])
     study.sampler = (
         optuna.samplers.RandomSampler(seed=seed)
@@ -301,17 +301,3 @@ def _drawn(trial: "Trial", key: str, place: Range | Choices) -> Any:
         low, high, step = int(place.low), int(place.high), int(place.step or 1)
         return trial.suggest_int(key, low, high, log=place.log, step=step)
     return trial.suggest_float(key, place.low, place.high, log=place.log, step=place.step)
-
-
-@contextmanager
-def _readable(url: str) -> Iterator[None]:
-    """Turns what a storage raises of a file that it did not write into bad input."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{url}: cannot be opened as a study ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}); restore it, or choose another --out"
-        ) from error

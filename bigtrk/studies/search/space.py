@@ -45,7 +45,7 @@ class Range(Settings):
     log: bool = False
     """Draw the logarithm evenly, not the number."""
     step: Annotated[Number, Field(gt=0)] | None = None
-    """Draw `low` and what is a multiple of it above."""
+    """Draw `low` plus a multiple of it."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -65,12 +65,8 @@ class Range(Settings):
 
     @property
     def is_whole(self) -> bool:
-        """Says whether whole numbers are drawn."""
+        """Whether whole numbers are drawn."""
         return isinstance(self.low, int) and isinstance(self.high, int)
-
-    @property
-    def ends(self) -> tuple[int | float, int | float]:
-        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Choices:
     @property
     def by_label(self) -> dict[Scalar, Any]:
         """Returns each value by the one that stands for it in the study, which has no lists."""
-        return {_label(value): value for value in self.values}
+        return {x if isinstance(x, Scalar) else json.dumps(x): x for x in self.values}
 
 
 class Pruning(Settings):
@@ -144,12 +140,8 @@ class Space:
 
     @property
     def minimises(self) -> bool:
-        """Says whether small values of the metric are good."""
+        """Whether small values of the metric are good."""
         return self.metric in MINIMISED
-
-    def better(self, one: float, other: float) -> bool:
-        """Says whether one value of the metric is better than the other."""
-        return one < other if self.minimises else one > other
 
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
         """Writes settings as they stand on a command line."""
@@ -158,7 +150,7 @@ class Space:
     def corners(self) -> Iterator[tuple[str, str]]:
         """Yields each key with each override that has an extreme value of it, or a choice."""
         for key, place in self.settings.items():
-            for value in place.ends if isinstance(place, Range) else place.values:
+            for value in (place.low, place.high) if isinstance(place, Range) else place.values:
                 yield key, override(key, value)
 
 
@@ -198,7 +190,3 @@ def _place(value: Any, where: str) -> Range | Choices:
     if len(labels) < len(value):
         raise InputError(f"{where}: a value is listed twice; remove one")
     return choices
-
-
-def _label(value: Any) -> Scalar:
-    return value if isinstance(value, Scalar) else json.dumps(value)

@@ -14,10 +14,10 @@ from rich.console import Console
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
 from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.reports import show, write_page
 from bigtrk.reports.figures import wilson
-from bigtrk.studies.scaling.points import Point, points
-from bigtrk.studies.scaling.report import SeriesReport
-from bigtrk.studies.scaling.series import read_series, run_name
+from bigtrk.studies.scaling.report import series_report
+from bigtrk.studies.scaling.series import Point, points, read_series, run_name
 from tests.reports.pages import Page, self_contained
 from tests.reports.run_folders import (
     METRICS,
@@ -80,7 +80,7 @@ def measured(folder: Path) -> dict[int, Point]:
 
 def printed(*folders: Path) -> str:
     out = io.StringIO()
-    SeriesReport(folders).show(Console(file=out))
+    show(series_report(folders).document, Console(file=out))
     return out.getvalue()
 
 
@@ -115,37 +115,28 @@ def test_binomial_intervals_rest_on_the_edges_of_one_run(tmp_path: Path) -> None
     assert set(intervals) == {"efficiency", "target_purity", "total_purity"}
 
 
-def test_purity_counts_target_and_fake_edges(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "weak")
-    for path in folder.glob("*/metrics.jsonl"):
-        path.write_text(path.read_text().replace('"purity": null', '"purity": 0.9'))
-    interval = measured(folder)[1].intervals["purity"]
-    assert interval == pytest.approx(wilson(0.9, 2500 - (2300 - 1992)))
-
-
 def test_metrics_have_errors_over_repeats(tmp_path: Path) -> None:
     auc = measured(series_folder(tmp_path / "weak"))[2].metrics["auc"]
     assert auc is not None
     assert auc.mean == pytest.approx(0.982)
     assert auc.error == pytest.approx(0.001 / math.sqrt(3))
-    text = printed(tmp_path / "weak")
-    table = "Validation after the last epoch, means over repeats"
-    means = ["99.600", "87.831", "99.249", "-", "98.200", "0.00406", "11.00", "3.67"]
-    assert row_of(text, table, "weak") == ["weak", "1", *means]
-    errors = row_of(text, "Errors of the validation", "weak")
-    assert errors == ["weak", "1", "± over repeats", *["0.000"] * 3, "-", "0.058", "0.00000"]
+    text, table = printed(tmp_path / "weak"), "Validation after the last epoch"
+    means = ["99.600", "87.831", "99.249", "-", "98.200", "0.00406"]
+    assert row_of(text, table, "weak") == ["weak", "1", "mean over repeats", *means]
     ends = [f"{100 * end:.3f}" for end in wilson(0.996, 2000)]
+    assert re.search(r"weak +2 +± standard error +0.000 +0.000 +0.000 +- +0.058 +0.00000", text)
     assert re.search(rf"weak +1 +binomial, low +{ends[0]}", text)
     assert re.search(rf"weak +1 +binomial, high +{ends[1]}", text)
 
 
 def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "gpu", power=POWER, price=1.8)
-    power = measured(folder)[2].power
-    assert power.kilowatt_hours is not None
-    assert power.kilowatt_hours.mean == pytest.approx(3.0)
-    assert power.dollars is not None
-    assert power.dollars.mean == pytest.approx(1.8 * 2 * 13 / 3600)
+    two = measured(folder)[2]
+    energy, cost = two.kilowatt_hours, two.power["dollars"]
+    assert energy is not None
+    assert energy.mean == pytest.approx(3.0)
+    assert cost is not None
+    assert cost.mean == pytest.approx(1.8 * 2 * 13 / 3600)
     shown = row_of(printed(folder), "Memory, energy and cost per epoch", "gpu")
     assert shown[2:] == [
         *("512 MiB", "60.0 ±0.0", "25.0 ±0.0", "7,200,000 ±0", "3,600,000 ±0", "3", "0.0055"),
@@ -162,16 +153,6 @@ def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> 
     assert "no price; give run.price_per_device_hour" in text
 
 
-def test_one_epoch_without_a_reading_leaves_the_mean_unknown(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "gpu", power=POWER)
-    path = folder / run_name(1, 1) / "metrics.jsonl"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:-1], lines[-1].replace("7200000.0", "null")]) + "\n")
-    found = measured(folder)[1].power.accelerator_joules
-    assert found is not None
-    assert found.n == 2
-
-
 def test_prediction_stands_beside_the_measurement(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "weak")
     one, two = measured(folder).values()
@@ -183,10 +164,6 @@ def test_prediction_stands_beside_the_measurement(tmp_path: Path) -> None:
     row = row_of(printed(folder), "Measured and predicted", "weak")
     assert row[2] == "11.00"
     assert row[4:] == ["1.00", "1.00", "100.0", "100.0"]
-
-
-def test_run_that_cannot_be_predicted_is_still_reported(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "weak")
     for path in folder.glob("*/metrics.jsonl"):
         path.write_text(re.sub(r'"routes": \{[^}]*\}', '"routes": {}', path.read_text()))
     assert measured(folder)[2].predicted is None
@@ -204,10 +181,6 @@ def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
     assert "ranks0002-3 has 0 of 3 epochs." in notes
     assert "Not there yet: ranks0002-1." in notes
     assert [len(runs) for runs in read_series(folder).runs.values()] == [3, 1]
-
-
-def test_series_without_an_epoch_is_refused(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "weak")
     for path in folder.glob("*/metrics.jsonl"):
         path.unlink()
     with pytest.raises(InputError, match="no run of the series has finished an epoch"):
@@ -233,11 +206,18 @@ def test_series_side_by_side(pair: list[Path]) -> None:
     assert re.search(r"engine +DeepSpeed ZeRO-1\n", re.sub(" +\n", "\n", text))
     assert "NVIDIA H200" in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
+    cores = {"cores_per_rank": 1, "host_cores": 1}
+    record = read_series_record(pair[0]).model_copy(update=cores)
+    write_series_record(pair[0], record)
+    text = " ".join(printed(*pair).split())
+    assert "ddp: the host has 1 cores, which more ranks than that share" in text
+    assert "Some CPU, 1 of 1 cores per rank" in text
+    with pytest.raises(InputError, match="rename a folder"):
+        series_report([pair[0], pair[0]])
 
 
-def test_lines_hold_the_figures_of_the_tables(pair: list[Path], tmp_path: Path) -> None:
-    SeriesReport(pair).write_lines(tmp_path / "report.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
+    lines = [json.loads(line) for line in series_report(pair).text.splitlines()]
     assert [(line["series"], line["ranks"]) for line in lines] == [
         *(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero", 2)),
     ]
@@ -252,12 +232,15 @@ def test_lines_hold_the_figures_of_the_tables(pair: list[Path], tmp_path: Path) 
 
 
 def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
-    SeriesReport(pair).write_html(tmp_path / "page.html")
+    write_page(series_report(pair).document, tmp_path / "page.html")
     page = self_contained(tmp_path / "page.html")
     # Three curves and five known metrics by ranks; of each series loss and these over time; shares.
     assert len(page.figures) == 3 + 5 + 2 * 6 + 1
     # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.
-    assert [len(bars(page, "Epoch, s", name)) for name in ("ddp", "zero")] == [2, 2]
+    error = 1 / math.sqrt(3)
+    assert bars(page, "Epoch, s", "ddp") == [
+        pytest.approx((n, y - error, y + error)) for n, y in ((1, 11.0), (2, 13.0))
+    ]
     assert [len(bars(page, "Speed-up", name)) for name in ("ddp", "zero")] == [1, 1]
     styles = [trace["line"]["dash"] for trace in page.figure("Speed-up").data]
     assert styles == ["solid", "dash", "solid", "dash", "dash"]
@@ -273,34 +256,3 @@ def bars(page: Page, title: str, name: str) -> list[tuple[float, float, float]]:
     errors = trace["error_y"]
     rows = zip(trace["x"], trace["y"], errors["arrayminus"], errors["array"], strict=True)
     return [(x, y - below, y + above) for x, y, below, above in rows if above]
-
-
-def test_error_bar_reaches_from_low_to_high(tmp_path: Path) -> None:
-    SeriesReport([series_folder(tmp_path / "weak")]).write_html(tmp_path / "page.html")
-    page = self_contained(tmp_path / "page.html")
-    found = dict(zip(*(page.figure("Epoch, s").trace("weak")[axis] for axis in "xy"), strict=True))
-    assert found == {1: 11.0, 2: 13.0}
-    error = 1 / math.sqrt(3)
-    assert bars(page, "Epoch, s", "weak") == [
-        pytest.approx((n, y - error, y + error)) for n, y in found.items()
-    ]
-
-
-def test_two_series_of_one_name_are_refused(tmp_path: Path) -> None:
-    folders = [series_folder(tmp_path / place / "weak") for place in "ab"]
-    with pytest.raises(InputError, match="rename a folder"):
-        SeriesReport(folders)
-
-
-def with_cores(folder: Path, per_rank: int, of_host: int) -> Path:
-    """The series on one host."""
-    cores = {"cores_per_rank": per_rank, "host_cores": of_host}
-    write_series_record(folder, read_series_record(folder).model_copy(update=cores))
-    return folder
-
-
-@pytest.mark.parametrize(("cores", "said"), [(1, True), (2, False)])
-def test_more_ranks_than_cores_are_pointed_out(tmp_path: Path, cores: int, said: bool) -> None:
-    text = " ".join(printed(with_cores(series_folder(tmp_path / "weak"), 1, cores)).split())
-    assert ("the host has 1 cores, which more ranks than that share" in text) == said
-    assert f"Some CPU, 1 of {cores} cores per rank" in text

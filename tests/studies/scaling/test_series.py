@@ -14,25 +14,28 @@ import pytest
 from bigtrk import user_code
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.machine import open_cores
 from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.records.series import read_series_record
+from bigtrk.reports.document import Document
 from bigtrk.studies.launch import resumable, tail, torchrun_command, train_logged
 from bigtrk.studies.scaling import run_series as running
-from bigtrk.studies.scaling.plan_series import ScalingSeries, open_series, plan_series
-from bigtrk.studies.scaling.run_series import run_series
+from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.run_series import (
+    ScalingSeries,
+    open_series,
+    plan_series,
+    run_series,
+    slurm_script,
+)
 from bigtrk.studies.scaling.series import read_series
-from bigtrk.studies.scaling.slurm_series import slurm_script
 from bigtrk.training.checkpoint.folder import commit, make_temporary
 from bigtrk.training.checkpoint.manifest import Checkpoint, EpochTotals, Progress
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.schedule import Plateau
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph
+from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
 
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=2")
@@ -41,21 +44,10 @@ EMPTY = Path("empty.yaml")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine whole events in `graphs`, and the first of them in four sectors in `sectors`."""
+    """Nine events, whole in `graphs` and in four sectors in `sectors`."""
     folder = tmp_path_factory.mktemp("events")
     (folder / EMPTY).touch()
-    graphs = [random_graph(seed, 30, 90) for seed in range(9)]
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    names = [graph.name for graph in graphs]
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    record = {
-        "nodes": graphs[0].n_nodes,
-        "edges": graphs[0].n_edges,
-        "source_digests": made["events"][names[0]]["digests"],
-    }
-    write_sectors(folder / "sectors", cut(graphs[0], random_parts(graphs[0], 4, 4), 4), record)
-    write_manifest(folder / "sectors", "sectors", {}, names[:1])
+    write_in_sectors(folder, [random_graph(seed, 30, 90) for seed in range(9)], 4)
     return folder
 
 
@@ -106,70 +98,41 @@ def test_strong_series_trains_the_same_on_all_ranks(plan: Plan) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("given", "steps"), [("training.events_per_step=2", "2"), ("model.hidden=8", "3")]
-)
-def test_steps_of_a_strong_series_can_be_given(plan: Plan, given: str, steps: str) -> None:
-    runs = plan("strong", "graphs", given, events=6).runs()
-    assert {settings(run.arguments)["training.events_per_step"] for run in runs} == {steps}
-
-
 def test_configuration_file_is_passed_on(plan: Plan, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("training: {seed: 3, events_per_step: 8}\n")
-    series = plan("strong", "graphs", str(file), events=6)
-    assert series.runs()[0].arguments[0] == str(file)
-    assert series.runs()[0].seed == 3
-    assert settings(series.runs()[0].arguments)["training.events_per_step"] == "8"
-    assert str(EMPTY) not in plan("strong", "graphs", events=6).runs()[0].arguments
+    run = plan("strong", "graphs", str(file), events=6).runs()[0]
+    assert (run.arguments[0], run.seed) == (str(file), 3)
+    assert settings(run.arguments)["training.events_per_step"] == "8"
+    run = plan("strong", "graphs", "training.events_per_step=2", events=6).runs()[0]
+    assert settings(run.arguments)["training.events_per_step"] == "2"
+    assert str(EMPTY) not in run.arguments
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "message"),
+    ("kind", "override", "changes", "message"),
     [
-        ("weak", {"events": 3}, r"weak scaling needs 12 events \(3 ranks x \(3 to train on \+ 1"),
-        ("weak", {"events": 3}, r"there are 9; make more \(bigtrk simulate events --events 12"),
-        ("strong", {"events": 9}, r"strong scaling needs 10 events \(9 to train on \+ 1"),
-        ("strong", {"events": 2}, r"--ranks 3: is more than the 2 events"),
-        ("weak", {"ranks": "one"}, r"--ranks 'one': write numbers"),
+        ("weak", "", {"events": 3}, r"weak scaling needs 12 events \(3 ranks x \(3 to train on"),
+        ("weak", "", {"events": 3}, r"are 9; make more \(bigtrk simulate events --events 12"),
+        ("strong", "", {"events": 9}, r"strong scaling needs 10 events \(9 to train on \+ 1"),
+        ("strong", "", {"events": 2}, r"--ranks 3: is more than the 2 events"),
+        ("weak", "", {"ranks": "one"}, r"--ranks 'one': write numbers"),
+        ("weak", "data.events=3", {}, "bigtrk scale sets data.events; use --events"),
+        ("weak", "training.events_per_step=3", {}, "sets training.events_per_step; use --ranks"),
+        ("weak", "sampling.method=shadow", {}, r"sampling\.method=shadow: .*; give strong"),
     ],
 )
-def test_too_few_events_are_said_before_anything_runs(
-    plan: Plan, kind: str, changes: dict[str, Any], message: str
+def test_bad_series_are_refused_before_anything_runs(
+    plan: Plan, kind: str, override: str, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        plan(kind, **changes)
+        plan(kind, "graphs", *override.split(), **changes)
 
 
 def test_one_event_in_sectors_keeps_as_many_ranks_busy(plan: Plan) -> None:
     assert plan("strong", "sectors", ranks="1,2,4", events=1, validation=0).record.ranks[-1] == 4
     with pytest.raises(InputError, match="--ranks 8: is more than the 4 events, and sectors"):
         plan("strong", "sectors", ranks="8", events=1, validation=0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "override", "instead"),
-    [
-        ("weak", "data.events=3", "use --events"),
-        ("weak", "data.train=[graphs]", "name the folders"),
-        ("strong", "data.validation=3", "use --validation"),
-        ("strong", "run.folder=x", "use --out"),
-        ("weak", "training.events_per_step=3", "use --ranks"),
-    ],
-)
-def test_what_the_series_sets_is_refused(
-    plan: Plan, kind: str, override: str, instead: str
-) -> None:
-    with pytest.raises(InputError, match=f"bigtrk scale sets .*; {instead}"):
-        plan(kind, "graphs", override)
-
-
-def test_shadow_scales_strongly_alone(plan: Plan) -> None:
-    shadow = ("graphs", "sampling.method=shadow", "training.events_per_step=1")
-    runs = plan("strong", *shadow, events=6).runs()
-    assert {settings(run.arguments)["training.events_per_step"] for run in runs} == {"1"}
-    with pytest.raises(InputError, match=r"sampling\.method=shadow: .*; give strong"):
-        plan("weak", "graphs", "sampling.method=shadow", events=2)
 
 
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
@@ -185,13 +148,10 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             open_series(plan(kind, *arguments, **changes))
-
-
-def test_other_folders_are_not_taken(plan: Plan, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").touch()
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "thesis.tex").touch()
     with pytest.raises(InputError, match="holds something else; choose another --out"):
-        open_series(plan())
+        open_series(plan(folder=tmp_path / "else"))
 
 
 @pytest.fixture
@@ -205,15 +165,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
     monkeypatch.setattr(running, "train_logged", note)
-    monkeypatch.setattr(running, "SeriesReport", lambda _: Report())
+    nothing = SeriesReport(Document("", "", [], [], []), [])
+    monkeypatch.setattr(running, "series_report", lambda _: nothing)
     return seen
-
-
-class Report:
-    """Reports nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 def checkpoint(run: Path, epochs_done: int, ended: End | None = None) -> None:
@@ -243,20 +197,9 @@ def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands:
     assert len(commands) == 5
 
 
-def test_run_that_was_killed_after_its_last_checkpoint_has_its_model_to_write(
-    plan: Plan, tmp_path: Path, commands: list[str]
-) -> None:
-    series = plan(ranks="1", repeats=1)
-    open_series(series)
-    run = tmp_path / "out" / "ranks0001-1"
-    checkpoint(run, 2)
-    run_series(series)
-    assert commands == [f"--resume {run}"]
-
-
-@pytest.mark.parametrize("ended", [None, "epochs", "patience"])
+@pytest.mark.parametrize("ended", [None, "epochs"])
 def test_a_run_goes_on_unless_it_has_ended(tmp_path: Path, ended: End | None) -> None:
-    checkpoint(tmp_path, 1, ended)
+    checkpoint(tmp_path, 2, ended)  # killed after its last checkpoint, it has its model to write
     assert resumable(tmp_path) == (ended is None)
 
 
@@ -280,13 +223,16 @@ def test_failed_training_shows_the_end_of_its_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "ranks0002-1" / "train.log"
-    said = "print(*range(20), 'the cause', sep='\\n'); import sys; sys.exit(3)"
+    epoch = "epoch 1/2  train loss 0.5  5.0 s"
+    said = f"print('{epoch}', *range(20), 'the cause', sep='\\n'); import sys; sys.exit(3)"
     with pytest.raises(InputError) as raised:
         train_logged([sys.executable, "-c", said], log, os.environ)
     message = str(raised.value)
     assert message.startswith("ranks0002-1: the training ended with status 3; above is the end of")
     assert str(log) in message
-    shown = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    out, err = capsys.readouterr()
+    assert out == f"  {epoch}\n", "epochs are shown as they end"
+    shown = [line.strip() for line in err.splitlines()]
     assert shown[-1] == "the cause"
     assert "12" not in shown
 
@@ -298,23 +244,6 @@ def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
         train_logged(torchrun_command(1, script, ()), log, os.environ)
     assert "ChildFailedError" in log.read_text()
     assert tail(log)[-1] == "lower optimizer.lr"
-
-
-@pytest.mark.parametrize("linked", ["ranks0002-1/train.log", "ranks0002-1"])
-def test_a_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> None:
-    outside, series = tmp_path / "outside", tmp_path / "series"
-    (series / linked).parent.mkdir(parents=True)
-    (series / linked).symlink_to(outside)
-    with pytest.raises(InputError, match=f"{linked}: is a symbolic link"):
-        train_logged(["true"], series / "ranks0002-1" / "train.log", os.environ)
-    assert not outside.exists()
-
-
-def test_epochs_are_shown_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = "epoch 1/2: 3/8\\nepoch 1/2  train loss 0.5  5.0 s\\nother"
-    train_logged([sys.executable, "-c", f"print('{lines}')"], tmp_path / "log", os.environ)
-    assert capsys.readouterr().out == "  epoch 1/2  train loss 0.5  5.0 s\n"
-    assert "other" in (tmp_path / "log").read_text()
 
 
 SBATCH = """#!/bin/bash
@@ -384,13 +313,6 @@ def test_a_small_series_from_its_command_to_its_report(
     assert 'class="plot"' in (out / "report.html").read_text()
     status, printed, _ = run_here(["bigtrk", "report", str(out), "--json"], monkeypatch, capfd)
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
-
-
-def test_ranks_per_node_belong_to_slurm(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(folder)
-    command = ["bigtrk", "scale", "weak", "graphs", "--ranks-per-node", "2"]
-    status, _, error = run_here(command, monkeypatch, capsys)
+    status, _, error = run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd)
     assert status == 2
     assert "belongs to --slurm" in error
