@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.formats.heptrkx import import_heptrkx_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
 from tests.programs import run_here
-from tests.test_bad_input import one_line, write_heptrkx
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +51,3 @@ def test_the_scores_of_a_run(
         scores = np.array([float(row["weight"]) for row in found], np.float32)
         np.testing.assert_array_equal(scores, scorer(graph).numpy().astype(np.float32))
         assert len({row["weight"] for row in found}) > 1
-
-
-def test_graphs_without_ids_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_heptrkx(Path("npz"))
-    import_heptrkx_folder(Path("npz"), Path("graphs"))
-    settings = "model.name=mlp model.hidden=4 training.epochs=1 data.validation=0"
-    train = f"bigtrk/train.py data.train=[graphs] {settings}"
-    assert run_here(train.split(), monkeypatch, capsys)[0] == 0
-    command = "bigtrk export acts-graphs graphs out --run runs/0001"
-    status, out, errors = run_here(command.split(), monkeypatch, capsys)
-    assert (status, out) == (2, "")
-    assert "event000000001_g000 in graphs: knows no ids of its hits" in one_line(errors)
-    assert not Path("out").exists()

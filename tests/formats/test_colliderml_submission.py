@@ -77,19 +77,6 @@ def test_an_event_without_tracks_is_left_out_and_counted(
     assert pd.read_parquet("mine.parquet").event_id.unique().tolist() == [22]
 
 
-def test_what_was_submitted_is_scored_as_the_tracks_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed("bigtrk submit tracks events mine.parquet", monkeypatch, capsys)
-    found = [
-        json.loads(typed(f"bigtrk score {tracks} events --json", monkeypatch, capsys)[1])
-        for tracks in ("tracks", "mine.parquet")
-    ]
-    for one in found:
-        del one["tracks"]
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize(
     ("command", "named"),
     [

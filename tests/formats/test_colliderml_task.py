@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from colliderml.polars import explode_event_table_pyarrow
 from colliderml.tasks.tracking import metrics as public
-from colliderml.tasks.tracking.baselines.oracle import perfect_oracle_predictions
 
 from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
@@ -89,26 +88,6 @@ def test_the_package_gives_the_same(
         assert all(0 < value < 1 for value in expected.values()), expected
     # Particles below 1 GeV and secondaries, in several events, are among those named.
     assert len(set(mine.column("majority_particle_id").to_pylist())) > 30
-
-
-@pytest.mark.usefixtures("sample")
-def test_the_package_s_oracle_is_judged_as_there(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its tracks are the particles, unsigned; hits of none are its track 2^64 - 1, here -1."""
-    hits = flat("tracker_hits", "hit_id")
-    oracle = perfect_oracle_predictions(hits)
-    assert max(oracle.column("track_id").to_pylist()) == 2**64 - 1
-    pq.write_table(oracle, "oracle.parquet")
-    command = ["bigtrk", "score", "oracle.parquet", "events", "--task", "colliderml", "--json"]
-    status, text, errors = run_here(command, monkeypatch, capsys)
-    assert status == 0, errors
-    found = json.loads(text)
-    expected = {key: metric(oracle, hits) for key, metric in OF_HITS.items()}
-    assert found["colliderml"]["submitted"] == pytest.approx(expected | {"physics_eff_pt1": 0})
-    assert expected == {"trackml_eff": 1, "fake_rate": 0, "dup_rate": 0}
-    strict = found["matching"][1]
-    assert (strict["mode"], strict["efficiency"], strict["fake_rate"]) == ("strict", 1, 0)
 
 
 @pytest.mark.usefixtures("sample")

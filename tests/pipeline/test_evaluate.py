@@ -76,9 +76,7 @@ def test_events_that_stages_were_trained_on_are_left_out(
 
 BAD_EVALUATIONS: list[tuple[list[str], dict[str, str], str]] = [
     (["hits"], {}, "has no truth, by which losses could be told; add"),
-    (["hits"], {}, "or make its tracks by 'bigtrk reconstruct"),
     (["others", "--builder", "components"], {}, "a pipeline has its own track builder and cuts"),
-    (["others", "--scan-cuts"], {}, "a pipeline has its own track builder and cuts"),
     (["out"], {}, "holds no events"),
     (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "one rank evaluates a pipeline"),
 ]

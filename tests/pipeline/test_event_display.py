@@ -51,7 +51,6 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     ("options", "told"),
     [
         (["--event", "event1"], "holds no event 'event1'"),
-        (["--parts", "100000"], "--parts 100000: event"),
         (["--builder", "walk"], "a pipeline has its own track builder; leave --builder and"),
     ],
 )

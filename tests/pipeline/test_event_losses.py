@@ -223,9 +223,3 @@ def test_the_nearest_particle_is_found_across_the_turn() -> None:
     assert found[:4].tolist() == pytest.approx([0.03, 0.03, 0.5, 0.5])
     assert np.isnan(found[4:6]).all()
     assert found[6] == pytest.approx(math.hypot(2.0, 2.0))
-
-
-def test_a_particle_alone_has_no_nearest_one() -> None:
-    assert nearest_distances(np.zeros(1), np.zeros(1)).tolist() == [math.inf]
-    assert nearest_distances(np.zeros(2), np.zeros(2)).tolist() == [0, 0]
-    assert len(nearest_distances(np.empty(0), np.empty(0))) == 0

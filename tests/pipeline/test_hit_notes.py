@@ -40,7 +40,6 @@ MANY = [FIRST, SECOND] * 20
         ([FIRST], ["has one hit, which makes no track"]),
         (MANY, []),
         ([FIRST] * 2, ["has no hits in volumes where the training's events have some: 8"]),
-        (MANY + [(8, 2, 10)] * 2, []),
         (
             MANY + [(8, 2, 10)] * 3,
             [
@@ -59,10 +58,6 @@ MANY = [FIRST, SECOND] * 20
 )
 def test_what_is_unlike_the_training(modules: list[tuple[int, int, int]], noted: list[str]) -> None:
     assert training_notes(hits(*modules), KNOWN) == noted
-
-
-def test_nothing_is_noted_where_the_training_is_unknown() -> None:
-    assert training_notes(hits(FIRST, (99, 1, 1)), ()) == []
 
 
 def test_the_layers_of_graphs_are_those_of_their_hits() -> None:

@@ -38,17 +38,6 @@ def test_it_leaves_what_it_chose(folder: Path) -> None:
         assert after["true_edges"] == before["true_edges"]
 
 
-def test_a_pipeline_of_before_the_choice_of_thresholds_is_read(
-    folder: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
-    record = json.loads((out / "pipeline.json").read_text())
-    del record["quality"]
-    (out / "pipeline.json").write_text(json.dumps(record))
-    assert load_pipeline(out).builder.threshold == load_pipeline(folder / "out").builder.threshold
-
-
 def test_it_continues_where_it_was_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -57,10 +46,6 @@ def test_it_continues_where_it_was_left(
     shutil.copytree(folder / "out", out)
     for made in ("pipeline.json", "merge_tree.safetensors"):
         (out / made).unlink()
-    # A run of before these settings came has their defaults.
-    record = json.loads((out / "embedding" / "run.json").read_text())
-    del record["config"]["negatives"]
-    (out / "embedding" / "run.json").write_text(json.dumps(record))
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
@@ -79,18 +64,12 @@ def no_checkpoint(run: Path) -> None:
         (run / file).unlink()
 
 
-def no_model(run: Path) -> None:
-    """Leaves a run as it is after its last checkpoint, before its model is written."""
-    for file in ("model.safetensors", "config.json"):
-        (run / file).unlink()
-
-
 def half_a_model(run: Path) -> None:
     (run / "config.json").unlink()
 
 
 @pytest.mark.slow  # each trains the classifier again: a quarter of a minute
-@pytest.mark.parametrize("leave", [no_checkpoint, no_model, half_a_model])
+@pytest.mark.parametrize("leave", [no_checkpoint, half_a_model])
 def test_a_stage_that_was_stopped_is_trained(
     folder: Path, tmp_path: Path, leave: Callable[[Path], None]
 ) -> None:
@@ -134,7 +113,6 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
     ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
     ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is given by the pipeline"),
-    ({"embedding": {"model": None}}, "embedding"),
     ({"fakes": 1.5}, "fakes"),
 ]
 
@@ -161,19 +139,12 @@ def test_trainings_use_the_launcher(folder: Path, tmp_path: Path) -> None:
     assert (run["world_size"], run["launcher"]) == (2, "torchrun")
 
 
-@pytest.mark.parametrize("launcher", ["", "no-such-launcher -n 2", "deepspeed '"])
-def test_a_bad_launcher_is_named(folder: Path, tmp_path: Path, launcher: str) -> None:
+def test_a_bad_launcher_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--launcher"):
-        train_pipeline(folder / "events", tmp_path / "out", folder / "pipeline.yaml", launcher)
+        train_pipeline(folder / "events", tmp_path, folder / "pipeline.yaml", "no-such-launcher")
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        *("embedding", "filter", "classifier", "merge_tree.safetensors"),
-        *("filter/model.safetensors", "classifier/config.json"),
-    ],
-)
+@pytest.mark.parametrize("stage", ["embedding", "classifier/config.json"])
 def test_a_missing_stage_is_named(folder: Path, tmp_path: Path, stage: str) -> None:
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))

@@ -120,14 +120,6 @@ def test_truth_is_not_read(folder: Path, tmp_path: Path) -> None:
     assert made[1].failed == {}
 
 
-def test_events_of_one_number_are_refused(folder: Path, tmp_path: Path) -> None:
-    event = read_event(folder / "hits", "event000000010")
-    for name in ("event1", "event01"):
-        write_event(replace(event, name=name), tmp_path / "hits")
-    with pytest.raises(InputError, match="have the same number"):
-        reconstructed(folder, tmp_path / "hits", tmp_path)
-
-
 def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -146,27 +138,6 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     assert made.failed == {}
     assert made.tracks["event000000001"] == 0
     assert made.tracks["event000000003"] > 50
-
-
-def test_what_is_unlike_the_training_is_noted(folder: Path) -> None:
-    pipeline = load_pipeline(folder / "out")
-    event = read_event(folder / "hits", "event000000010")
-
-    def notes(hits: dict[str, Any]) -> list[str]:
-        return pipeline.tracks(replace(event, hits=hits), 3)[1].notes
-
-    def only(chosen: Any) -> dict[str, Any]:
-        return {name: column[chosen] for name, column in event.hits.items()}
-
-    assert notes(event.hits) == []
-    assert notes(only(slice(0))) == ["has no hits, which makes no track"]
-    assert notes(only(slice(1))) == ["has one hit, which makes no track"]
-    [note] = notes(only(~np.isin(event.hits["volume_id"], (16, 18))))
-    assert note == "has no hits in volumes where the training's events have some: 16, 18"
-    [note] = notes({**event.hits, "module_id": event.hits["module_id"].astype(int) + 100_000})
-    assert (
-        f"{len(event.hits['x']):,} of {len(event.hits['x']):,} hits are in modules beyond" in note
-    )
 
 
 def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(

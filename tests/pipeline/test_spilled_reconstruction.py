@@ -54,22 +54,6 @@ def test_tracks_are_the_same_with_edges_in_files(
     assert "GiB of edges go to edges, which has" in said
 
 
-def test_submissions_are_the_same_with_edges_in_files(
-    file_sizes: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def submitted(name: str, words: str = "") -> bytes:
-        command = f"bigtrk submit pipeline events {name}.parquet {words}".split()
-        status, _, said = run_here(command, monkeypatch, capsys)
-        assert status == 0, said
-        return Path(f"{name}.parquet").read_bytes()
-
-    expected = submitted("in_memory")
-    monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
-    words = f"--spill edges --spill-to-network --max-edges {MOST}"
-    assert submitted("in_files", words) == expected
-    assert len(file_sizes) == 4, "two tensors of each event"
-
-
 def test_space_is_for_the_edges_that_are_allowed(
     typed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

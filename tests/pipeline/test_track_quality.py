@@ -45,16 +45,6 @@ def test_of_two_events_the_rate_of_fakes_is_chosen(capsys: pytest.CaptureFixture
     assert "none leaves as few" not in printed
 
 
-def test_a_rate_that_cannot_be_had_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge_tree_training, "THRESHOLDS", (0.05, 0.1))
-    events = [scored_event(seed) for seed in (1, 2)]
-    _, record = train_merge_tree(events, 0.0, seed=0)
-    assert min(one.fake_rate for one in record.scan if one.fake_rate is not None) > 0
-    assert "fakes; none leaves as few as 0.0%" in capsys.readouterr().out
-
-
 def test_one_event_alone_chooses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     merge_tree, record = train_merge_tree([scored_event(1)], 0.05, seed=0)
     assert (merge_tree.threshold, record.threshold, record.scan) == (0.5, 0.5, ())

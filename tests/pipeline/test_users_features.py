@@ -1,6 +1,5 @@
 """A pipeline computes the features of users' own, by the scales of the run."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,15 +101,6 @@ def test_a_run_from_elsewhere_is_not_enough_to_import_functions(
     monkeypatch.setattr(user_code, "_allowed", set())
     with pytest.raises(InputError, match=f"data.node_features={NODES[1]}: .*--code {HERE}"):
         load_scorer(tmp_path)
-
-
-def test_a_run_of_before_measured_scales_is_read(tmp_path: Path) -> None:
-    made = Configuration.model_validate({"model": {"hidden": 16}})
-    save_model(tmp_path, build_model(made).state_dict(), describe(made, []))
-    description = json.loads((tmp_path / "config.json").read_text())
-    assert description.pop("measured") == {"nodes": {}, "edges": {}}
-    (tmp_path / "config.json").write_text(json.dumps(description))
-    assert load_model(tmp_path).measured == MeasuredScales()
 
 
 def test_a_run_that_lost_its_scales_is_refused(tmp_path: Path) -> None:

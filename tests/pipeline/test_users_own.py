@@ -54,12 +54,6 @@ def test_a_stage_that_goes_on_may_import_what_its_pipeline_names(
     assert "--code" not in commands[1]
 
 
-def test_stages_are_read_by_the_types_of_their_settings(tmp_path: Path) -> None:
-    text = DEFAULT.read_text().replace("training: {", "training: {spike_guard: off, ")
-    (tmp_path / "pipeline.yaml").write_text(text)
-    assert read_settings(tmp_path / "pipeline.yaml").filter["training"]["spike_guard"] == "off"
-
-
 # Slow: it trains three stages.
 @pytest.mark.slow
 def test_a_pipeline_with_a_classifier_of_ones_own_makes_tracks(

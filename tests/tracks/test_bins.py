@@ -1,12 +1,9 @@
 """Bins of edges, particles and tracks against counting in plain loops."""
 
 import math
-from dataclasses import replace
-from itertools import pairwise
 from typing import get_args
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +20,7 @@ from bigtrk.tracks.bins import (
     binned_ratio,
 )
 from bigtrk.tracks.edge_metrics import edge_bins, edge_metrics
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks, track_bins
+from bigtrk.tracks.evaluation import track_bins
 from bigtrk.tracks.matching import Matching, Mode, Particles, match_tracks
 from tests.tracks.small_event import small_event
 
@@ -75,13 +72,6 @@ def test_events_are_added_and_what_one_lacks_is_left_out() -> None:
     both = added([{"a": once(0.1, True), "b": once(0.1, True)}, {"a": once(NAN, False)}])
     assert both.keys() == {"a"}
     assert flat(both["a"]) == by_hand([(0.1, True), (NAN, False)], ETA_EDGES)
-
-
-def test_bins_are_even_in_log_pt_and_in_eta() -> None:
-    steps = [math.log10(b / a) for a, b in pairwise(PT_EDGES)]
-    assert steps == pytest.approx([1 / 6] * len(steps), abs=3e-3)
-    assert 1.0 in PT_EDGES
-    assert tuple(-x for x in reversed(ETA_EDGES)) == ETA_EDGES
 
 
 @given(
@@ -210,19 +200,3 @@ def test_graphs_without_particles_have_purity_only_and_without_eta_nothing() -> 
     assert edge_bins(whole_sector(graph), scores, weights, 0.5).keys() == {"purity_by_eta"}
     other = EventGraph(**{**vars(graph), "node_feature_names": ("r",)})
     assert edge_bins(whole_sector(other), scores, weights, 0.5) == {}
-
-
-def test_eta_that_is_not_stored_is_that_of_r_and_z() -> None:
-    """Two hits at r = 1 mm have eta = -ln tan(theta / 2), computed by hand."""
-    particles = {1: 2.0}
-    theta = 0.3
-    event = small_event(
-        [1, 1], [(0, 1, True)], particles, hit_eta=[-math.log(math.tan(theta / 2))] * 2
-    )
-    features = torch.tensor([[1.0, 0.0, 1 / math.tan(theta)]] * 2)
-    foreign = replace(event, node_features=features, node_feature_names=("r", "phi", "z"))
-    scores, weights = torch.ones(1), torch.ones(1)
-    assert flat(edge_bins(foreign, scores, weights, 0.5)["purity_by_eta"]) == flat(
-        edge_bins(event, scores, weights, 0.5)["purity_by_eta"]
-    )
-    assert score_tracks(foreign, scores, TrackOptions(min_hits=2)).model.bins[0] is not None

@@ -13,10 +13,10 @@ from tests.tracks.colliderml_tables import (
 )
 
 
-def test_a_hundred_random_submissions() -> None:
+def test_random_submissions() -> None:
     draw = np.random.default_rng(17)
     seen: dict[str, list[float]] = {name: [] for name in NAMES}
-    for _ in range(100):
+    for _ in range(60):
         weighted, claims = draw.random() < 0.5, draw.random() < 0.8
         events = [random_truth(draw, weighted) for _ in range(int(draw.integers(1, 4)))]
         submission = [random_rows(draw, truth) for truth in events]
@@ -25,7 +25,7 @@ def test_a_hundred_random_submissions() -> None:
             assert getattr(ours, name) == pytest.approx(other[name], abs=1e-6), name
             seen[name].append(other[name])
     for name, values in seen.items():
-        assert sum(0 < value < 1 for value in values) > 40, f"{name} says too little"
+        assert sum(0 < value < 1 for value in values) > 24, f"{name} says too little"
 
 
 def test_ties_go_to_the_particle_listed_first() -> None:
@@ -40,14 +40,6 @@ def test_ties_go_to_the_particle_listed_first() -> None:
     for rows, correct in ((whole_first, 0.5), (whole_first[::-1], 0.0)):
         assert judged([split], [rows], claims=False).trackml_eff == correct
         assert theirs([split], [rows], claims=False)["trackml_eff"] == correct
-
-
-def test_nothing_submitted_scores_nothing() -> None:
-    truth = Truth([1, 2], None, [(1, 2.0, 0.0, True)])
-    for claims in (False, True):
-        found = judged([truth], [[]], claims)
-        assert {name: getattr(found, name) for name in NAMES} == dict.fromkeys(NAMES, 0.0)
-        assert theirs([truth], [[]], claims) == dict.fromkeys(NAMES, 0.0)
 
 
 def test_what_it_does_not_punish() -> None:

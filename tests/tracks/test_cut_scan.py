@@ -1,12 +1,15 @@
 """Tests tracks by several cuts at once, against each of them alone."""
 
 import random
+from dataclasses import replace
+from math import pi
 
 import pytest
 import torch
 
+from bigtrk.errors import InputError
 from bigtrk.records.evaluation import TrackRecord
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks, scored_graph, summarise_tracks
 from bigtrk.tracks.names import BuilderName
 from tests.tracks.small_event import small_event
 
@@ -52,3 +55,16 @@ def test_without_a_cut_the_builder_has_its_own_and_perfect_scores_their_own() ->
         perfect = recorded(TrackOptions(1.0, builder=builder)).perfect
         assert perfect is not None
         assert [match.efficiency for match in perfect.matching] == [1.0] * len(perfect.matching)
+
+
+def test_hits_are_where_their_features_say() -> None:
+    event = small_event([1, 1], [(0, 1, True)], {1: 2.0})
+    scores = torch.tensor([0.25], dtype=torch.float64)
+    features = torch.tensor([[2.0, 0.0, 5.0, 0.0], [4.0, pi / 2, -6.0, 0.0]])
+    graph = scored_graph(replace(event, node_features=features), scores)
+    assert graph.position[0].tolist() == [2, 0, 5]
+    assert graph.position[1].tolist() == pytest.approx([0, 4, -6], abs=1e-6)
+    assert (graph.edge_index.tolist(), graph.scores.tolist()) == ([[0], [1]], [0.25])
+    unknown = replace(event, node_feature_names=("r", "angle", "z", "eta"))
+    with pytest.raises(InputError, match=r"^small: has no node feature 'phi', .* store them in"):
+        scored_graph(unknown, scores)

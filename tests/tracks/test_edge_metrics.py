@@ -70,15 +70,6 @@ def test_means_skip_what_is_undefined_and_say_so() -> None:
     assert means.events_without_auc == 1
 
 
-def test_counts_are_what_the_ratios_are_made_of() -> None:
-    logits = torch.tensor([2.0, 2.0, 2.0, 2.0, -2.0])
-    y = torch.tensor([True, True, True, False, True])
-    weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0])  # the third is true, but no target
-    total = summarise_edges([edge_metrics(logits, y, weights)] * 2)
-    assert (total.n_target, total.n_predicted) == (6, 8)
-    assert (total.n_found, total.n_true_predicted) == (4, 6)
-
-
 def test_diverged_logits_are_an_error() -> None:
     with pytest.raises(InputError, match="NaN"):
         edge_metrics(torch.tensor([float("nan")]), torch.tensor([True]), torch.ones(1))

@@ -64,11 +64,6 @@ def test_one_particle_of_each_kind() -> None:
     assert wanted == 7
 
 
-def test_hits_that_the_graph_lacks_count_as_no_true_edges() -> None:
-    losses, wanted = by_category([], [1], {1: 2.0, 2: 2.0}, lost=2)
-    assert (losses["no_true_edges"], wanted) == (1, 1)
-
-
 def test_what_an_event_lacks_is_told() -> None:
     event, scores = small_event([1], [], {1: 2.0}), torch.empty(0, dtype=torch.float64)
     lacking: dict[str, dict[str, Any]] = {

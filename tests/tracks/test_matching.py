@@ -1,6 +1,7 @@
 """Track matching against acorn's own results and against counts by hand."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -17,8 +18,8 @@ from bigtrk.tracks.matching import (
     Particles,
     Style,
     TrackMetrics,
+    majority_particles,
     match_tracks,
-    pooled,
 )
 from tests.tracks.subevent import SUBMISSIONS, read_subevent
 
@@ -89,26 +90,10 @@ def test_unknown_pt_satisfies_no_threshold() -> None:
     assert match_tracks(TRACKS, TRUTH, PARTICLES, Matching(hits_min=3)).metrics.n_particles == 2
 
 
-def test_exactly_half_is_no_match() -> None:
-    tracks, truth = ids(0, 0, 0, 0), ids(7, 7, 8, 8)
-    particles = Particles(ids(7, 8), np.ones(2), ids(2, 2))
-    assert match_tracks(tracks, truth, particles, Matching()).metrics.n_matched == 0
-    assert (
-        match_tracks(tracks, truth, particles, Matching(matching_fraction=0.49)).metrics.n_matched
-        == 1
-    )
-
-
 def test_no_hits_and_no_particles() -> None:
     nothing = match_tracks(ids(), ids(), Particles(ids(), np.ones(0), ids()), Matching()).metrics
     assert nothing == TrackMetrics(0, 0, 0, 0, 0)
     assert (nothing.efficiency, nothing.fake_rate, nothing.duplicate_rate) == (None, None, None)
-
-
-def test_pooled_rates_weigh_events_by_their_particles() -> None:
-    both = pooled([TrackMetrics(3, 3, 0, 3, 3), TrackMetrics(1, 0, 0, 1, 0)])
-    assert both.efficiency == 3 / 4
-    assert both.fake_rate == 1 / 4
 
 
 def test_bad_tables_name_the_remedy() -> None:
@@ -169,3 +154,24 @@ def test_against_the_definitions_written_out(
         found.n_matched,
     )
     assert str(counts) == by_hand(tracks, truth, nhits, matching)
+
+
+def majority_by_loop(tracks: list[int], particles: list[int]) -> list[int]:
+    named = []
+    for track in tracks:
+        made = [p for t, p in zip(tracks, particles, strict=True) if t == track]
+        particle, hits = Counter(made).most_common(1)[0]
+        named.append(particle if track != -1 and 2 * hits > len(made) else 0)
+    return named
+
+
+def test_the_majority_particle_of_random_tracks() -> None:
+    draw = np.random.default_rng(3)
+    some = 0
+    for _ in range(50):
+        n_hits = int(draw.integers(0, 40))
+        tracks, particles = draw.integers(-1, 8, n_hits), draw.integers(0, 4, n_hits)
+        found = majority_particles(tracks, particles).tolist()
+        assert found == majority_by_loop(tracks.tolist(), particles.tolist())
+        some += sum(particle > 0 for particle in found)
+    assert some > 100

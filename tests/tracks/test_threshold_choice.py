@@ -35,10 +35,6 @@ def test_most_particles_are_found_among_few_enough_fakes() -> None:
     assert choose_threshold(scan, 1) == 0.2
 
 
-def test_of_equal_thresholds_the_highest_is_chosen() -> None:
-    assert choose_threshold({0.2: found(9, 10, 0), 0.4: found(9, 10, 0)}, 0.1) == 0.4
-
-
 def test_where_no_threshold_leaves_so_few_fakes_the_fewest_are_taken() -> None:
     scan = {0.2: found(900, 1000, 90), 0.5: found(800, 900, 72), 0.9: found(1, 10, 1)}
     assert choose_threshold(scan, 0.01) == 0.5

@@ -1,7 +1,6 @@
 """The TrackML score against the challenge's own software."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks
-from bigtrk.tracks.matching import score_if_weighted, trackml_score
+from bigtrk.tracks.matching import trackml_score
 from tests.tracks.small_event import small_event
 from tests.tracks.subevent import read_subevent
 
@@ -43,13 +42,6 @@ def test_unknown_weights_are_an_error() -> None:
         trackml_score(one, one, np.array([np.nan]))
     with pytest.raises(InputError, match="sum to 0"):
         trackml_score(one, one, np.array([0.0]))
-
-
-@pytest.mark.parametrize("weight", [None, [math.nan, 1.0], [math.inf, 1.0], [0.0, 0.0]])
-def test_without_weights_there_is_no_score(weight: list[float] | None) -> None:
-    two = np.array([1, 1])
-    assert score_if_weighted(two, two, None if weight is None else np.array(weight)) is None
-    assert score_if_weighted(two, two, np.array([1.0, 0.0])) == 1.0
 
 
 def test_an_event_without_weighted_hits_is_judged_without_a_score() -> None:

@@ -18,7 +18,6 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.formats.acorn.columns import NEWER
 from bigtrk.formats.acorn.export_graphs import acorn_data, export_acorn_folder
 from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -27,7 +26,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.pipeline.models import load_scorer
-from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
+from tests.formats.acorn.events import columns, in_older_names, load, write
 from tests.formats.acorn.folders import drawn_run, folder_of
 from tests.hostile.reader import same
 
@@ -99,16 +98,6 @@ def class_of(module: str, name: str, base: type) -> type:
     made = type(name, (base,), {"__module__": module})
     setattr(sys.modules[module], name, made)
     return made
-
-
-def test_both_names_of_a_column_take_the_room_of_one(tmp_path: Path) -> None:
-    import_acorn_folder(write(tmp_path / "event000000001.pyg", columns(1)), tmp_path / "graphs")
-    (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
-    found = load(path)
-    for newer, older in OLDER.items():
-        if newer in found:
-            assert found[newer].data_ptr() == found[older].data_ptr()
-    assert OLDER.items() <= {newer: older for older, newer in NEWER.items()}.items()
 
 
 def test_scores_lie_on_acorns_own_edges(tmp_path: Path) -> None:
@@ -195,18 +184,9 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
     assert graph.y is not None
     assert torch.equal(data["track_edges"], graph.edge_index[:, graph.y])
     assert torch.equal(data["track_to_edge_map"], graph.y.nonzero()[:, 0])
-
-
-def test_an_event_without_edges_or_tracks() -> None:
-    none: dict[str, Any] = {
-        "edge_index": torch.empty(2, 0, dtype=torch.int64),
-        "edge_features": torch.empty(0, 6),
-        "y": torch.empty(0, dtype=torch.bool),
-    }
-    data = acorn_data(replace(a_graph(), **none))
-    assert (data["track_to_edge_map"] == -1).all()
-    noise = torch.zeros_like(torch.arange(a_graph().n_nodes))
-    assert acorn_data(replace(a_graph(), **none, particle_id=noise))["track_edges"].shape == (2, 0)
+    none = {"edge_index": torch.empty(2, 0, dtype=torch.int64), "edge_features": torch.empty(0, 6)}
+    bare = acorn_data(replace(a_graph(), **none, y=torch.empty(0, dtype=torch.bool)))
+    assert (bare["track_to_edge_map"] == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -231,27 +211,15 @@ def test_what_acorn_cannot_be_given(change: dict[str, Any], complaint: str, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
 
 
-@pytest.mark.parametrize("wrong", ["length", "value"])
-def test_bad_scores_are_named(wrong: str, tmp_path: Path) -> None:
-    scores = torch.full((a_graph().n_edges - (wrong == "length"),), torch.nan)
+def test_bad_scores_are_named_and_nothing_is_overwritten(tmp_path: Path) -> None:
     graphs = folder_of(tmp_path / "graphs", a_graph())
-    with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not one"):
-        export_acorn_folder(graphs, tmp_path / "out", lambda _: scores)
+    for scores in (torch.ones(a_graph().n_edges - 1), torch.full((a_graph().n_edges,), torch.nan)):
+        with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not"):
+            export_acorn_folder(graphs, tmp_path / "out", lambda _, made=scores: made)
     assert not (tmp_path / "out").exists()
-
-
-def test_out_that_holds_something(tmp_path: Path) -> None:
-    graphs = folder_of(tmp_path / "graphs", a_graph())
-    for name in ("file", "folder"):
-        out = tmp_path / name
-        if name == "file":
-            out.write_text("mine")
-        else:
-            (out / "trainset").mkdir(parents=True)
-        with pytest.raises(InputError, match=rf"{name}: holds something already; name a new"):
-            export_acorn_folder(graphs, out)
-    (tmp_path / "empty").mkdir()
-    assert len(export_acorn_folder(graphs, tmp_path / "empty")) == 1
+    (tmp_path / "out" / "trainset").mkdir(parents=True)
+    with pytest.raises(InputError, match="out: holds something already; name a new"):
+        export_acorn_folder(graphs, tmp_path / "out")
 
 
 def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:

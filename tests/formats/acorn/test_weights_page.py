@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
 from bigtrk.graphs.storage.graph_folder import write_graph
@@ -39,9 +38,3 @@ def test_the_commands_run(tmp_path: Path) -> None:
     run_in_one(block("sh").splitlines(), tmp_path)
     exported = torch.load(tmp_path / "tuned.ckpt", weights_only=True)
     assert exported["hyper_parameters"]["n_graph_iters"] == 2
-
-
-@pytest.mark.parametrize("key", settings())
-def test_every_setting_of_a_model_is_on_the_page(key: str) -> None:
-    of_training = ("stage", "model", "lr", "n_node_encoder_layers")
-    assert key in of_training or f"`{key}`" in WEIGHTS

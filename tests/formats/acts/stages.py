@@ -18,14 +18,9 @@ FEW = ["z", "r", "sin_phi", "cluster_u", "cos_phi", "my_column"]  # in no order,
 MODELS: dict[str, dict[str, Any]] = {
     "interaction": {"model": SMALL},
     "shared weights": {"model": {**SMALL, "shared_weights": True}},
-    "not concatenated": {"model": {**SMALL, "concatenate": False}},
-    "one sum": {"model": {**SMALL, "in_out": False}},
-    "shared, not concatenated, one sum": {
-        "model": {**SMALL, "shared_weights": True, "concatenate": False, "in_out": False}
-    },
+    "one sum, not concatenated": {"model": {**SMALL, "concatenate": False, "in_out": False}},
     "one layer": {"model": {"hidden": 16, "layers": 1}},
     "one layer, shared": {"model": {"hidden": 16, "layers": 1, "shared_weights": True}},
-    "eight layers": {"model": {"hidden": 16, "layers": 8, "mlp_layers": 3}},
     "single linears": {"model": {"hidden": 16, "layers": 2, "mlp_layers": 1}},
     "a head for pT": {"model": SMALL, "training": {"pt_weight": 0.3}},
     "bf16": {"model": {**SMALL, "precision": "bf16", "recompute": "none"}},
@@ -34,7 +29,6 @@ MODELS: dict[str, dict[str, Any]] = {
         "data": {"node_features": FEW, "edge_features": ["rphislope", "dz", "dphi"]},
     },
     "mlp": {"model": {"name": "mlp", "hidden": 16}},
-    "mlp of one layer": {"model": {"name": "mlp", "hidden": 16, "mlp_layers": 1}},
     "mlp of few features": {
         "model": {"name": "mlp", "hidden": 16, "precision": "bf16"},
         "data": {"node_features": FEW, "edge_features": ["phislope", "dr"]},

@@ -21,19 +21,11 @@ def other_edges(folder: Path) -> None:
     describe(folder, lambda content: content["data"].update(edge_features=["dr", "curvature"]))
 
 
-def no_edges(folder: Path) -> None:
-    describe(folder, lambda content: content["data"].update(edge_features=[]))
-
-
 def describe(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = folder / "mine" / "classifier" / "config.json"
     content = json.loads(path.read_text())
     change(content["configuration"])
     path.write_text(json.dumps(content))
-
-
-def a_file(folder: Path) -> None:
-    (folder / "out").write_text("")
 
 
 def another(folder: Path) -> None:
@@ -46,29 +38,15 @@ def not_ours(folder: Path) -> None:
     (folder / "out" / "model.onnx").write_text("")
 
 
-def a_link(folder: Path) -> None:
-    (folder / "out").symlink_to(folder / "graphs")
-
-
-def no_filter(folder: Path) -> None:
-    (folder / "mine" / "filter" / "model.safetensors").unlink()
-
-
 def no_package(_: Path) -> None: ...
 
 
 CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
     ("absent", None, "absent/config.json: no such file, which a run writes when its training ends"),
-    ("graphs", None, "graphs/config.json: no such file"),
     ("mine/classifier", attention, "its model (attention) has no form that ACTS loads; export one"),
-    ("mine", no_edges, "mine/classifier: its model reads no features of edges; train it with"),
-    ("mine", attention, "mine/classifier: its model (attention) has no form that ACTS loads"),
     ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
-    ("mine", no_filter, "mine: its stage filter/model.safetensors is missing"),
-    ("mine", a_file, "out: is a file; name a folder for the models"),
     ("mine", another, "out: holds something else, such as notes.txt; name another folder"),
     ("mine", not_ours, "out: holds something else, such as model.onnx; name another folder"),
-    ("mine/filter", a_link, "out: is a symbolic link"),
     ("mine", no_package, "onnx is not installed; pip install 'bigtrk[onnx]'"),
 ]
 

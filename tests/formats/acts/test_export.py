@@ -118,7 +118,7 @@ def test_a_run(
     assert stages["graphConstructor"].kind == "ModuleMapCuda"
 
 
-@pytest.mark.parametrize("builder", ["components", "junction_removal", "walk"])
+@pytest.mark.parametrize("builder", ["components", "walk"])
 def test_tracks_of_exported_models(builder: str, made: Path, exported: Path) -> None:
     """Tracks by an exported model's scores are ours but for at most 1e-4 of the hits."""
     folder, run = GraphFolder(made / "graphs"), made / "mine" / "classifier"
@@ -156,19 +156,6 @@ def test_an_earlier_export_is_replaced_by_a_whole_one(
     export.export_stages(other, out)
     assert sorted(path.name for path in out.iterdir()) == ["README.md", *FILES["filter"]]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_columns_that_acts_lacks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They stand behind the four, with their scales; ACTS refuses lists that do not agree."""
-    both = [stage(MODELS["embedding"], "embedding"), stage(MODELS["few features"], "classifier")]
-    text = readme(both)
-    assert "| cluster_u | 10.0 |  |" in text
-    assert "| my_column | 20.0 |  |" in text
-    added = Recorder(monkeypatch).run(text, Path("models"))
-    assert len(added["nodeFeatures"]) == 4
-    assert added["featureScales"][4:] == [10.0, 20.0]
-    assert added["graphConstructor"].selectedFeatures == [0, 1, 2, 3]
-    assert added["edgeClassifiers"][0].selectedFeatures == [0, 1, 2, 3, 4, 5]
 
 
 def test_clusters_of_the_itk_are_features_of_acts(

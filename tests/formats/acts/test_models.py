@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from bigtrk.formats.acts.export import (
     OPSET,
-    deprecations_ignored,
     write_onnx,
     write_torchscript,
 )
 from bigtrk.formats.acts.modules import EDGE_ATTR, edge_attributes, forms_of, outwards
-from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
+from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, PHISLOPE_LIMIT
 from bigtrk.models.mlps import Embedding
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.oracle.as_acts import OPEN, as_known, calls, difference, given_edge_attr, given_x, ours
@@ -63,17 +61,6 @@ def test_every_option_and_size(exported: tuple[Stage, Path]) -> None:
     check(*exported, (hits_and_edges(*size, seed) for seed, size in enumerate(sizes)))
 
 
-def test_torchscript_computes_where_its_tensors_are(exported: tuple[Stage, Path]) -> None:
-    """ACTS loads it on the device that it chooses; "meta" is one that has no data."""
-    made, folder = exported
-    for suffix, tensors, told in calls(hits_and_edges(5, 9), made):
-        with deprecations_ignored():
-            module = torch.jit.load(folder / f"model{suffix}.pt", map_location="meta")
-        found = module(*(tensor.to("meta") for tensor in tensors))
-        assert found.is_meta
-        assert found.shape == ours(told, made).shape
-
-
 def test_files_are_of_standard_operators_and_name_their_tensors(
     exported: tuple[Stage, Path],
 ) -> None:
@@ -105,25 +92,6 @@ def test_hits_alone_have_their_edges_in_any_order(tmp_path: Path) -> None:
     for kind, open_file in OPEN.items():
         found = open_file(tmp_path / f"model.{kind}")(x, ends)
         assert difference(found, expected[order]) < CLOSE, kind
-
-
-def test_scores_spread_and_depend_on_each_input() -> None:
-    """The logits that are compared above are no constant."""
-    made, graph = stage(MODELS["interaction"]), hits_and_edges(120, 1000)
-    logits = ours(graph, made)
-    assert logits.std() > 0.3
-    assert difference(ours(as_known(graph, made), made), logits) > 0.1, "edges are turned"
-    for column in range(4):
-        x = given_x(graph, made)
-        x[:, column] += 0.1
-        form = forms_of(made)[1].module
-        found = form(x, graph.edge_index, given_edge_attr(graph))
-        assert difference(found, logits) > 1e-3, column
-    for column in range(6):
-        edge_attr = given_edge_attr(graph)
-        edge_attr[:, column] += 0.1
-        found = form(given_x(graph, made), graph.edge_index, edge_attr)
-        assert difference(found, logits) > 1e-3, column
 
 
 def acts_edge_attr(x: NDArray[np.float32], ends: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -162,11 +130,6 @@ def test_units_of_edge_attr_are_those_of_acts() -> None:
     assert turned.sum() > 50
     assert of_acts[:, 1].abs().max() <= 1
     assert of_acts[:, 4].abs().max() == 100
-
-
-def test_scales_of_edges_follow_from_those_of_nodes() -> None:
-    assert tuple(EDGE_SCALES) == EDGE_FEATURES
-    assert pytest.approx(100 * EDGE_SCALES["phislope"]) == PHISLOPE_LIMIT
 
 
 def test_hits_at_one_distance_are_ordered_by_row() -> None:

@@ -38,23 +38,6 @@ def test_a_higher_threshold_drops_tracks() -> None:
     assert found == [[0] * 3 + [1] * 3, [0] * 3 + [-1] * 3, [-1] * 6, [-1] * 6]
 
 
-def test_longer_tracks_are_worth_more() -> None:
-    graph = scored(chain(0.99, 0.99, 0.9), CHAIN[:4])
-    low = quality_of("lowest_score", factor=1, constant=0)
-    # 4 x (0.9 - T) against 3 x (0.99 - T).
-    assert MergeTree(low, 0.6)(graph, 3).tolist() == [0, 0, 0, 0]
-    assert MergeTree(low, 0.65)(graph, 3).tolist() == [0, 0, 0, -1]
-
-
-def test_tracks_are_numbered_by_their_first_hit_and_have_enough_hits() -> None:
-    edges = [(7, 6, 0.9), (6, 0, 0.9), (5, 4, 0.8), (4, 1, 0.8), (2, 3, 0.9)]
-    graph = scored(edges, CHAIN)
-    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [0, 1, -1, -1, 1, 1, 0, 0]
-    assert MergeTree(BY_SCORE, 0.5)(graph, 2).tolist() == [0, 1, 2, 2, 1, 1, 0, 0]
-    assert MergeTree(BY_SCORE, 0.5)(graph, 1).tolist() == [0, 1, 2, 2, 1, 1, 0, 0]
-    assert MergeTree(BY_SCORE, 0.5)(graph, 4).tolist() == [-1] * 8
-
-
 def test_no_track_has_two_hits_of_a_module() -> None:
     graph, _ = helix_event(0)
     assert graph.modules is not None
@@ -80,11 +63,6 @@ def test_hits_without_edges_are_in_no_track(n_hits: int) -> None:
     graph = scored([], CHAIN[:n_hits], [(8, 2, hit) for hit in range(n_hits)])
     quality = replace(BY_SCORE, with_modules=True)
     assert MergeTree(quality, 0.5)(graph, 3).tolist() == [-1] * n_hits
-
-
-def test_hits_in_one_point() -> None:
-    graph = scored(chain(0.9, 0.9, 0.9), [[3.0, 4.0, 5.0]] * 4)
-    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])

@@ -11,10 +11,8 @@ from bigtrk.tracks.builders.candidates import (
     FEATURES,
     MOST_HITS,
     Candidates,
-    HitGroups,
     are_good,
     find_candidates,
-    fit_helices,
 )
 from bigtrk.tracks.builders.hit_tree import grow
 from tests.tracks.builders.events import helix_event, scored
@@ -70,16 +68,6 @@ def test_scores_are_those_of_the_edges_that_united_the_hits() -> None:
     assert column(candidates, "mean_score") == pytest.approx(means, rel=1e-4, abs=1e-5)
 
 
-def test_each_helix_is_that_of_its_own_hits() -> None:
-    graph, _ = helix_event(2)
-    candidates = candidates_of(graph)
-    curvature = np.exp(-np.array(column(candidates, "radius")))
-    for row, hits in enumerate(hits_of(candidates)):
-        alone = HitGroups(np.array(hits), np.array([len(hits)]))
-        expected = fit_helices(alone, graph.position).curvature[0]
-        assert curvature[row] == pytest.approx(expected + 1e-6, rel=1e-5)
-
-
 def test_features_do_not_depend_on_where_around_the_beam_nor_on_a_mirror() -> None:
     graph, _ = helix_event(3)
     cos, sin = np.cos(2.0), np.sin(2.0)
@@ -93,12 +81,6 @@ def test_features_do_not_depend_on_where_around_the_beam_nor_on_a_mirror() -> No
         )
 
 
-def test_perfect_scores_have_finite_features() -> None:
-    candidates = candidates_of(scored([(0, 1, 1.0), (1, 2, 1.0)], np.eye(3).tolist()))
-    assert candidates.features.shape == (1, len(FEATURES))
-    assert np.isfinite(candidates.features).all()
-
-
 def test_a_long_chain_has_candidates_of_limited_length() -> None:
     n_hits = 3000
     edges = [(hit, hit + 1, 0.9 - hit / n_hits / 2) for hit in range(n_hits - 1)]
@@ -109,25 +91,6 @@ def test_a_long_chain_has_candidates_of_limited_length() -> None:
 def test_no_candidates() -> None:
     for graph in (scored([], []), scored([(0, 1, 0.9)], [[1.0, 0, 0], [2.0, 0, 0]])):
         assert candidates_of(graph).features.shape == (0, len(FEATURES))
-
-
-@pytest.mark.parametrize(
-    ("hits", "good"),
-    [
-        ([0, 1, 2], True),  # 3 of particle 7's 5 hits
-        ([0, 1], False),  # fewer than half of them
-        ([0, 1, 2, 5], False),  # 75 % of the candidate's
-        ([0, 1, 2, 3, 5], True),
-        ([5, 6, 7], False),  # noise
-        ([8, 9, 10, 0], False),
-        ([8, 9, 10], True),
-        ([8, 9], False),  # half of particle 9's hits
-    ],
-)
-def test_good_tracks(hits: list[int], good: bool) -> None:
-    particle_id = np.array([7] * 5 + [0] * 3 + [9] * 4)
-    groups = HitGroups(np.array([*hits, 11]), np.array([len(hits), 1]))
-    assert are_good(groups, particle_id).tolist() == [good, False]
 
 
 def test_good_tracks_by_counting() -> None:

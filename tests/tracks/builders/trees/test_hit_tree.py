@@ -45,27 +45,6 @@ def line(n_hits: int) -> list[list[float]]:
 
 
 @pytest.mark.usefixtures("passes")
-def test_edges_unite_by_falling_score() -> None:
-    tree = grow(scored([(0, 1, 0.5), (2, 3, 0.9), (1, 2, 0.7), (1, 3, 0.6)], line(5)))
-    assert tree.children.tolist() == [[2, 3], [1, 5], [0, 6]]
-    np.testing.assert_allclose(tree.score, [0.9, 0.7, 0.5])
-    assert [sorted(hits) for hits, _ in unions(tree)] == [[2, 3], [1, 2, 3], [0, 1, 2, 3]]
-    assert tree.size.tolist() == [2, 3, 4]
-
-
-@pytest.mark.usefixtures("passes")
-def test_edges_of_equal_score_go_by_destination_then_source() -> None:
-    tree = grow(scored([(2, 3, 0.5), (0, 3, 0.5), (1, 2, 0.5)], line(4)))
-    assert tree.children.tolist() == [[1, 2], [0, 3], [4, 5]]
-
-
-@pytest.mark.usefixtures("passes")
-def test_edges_of_no_score_unite_nothing() -> None:
-    tree = grow(scored([(0, 1, 0.0), (1, 2, 0.009), (2, 3, 0.011), (3, 3, 1.0)], line(4)))
-    assert unions(tree) == [(frozenset({2, 3}), 0.011)]
-
-
-@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("module", "other", "at", "united"),
     [
@@ -91,24 +70,14 @@ def test_hits_that_exclude_each_other(
 def test_trees_are_what_the_definition_says(with_modules: bool) -> None:
     rng = np.random.default_rng(1)
     n_made = 0
-    for _ in range(200):
+    for _ in range(100):
         graph = random_graph(rng, n_hits=int(rng.integers(1, 25)), n_edges=int(rng.integers(60)))
         if not with_modules:
             graph = ScoredGraph(graph.edge_index, graph.scores, graph.position, None)
         found = unions(grow(graph))
         assert found == defined(graph)
         n_made += len(found)
-    assert n_made > 1000
-
-
-@pytest.mark.usefixtures("passes")
-def test_trees_do_not_depend_on_the_order_of_edges() -> None:
-    graph, _ = helix_event(0)
-    shuffled = np.random.default_rng(0).permutation(graph.edge_index.shape[1])
-    other = ScoredGraph(
-        graph.edge_index[:, shuffled], graph.scores[shuffled], graph.position, graph.modules
-    )
-    assert unions(grow(graph)) == unions(grow(other))
+    assert n_made > 500
 
 
 @pytest.mark.usefixtures("passes")
@@ -143,7 +112,7 @@ def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("passes")
 def test_the_best_disjoint_unions_are_taken() -> None:
     rng = np.random.default_rng(4)
-    for _ in range(200):
+    for _ in range(100):
         tree = grow(random_graph(rng, n_hits=9, n_edges=30))
         values = rng.normal(size=len(tree.size))
         taken = tree.take_best(values)
@@ -167,14 +136,6 @@ def test_the_best_disjoint_unions_are_taken() -> None:
 def test_what_is_taken_of_two_pairs_and_their_union(values: list[float], taken: list[int]) -> None:
     tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line(4)))
     assert tree.take_best(np.array(values)).tolist() == taken
-
-
-@pytest.mark.usefixtures("passes")
-@pytest.mark.parametrize("n_hits", [0, 1, 3])
-def test_hits_without_edges_make_no_unions(n_hits: int) -> None:
-    tree = grow(scored([], line(n_hits), [(8, 2, 1)] * n_hits))
-    assert (len(tree.size), sorted(tree.hits)) == (0, list(range(n_hits)))
-    assert tree.take_best(np.zeros(0)).tolist() == []
 
 
 @pytest.mark.usefixtures("passes")

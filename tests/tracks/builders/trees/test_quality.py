@@ -44,23 +44,11 @@ def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.Monk
     assert not torch.equal(one.weights[0], other.weights[0])
 
 
-def test_few_candidates_are_not_seen_again_and_again() -> None:
-    numbers = [10, 26_000, 90_000, 10**6]
-    assert [merge_tree_training.n_steps(number) for number in numbers] == [300, 634, 2000, 2000]
-
-
 def test_a_network_by_hand() -> None:
     features = np.zeros((2, len(FEATURES)), np.float32)
     features[:, FEATURES.index("d0")] = 3, -1
     found = quality_of("d0", factor=2, constant=-1)(features)
     np.testing.assert_allclose(found, 1 / (1 + np.exp([-5.0, 3.0])), rtol=1e-6)
-
-
-def test_a_candidate_is_judged_the_same_among_others(quality: Quality) -> None:
-    graph, _ = helix_event(102)
-    features = find_candidates(grow(graph), graph.position, 3).features
-    alone = [quality(features[row : row + 1])[0] for row in range(50)]
-    np.testing.assert_allclose(quality(features)[:50], alone, rtol=1e-12)
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
@@ -102,25 +90,12 @@ def assert_refused(path: Path, why: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_are_missing_or_damaged(path: Path) -> None:
-    assert_refused(path.with_name("other"), "no such file")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-10])
-    assert_refused(path, "damaged")
-    path.write_bytes(whole[:-10] + bytes([whole[-10] ^ 1]) + whole[-9:])
-    assert_refused(path, "does not match its checksum")
-    path.write_text("{}")
-    assert_refused(path, "not a bigtrk file")
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"format": "bigtrk model"}, "holds no merge tree"),
-        ({"version": 2}, "is of version 2; this bigtrk reads version 1: use the version"),
         ({"threshold": 1.5}, "threshold"),
         ({"features": ["hits"]}, "is of other features than hits, lowest_score"),
-        ({"more": 1}, "unknown key 'more'"),
     ],
 )
 def test_records_of_something_else(path: Path, change: dict[str, object], why: str) -> None:
@@ -129,16 +104,8 @@ def test_records_of_something_else(path: Path, change: dict[str, object], why: s
     assert_refused(path, why)
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor"),
-    [
-        ("mean", torch.zeros(len(FEATURES) + 1)),
-        ("weight_1", torch.zeros(8, 8)),
-        ("bias_2", torch.zeros(1, dtype=torch.float64)),
-        ("weight_3", torch.zeros(1)),
-    ],
-)
-def test_networks_of_another_shape(path: Path, name: str, tensor: torch.Tensor) -> None:
+def test_networks_of_another_shape(path: Path) -> None:
     opened = SectionFile(path)
-    write_sections(path, {"quality": opened.read("quality") | {name: tensor}}, opened.record)
-    assert_refused(path, name)
+    wrong = opened.read("quality") | {"weight_1": torch.zeros(8, 8)}
+    write_sections(path, {"quality": wrong}, opened.record)
+    assert_refused(path, "weight_1")

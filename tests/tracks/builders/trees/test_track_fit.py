@@ -53,15 +53,6 @@ def test_exact_helices_are_found(radius: float) -> None:
     np.testing.assert_allclose(found.slope, slope, atol=1e-6)
 
 
-def test_a_circle_about_the_beam_line_and_one_through_it() -> None:
-    arc = np.linspace(10, 250, 8)
-    about, through = helix(arc, 0.3, 100.0, 7.0, -0.01, 0.5), helix(arc, 0.3, 0.0, 7.0, 0.01, 0.5)
-    found = fit(about, through)
-    np.testing.assert_allclose(found.d0, [100, 0], atol=1e-6)
-    np.testing.assert_allclose(found.curvature, 0.01, atol=1e-10)
-    assert found.z0[1] == pytest.approx(7)
-
-
 def test_noisy_circles_are_those_of_least_distances() -> None:
     rng = np.random.default_rng(6)
     arc = np.array([32.0, 72, 116, 172, 260, 360, 500, 660])
@@ -96,37 +87,6 @@ def closest_circle(track: Values) -> dict[str, float]:
     }
 
 
-def test_noisy_lines_are_those_of_least_squares() -> None:
-    rng = np.random.default_rng(7)
-    arc = np.array([32.0, 72, 116, 172, 260])
-    tracks = [helix(arc, 2.0, -0.4, 30.0, 1e-3, slope) for slope in (-2.0, 0.0, 0.3)]
-    for track in tracks:
-        track[:, 2] += rng.normal(0, 1, len(arc))
-    found = fit(*tracks)
-    for row, track in enumerate(tracks):
-        columns = np.stack([np.ones_like(arc), arc], axis=1)
-        (z0, slope), square, *_ = np.linalg.lstsq(columns, track[:, 2])
-        assert found.z0[row] == pytest.approx(z0, abs=1e-6)
-        assert found.slope[row] == pytest.approx(slope, abs=1e-8)
-        assert found.line_residual[row] == pytest.approx(np.sqrt(square[0] / len(arc)))
-
-
-def test_two_hits_are_fitted_by_a_straight_line() -> None:
-    found = fit(np.array([[3.0, 4.0, 1.0], [3.0, 10.0, 7.0]]))
-    values = {name: values[0] for name, values in vars(found).items()}
-    assert values == pytest.approx(
-        {
-            "circle_residual": 0,
-            "line_residual": 0,
-            "d0": 3,
-            "z0": -3,
-            "curvature": 0,
-            "slope": 1,
-        },
-        abs=1e-9,
-    )
-
-
 @pytest.mark.parametrize(
     "hits",
     [
@@ -142,8 +102,3 @@ def test_two_hits_are_fitted_by_a_straight_line() -> None:
 def test_hits_on_no_helix_have_finite_fits(hits: Values) -> None:
     found = fit(np.array(hits))
     assert all(np.isfinite(values).all() for values in vars(found).values())
-
-
-def test_no_groups() -> None:
-    nothing = HitGroups(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    assert all(len(values) == 0 for values in vars(fit_helices(nothing, np.zeros((9, 3)))).values())

@@ -1,4 +1,4 @@
-"""Tests both walks, compiled and in Python, against tests/oracle/walks.py on random graphs."""
+"""Tests both walks: by hand, and compiled and in Python against tests/oracle/walks.py."""
 
 import random
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from bigtrk.tracks.builders import paths
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.registry import FastWalk, Walk
 from tests.oracle import walks
-from tests.tracks.builders.graphs import Edge, at, groups
+from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 
-GRAPHS = 200
+GRAPHS = 100
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
 needs_compiler = pytest.mark.skipif(paths.library() is None, reason="no C compiler")
 
@@ -73,3 +73,25 @@ def test_compiled_and_python_agree_on_a_large_event(
     monkeypatch.setattr(paths, "library", lambda: None)
     assert (builder(at(position, edges), 3) == compiled).all()
     assert np.bincount(compiled[compiled >= 0]).max() >= 3000
+
+
+def tracks(builder: TrackBuilder, edges: list[Edge], n_hits: int) -> list[int]:
+    return [int(track) for track in builder(on_a_line(edges, n_hits), 3)]
+
+
+@pytest.mark.parametrize("builder", [Walk(), FastWalk()])
+def test_chains_branches_and_cycles(builder: TrackBuilder) -> None:
+    assert tracks(builder, [(0, 1, 0.02), (1, 2, 0.02)], 4) == [0, 0, 0, -1]
+    start = [(0, 1, 0.9), (1, 2, 0.9), (3, 4, 0.2)]
+    assert tracks(builder, [*start, (1, 3, 0.7)], 5) == [0, 0, -1, 0, 0]
+    assert tracks(builder, [*start, (1, 3, 0.6)], 5) == [0, 0, 0, -1, -1]
+    assert tracks(builder, [(0, 1, 0.9), (1, 2, 0.8), (2, 0, 0.7)], 3) == [0, 0, 0]
+    loops = [(0, 1, 0.05), (1, 0, 0.02), (1, 2, 0.05), (1, 2, 0.05), (1, 1, 0.9)]
+    assert tracks(builder, loops, 3) == [0, 0, 0]
+    assert tracks(builder, [], 2) == [-1, -1]
+
+
+def test_a_walk_turns_to_the_next_best_edge_and_the_fast_walk_does_not() -> None:
+    edges = [(0, 2, 0.9), (2, 4, 0.9), (1, 3, 0.9), (3, 4, 0.8), (3, 5, 0.5)]
+    assert tracks(Walk(), edges, 6) == [0, 1, 0, 1, 0, 1]
+    assert tracks(FastWalk(), edges, 6) == [0, -1, 0, -1, 0, -1]
