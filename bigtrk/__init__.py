@@ -61,9 +61,7 @@ def __getattr__(name: str) -> Any:
     """Imports the interface when something of it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    interface = import_module("bigtrk.api")
-    # bigtrk.train is the module by then, which is called as its function `train`.
-    return globals().get(name, getattr(interface, name))
+    return getattr(import_module("bigtrk.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -42,10 +42,10 @@ from bigtrk.graphs.storage.graph_folder import (
 from bigtrk.parallel.ranks import discover
 from bigtrk.pipeline.models import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import classified
+from bigtrk.program import configure as configured
+from bigtrk.program import train as train
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.names import BuilderName
-from bigtrk.train import configure as configured
-from bigtrk.train import train as train
 from bigtrk.training.settings import Configuration as Configuration
 from bigtrk.user_code import allow_code
 from partition.cutting import CutSettings, divide

@@ -83,7 +83,7 @@ def partition(context: typer.Context) -> None:
 @app.command(context_settings=_PASSED_ON, add_help_option=False)
 def train(context: typer.Context) -> None:
     """Train a track-finding graph network: the same under torchrun, srun and alone."""
-    from bigtrk.train import main as fit
+    from bigtrk.program import main as fit
 
     fit("bigtrk train", context.args)
 
@@ -105,7 +105,7 @@ def resume(
     from argparse import Namespace
 
     from bigtrk.parallel.ranks import discover
-    from bigtrk.train import run as train
+    from bigtrk.program import run as train
 
     ranks = discover()
     arguments = Namespace(arguments=settings or [], resume=run, code=code or [])

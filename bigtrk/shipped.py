@@ -4,6 +4,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 TRAIN = _PACKAGE / "train.py"
+DEFAULT = _PACKAGE / "configs" / "default.yaml"
 
 
 def shipped(name: str) -> Path:

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 import bigtrk
-import bigtrk.train as train
-from bigtrk import cli
+from bigtrk import cli, program
 from partition import cli as partition_cli
 
 MAINS = {
     "bigtrk": cli.main,
     "bigtrk-partition": partition_cli.main,
-    "bigtrk/train.py": train.main,
+    "bigtrk/train.py": program.main,
 }
 CHECKOUT = Path(bigtrk.__file__).parent.parent
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

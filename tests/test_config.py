@@ -8,7 +8,7 @@ import pytest
 from bigtrk.config import by_key, load_settings
 from bigtrk.errors import InputError
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.train import DEFAULT
+from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
 
 

@@ -17,10 +17,10 @@ import pytest
 from bigtrk.disk.folder_lock import LOCK
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
+from bigtrk.program import PROGRAM, main
 from bigtrk.reports import read_run
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
-from bigtrk.train import PROGRAM, main
-from bigtrk.train import __file__ as program
 from tests.distributed.ranks import FORKSERVER
 from tests.programs import run_here
 
@@ -37,7 +37,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, program, *arguments]
+    command = [sys.executable, str(TRAIN), *arguments]
     return subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -222,7 +222,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
     run = tmp_path / "run"
     settings = [f"data.train=[{graphs}]", f"run.folder={run}", *SMALL]
     with subprocess.Popen(
-        torchrun_command(2, Path(program), settings),
+        torchrun_command(2, TRAIN, settings),
         env=torchrun_environment(2),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -152,7 +152,7 @@ def test_all_epochs_of_a_training_read_and_sample_in_the_same_threads(tmp_path: 
 @pytest.mark.parametrize(
     ("module", "chosen", "spins"),
     [
-        ("bigtrk.train", {}, "10000"),
+        ("bigtrk.program", {}, "10000"),
         ("partition.cli", {}, "10000"),
         ("bigtrk.api", {"OMP_WAIT_POLICY": "passive"}, "0"),
     ],

@@ -44,7 +44,7 @@ def check_model(
     rows differ, and why), 2 bad input.
     """
     from bigtrk.proof.prove import prove_configured
-    from bigtrk.train import DEFAULT
+    from bigtrk.shipped import DEFAULT
     from bigtrk.training.named_code import users_configuration
 
     configuration = users_configuration(DEFAULT, [f"model.name={spec}", *(settings or [])])

@@ -66,8 +66,8 @@ def plan(
     from bigtrk.planning.command import Command
     from bigtrk.planning.plan import make_plan
     from bigtrk.planning.sizes import Sizes
+    from bigtrk.shipped import DEFAULT
     from bigtrk.studies.trials import try_out
-    from bigtrk.train import DEFAULT
 
     if try_ and not choose:
         raise InputError("bigtrk plan: --try is for --choose; add that")

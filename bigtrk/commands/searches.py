@@ -51,9 +51,9 @@ def search(
     Each trial is a run folder, OUT/trial0007. The same command goes on after whatever ended it, and
     may run several times at once.
     """
+    from bigtrk.shipped import DEFAULT
     from bigtrk.studies.search.plan import plan_search
     from bigtrk.studies.search.search import run_search
-    from bigtrk.train import DEFAULT
 
     planned = plan_search(space, arguments or [], DEFAULT, out, storage, trials)
     run_search(planned, trials, at_once, ranks, launcher)

@@ -48,8 +48,8 @@ def scale(
 
     `bigtrk report FOLDER...` reports series again, or several side by side.
     """
+    from bigtrk.shipped import DEFAULT
     from bigtrk.studies.scaling.run_series import plan_series, run_series, slurm_script
-    from bigtrk.train import DEFAULT
 
     if ranks_per_node and not slurm:
         raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")

@@ -1,247 +1,234 @@
-"""The loop over epochs."""
+"""The training of an open run: one loop over epochs, one over steps."""
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TypedDict
 
 from bigtrk.console import MOST_LINES, follow
-from bigtrk.errors import InputError
-from bigtrk.parallel.engines.averages import Averages
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.routing import Router
-from bigtrk.parallel.world import World
+from bigtrk.errors import InputError, StoppedError
 from bigtrk.process.threads import Prefetcher
 from bigtrk.records.metrics import (
     AverageRecord,
     EmbeddingMetrics,
     EpochRecord,
     MeanEdgeMetrics,
-    MetricsRecord,
     StepRecord,
     ValidationRecord,
 )
 from bigtrk.records.run import End
 from bigtrk.tracing import traced
-from bigtrk.training.best import Best
-from bigtrk.training.checkpoint.checkpointer import Checkpointer
+from bigtrk.training.best import search_of
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
-from bigtrk.training.data.batch import BatchMaker, Loader
-from bigtrk.training.data.event_source import Events
+from bigtrk.training.data.batch import Loader, Share
 from bigtrk.training.embedding import validate_embedding
 from bigtrk.training.evaluation.scoring import validate
-from bigtrk.training.guards import MOST_IN_A_ROW, LossHistory, StopRequest, check_spikes
-from bigtrk.training.monitoring.meter import Meter, usage
-from bigtrk.training.schedule import Clock, Plateau, Schedule
-from bigtrk.training.settings import Configuration, PairSettings
+from bigtrk.training.guards import MOST_IN_A_ROW, LossHistory, check_spikes, report_out_of_memory
+from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
+from bigtrk.training.monitoring.meter import open_meter, profiled, usage
+from bigtrk.training.run import Run
+from bigtrk.training.schedule import Clock, Plateau
 from bigtrk.training.step import StepResult, StepRunner
-from bigtrk.training.steps.epoch_steps import EpochSteps, RoutedStep, check_routes
+from bigtrk.training.steps.epoch_steps import RoutedStep, check_routes
+
+_MORE_MEMORY = (
+    "resume with a lower training.memory_gib, so that events are trained in more sectors, or on "
+    "more ranks; `bigtrk plan` says what events need"
+)
 
 
-@dataclass
+class Validated(TypedDict, total=False):
+    """The entries of a record: those of an edge model, or of one that embeds hits."""
+
+    validation: MeanEdgeMetrics
+    embedding: EmbeddingMetrics
+
+
+def train(run: Run) -> None:
+    """Trains a run to its end, and writes its model. Collective.
+
+    Raises:
+        InputError: a loss is not finite and there is no spike guard, there are too many spikes, a
+            rank's memory runs out, or a checkpoint cannot be written.
+        StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
+    """
+    ranks, training = run.job.ranks, run.job.configuration.training
+    trainer = Trainer(run)
+    if run.found:
+        trainer.load(run.found)
+    elif training.spike_guard == "roll_back":
+        trainer.save()  # where a spike of the first epoch returns to
+    with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
+        trainer.train()
+    announce_best(ranks, trainer.best, trainer.end)
+    run.checkpoints.wait()
+    if trainer.stopped:
+        raise StoppedError(
+            f"{run.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
+            f"--resume {run.folder}"
+        )
+    run.writer.save_model(trainer.end, trainer.best)
+
+
 class Trainer:
-    """Trains epoch by epoch; every step and epoch becomes a record for `log`.
+    """The progress of a run, and the loops that make it.
 
-    scoring: lays the events of validation over the ranks.
+    epoch and step count from 0: those that come next. stopped: a rank was asked to stop.
     """
 
-    configuration: Configuration
-    world: World
-    engine: Engine
-    epoch_steps: EpochSteps
-    scoring: Router
-    schedule: Schedule
-    events: Events
-    maker: BatchMaker
-    meter: Meter
-    log: Callable[[MetricsRecord], None]
-    checkpoints: Checkpointer
-    clock: Clock
-    stop: StopRequest
-    epoch: int = 0
-    step: int = 0
-    plateau: Plateau = field(default_factory=Plateau)
-    history: LossHistory = field(default_factory=LossHistory)
-    totals: EpochTotals = field(default_factory=EpochTotals)
-    best: Best | None = None
-    averages: Averages | None = None
-    stopped: bool = False
-    prefetcher: Prefetcher = field(default_factory=Prefetcher, init=False)
-
-    @property
-    def ends(self) -> bool:
-        """Says whether the run is to end here, though there are steps left."""
-        return self.stopped or self.clock.out_of_time
+    def __init__(self, run: Run) -> None:
+        self.run, self.parts = run, run.parts
+        self.ranks, self.configuration = run.job.ranks, run.job.configuration
+        self.settings = self.configuration.training
+        self.epoch = self.step = 0
+        self.plateau, self.history, self.totals = Plateau(), LossHistory(), EpochTotals()
+        self.best = search_of(self.configuration)
+        self.stopped = False
+        self._clock = Clock(self.settings, self.ranks.device)
+        self._meter, self._prefetcher = open_meter(self.ranks), Prefetcher()
+        negatives = self.configuration.negatives
+        self._runner = StepRunner(
+            engine=self.parts.engine,
+            settings=self.settings,
+            world=self.parts.world,
+            stop=run.stop,
+            pairs=self.configuration.pairs if self.configuration.model.kind == "hit" else None,
+            negatives=negatives if negatives.are_chosen else None,
+        )
 
     @property
     def end(self) -> End | None:
-        """Says what ends the run after this epoch; None: nothing yet."""
-        if self.epoch >= self.configuration.training.epochs:
+        """What ends the run after this epoch; None: nothing yet."""
+        if self.epoch >= self.settings.epochs:
             return "epochs"
-        if self.best and self.best.is_over(self.configuration.training.best.patience):
+        if self.best and self.best.is_over(self.settings.best.patience):
             return "patience"
-        return "minutes" if self.clock.out_of_time else None
+        return "minutes" if self._clock.out_of_time else None
 
     @property
     def first_step(self) -> int:
-        """Returns the number of the epoch's first step."""
-        return self.epoch * self.epoch_steps.per_epoch
+        """The number of the epoch's first step."""
+        return self.epoch * self.parts.steps.per_epoch
 
-    def save(self) -> None:
-        """Writes a checkpoint. Collective."""
-        with traced("checkpoint"):
-            self._save()
+    @property
+    def _ends_here(self) -> bool:
+        """Whether the run is to end, though the epoch has steps left."""
+        return self.stopped or self._clock.out_of_time
 
-    def _save(self) -> None:
-        progress = Progress(
-            epoch=self.epoch,
-            cursor=self.step - self.first_step,
-            step=self.step,
-            plateau=self.plateau,
-            history=self.history,
-            totals=self.totals.before(self.step),
-            best=self.best,
+    def train(self) -> None:
+        """Trains the epochs that are left, or until the run is to end. Collective."""
+        lines, first = EpochLines(self.ranks, self.settings), self.epoch
+        left = self.parts.schedule.total_steps - self.step
+        profiles = self.configuration.profile and left
+        profiler = (
+            profiled(self.run.folder, self.ranks, left) if profiles else nullcontext(_nothing)
         )
-        self.checkpoints.save(progress)
+        with profiler as after_step:
+            while not self.end and not self.stopped:
+                routes = self.parts.steps.of(self.epoch)
+                if self.epoch == first:
+                    stored = [source.parts for source in self.run.job.events.train]
+                    announce(
+                        self.ranks,
+                        self.run.folder,
+                        self.run.writer.record,
+                        routes,
+                        stored,
+                        self.configuration,
+                    )
+                record = self._train_epoch(routes, after_step)
+                if record:
+                    lines.show(record)
 
-    def load(self, found: Found | None = None) -> None:
-        """Returns to the checkpoint `found`, or else to the newest good one. Collective."""
-        with traced("loading the checkpoint"):
-            progress = self.checkpoints.load(found)
-        self.epoch, self.step = progress.epoch, progress.step
-        self.plateau, self.history = progress.plateau, progress.history
-        self.totals, self.best = progress.totals, progress.best
-
-    def run(
-        self,
-        after_step: Callable[[], None],
-        started: Callable[[Sequence[RoutedStep]], None],
-        ended: Callable[[EpochRecord], None],
-    ) -> None:
-        """Trains the epochs that are left, or until the run is to end. Collective.
-
-        after_step: called after each step. started: before each epoch, with its steps. ended: after
-        each that was not stopped, with its record.
-
-        Raises:
-            InputError: as run_epoch.
-        """
-        while not self.end and not self.stopped:
-            routes = self.epoch_steps.of(self.epoch)
-            started(routes)
-            record = self.run_epoch(routes, after_step)
-            if record:
-                ended(record)
-
-    def run_epoch(
+    def _train_epoch(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
     ) -> EpochRecord | None:
         """Trains what is left of the epoch's steps, validates, and saves; returns the epoch's
-        record, or None if the run was asked to stop: then it has only saved.
-
-        Collective. routes: all steps of the epoch. after_step: called after each of them.
-
-        Raises:
-            InputError: a loss is not finite and there is no spike guard, there are too many
-                spikes, or a checkpoint cannot be written.
+        record, or None if the run was asked to stop: then it has only saved. Collective.
         """
-        self.world.stopwatch.take()
-        self.meter.start()
-        before, epoch = self.clock.seconds, self.epoch
-        durations = self._train(routes, after_step)
+        world, before = self.parts.world, self._clock.seconds
+        world.stopwatch.take()
+        self._meter.start()
+        last, durations = self.first_step + len(routes), list[float]()
+        while self.step < last and not self._ends_here:
+            durations += self._train_steps(routes, after_step)
         if self.stopped:
             return None
-        totals, left_out = self.totals, set(self.totals.left_out)
-        learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
-        record = EpochRecord(
-            epoch=epoch,
-            steps=totals.steps,
-            spikes=len(left_out),
-            planned_steps=len(routes),
-            events=len({e for i in learnt for e in routes[i - self.first_step].events}),
-            edges=totals.edges,
-            train_loss=totals.loss / totals.events if totals.events else None,
-            lr=self.schedule.rate(max(self.step - 1, 0), self.plateau),
-            seconds=totals.seconds,
-            edges_per_second=totals.edges / totals.seconds,
-            batch_seconds=statistics.median(durations) if durations else None,
-            **usage(self.world, self.meter, self.clock.seconds - before),
-            validation=self._validate_edges(),
-            embedding=self._validate_hits(),
-            average=self._validate_average(),
-        )
-        self.log(record)
-        if self.step == self.first_step + len(routes):
+        record = self._epoch_record(routes, durations, self._clock.seconds - before)
+        self.run.writer.log(record)
+        if self.step == last:
             self._end_epoch(record)
         return record
 
-    def _end_epoch(self, record: EpochRecord) -> None:
-        self._watch(record)
-        self.best = self.best and self.best.after(record, self.step)
-        self.epoch, self.totals = self.epoch + 1, EpochTotals()
-        self.save()
-
-    def _watch(self, record: EpochRecord) -> None:
-        """Tells the plateau schedule the epoch's loss, which is the same on all ranks."""
-        found = record.validation or record.embedding
-        loss = found.loss if found else record.train_loss
-        patience = self.configuration.optimizer.plateau_patience
-        self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
-
-    @property
-    def _pairs(self) -> PairSettings | None:
-        """Returns the pairs to train on, where the model embeds hits."""
-        return self.configuration.pairs if self.configuration.model.kind == "hit" else None
-
-    def _validate_average(self) -> AverageRecord | None:
-        if self.averages is None or not self.events.validation:
-            return None
-        with self.averages.in_model():
-            return AverageRecord(validation=self._validate_edges(), embedding=self._validate_hits())
-
-    def _validate_edges(self) -> MeanEdgeMetrics | None:
-        if self._pairs is not None or not self.events.validation:
-            return None
-        model, training = self.engine.model, self.configuration.training
-        with traced("validation"):
-            return validate(model, self.maker, self.events.validation, self.scoring, training)
-
-    def _validate_hits(self) -> EmbeddingMetrics | None:
-        if self._pairs is None or not self.events.validation:
-            return None
-        with traced("validation"):
-            return validate_embedding(
-                self.engine.model, self.maker, self.events.validation, self._pairs
-            )
-
-    def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
-        """Trains until the epoch or the time ends; returns the seconds of each step trained here.
-
-        After a roll-back the steps since the checkpoint are trained again, without the spike.
+    def _train_steps(
+        self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> list[float]:
+        """Trains the steps that are left, until the epoch ends, the run is to end, or a spike has
+        it rolled back: the steps since the checkpoint are then left again, without the spike.
+        Returns the seconds of each step. Collective.
         """
-        rolls_back = self.configuration.training.spike_guard == "roll_back"
-        end, durations = self.first_step + len(routes), []
-        while self.step < end and not self.ends:
-            numbers = [i for i in range(self.step, end) if i not in self.totals.left_out]
-            numbered = {i: routes[i - self.first_step] for i in numbers}
-            for record in self._steps(numbered, after_step):
-                durations.append(record.seconds)
-                self.step, self.totals = self.step + 1, self.totals.after(record)
-                if record.spike and rolls_back and not self.clock.out_of_time:
-                    self._roll_back(min(MOST_IN_A_ROW, len(routes)))
-                    break
-                if self.stopped or (self.step < end and self._checkpoint_is_due()):
-                    self.save()
-                if self.ends:
-                    break
-            else:
-                self.step = end
+        first, end, durations = self.first_step, self.first_step + len(routes), list[float]()
+        left_out = set(self.totals.left_out)
+        left = {i: routes[i - first] for i in range(self.step, end) if i not in left_out}
+        check_routes([*left.values()])
+        reader = self.parts.steps.reader(self.epoch, self.parts.maker)
+        loader = Loader(reader, self.parts.world, self._prefetcher)
+        shares = loader.steps([route.micro_steps for route in left.values()])
+        start = time.perf_counter()
+        for number, route in self._shown(left):
+            self.step = number
+            record = self._train_step(route, shares, start)
+            after_step()
+            if self._clock.look() and not self.stopped:
+                self._validate_on_the_way()
+            durations.append(record.seconds)
+            self.step, self.totals = number + 1, self.totals.after(record)
+            if record.spike and self._rolls_back and not self._clock.out_of_time:
+                self._roll_back(min(MOST_IN_A_ROW, len(routes)))
+                return durations
+            if self.stopped or (self.step < end and self._checkpoint_is_due):
+                self.save()
+            if self._ends_here:
+                return durations
+            start = time.perf_counter()
+        self.step = end
         return durations
 
+    def _train_step(
+        self, route: RoutedStep, shares: Iterator[list[Share]], start: float
+    ) -> StepRecord:
+        """Trains one step, whose time counts from `start`, and records it. Collective."""
+        lr, every = self.parts.schedule.rate(self.step, self.plateau), self.settings.norms_every
+        norms = every > 0 and self.step % every == 0
+        limit = self.history.limit(self.settings.spike_threshold)
+        with traced(f"step {self.step}"):
+            result = self._runner.run(route.events, next(shares), lr, norms, limit, self.step)
+        if self.parts.averages and not result.spike:
+            self.parts.averages.update()
+        self.stopped = result.stop
+        seconds = time.perf_counter() - start
+        self._clock.seconds += seconds
+        record = self._step_record(route, result, lr, seconds)
+        self.run.writer.log(record)
+        self.history = self.history.after(result.loss, result.spike)
+        check_spikes(self.history.spikes_since)
+        return record
+
+    @property
+    def _rolls_back(self) -> bool:
+        return self.settings.spike_guard == "roll_back"
+
+    @property
+    def _checkpoint_is_due(self) -> bool:
+        every = self.settings.checkpoint_every
+        return self._clock.out_of_time or (every is not None and self.step % every == 0)
+
     def _roll_back(self, most: int) -> None:
-        """Returns to the newest checkpoint, knowing the spikes found since.
+        """Returns to the newest checkpoint, knowing the spikes found since. Collective.
 
         Raises:
             InputError: there are too many, or only a checkpoint of an earlier epoch is good.
@@ -256,96 +243,121 @@ class Trainer:
             )
         self.totals = replace(self.totals, left_out=known.left_out, seconds=known.seconds)
 
-    def _checkpoint_is_due(self) -> bool:
-        every = self.configuration.training.checkpoint_every
-        return self.clock.out_of_time or (every is not None and self.step % every == 0)
+    def _end_epoch(self, record: EpochRecord) -> None:
+        """Adapts the schedule and the best epoch to this one, and saves. Collective."""
+        found = record.validation or record.embedding
+        loss = found.loss if found else record.train_loss
+        patience = self.configuration.optimizer.plateau_patience
+        self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
+        self.best = self.best and self.best.after(record, self.step)
+        self.epoch, self.totals = self.epoch + 1, EpochTotals()
+        self.save()
 
-    def _steps(
-        self, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
-    ) -> Iterator[StepRecord]:
-        """Trains `routes`, by the number of the step."""
-        check_routes(list(routes.values()))
-        training, epoch = self.configuration.training, self.epoch
-        negatives = self.configuration.negatives
-        runner = StepRunner(
-            engine=self.engine,
-            settings=training,
-            world=self.world,
-            stop=self.stop,
-            pairs=self._pairs,
-            negatives=negatives if negatives.are_chosen else None,
+    def _validated(self) -> Validated:
+        """Scores the events of validation, if there are any. Collective."""
+        engine, maker, sources = self.parts.engine, self.parts.maker, self.run.job.events.validation
+        if not sources:
+            return {}
+        with traced("validation"):
+            if self._runner.pairs is not None:
+                pairs = self._runner.pairs
+                return {"embedding": validate_embedding(engine.model, maker, sources, pairs)}
+            edges = validate(engine.model, maker, sources, self.parts.scoring, self.settings)
+            return {"validation": edges}
+
+    def _validate_on_the_way(self) -> None:
+        with self.parts.world.stopwatch.paused():
+            found = self._validated()
+        seconds = self._clock.seconds
+        self.run.writer.log(
+            ValidationRecord(epoch=self.epoch, step=self.step, seconds=seconds, **found)
         )
-        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world, self.prefetcher)
-        shares = loader.steps([step.micro_steps for step in routes.values()])
-        start = time.perf_counter()
-        for number, step in self._follow(list(routes.items())):
-            self.step = number
-            lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
-            limit = self.history.limit(training.spike_threshold)
-            with traced(f"step {number}"):
-                result = runner.run(step.events, next(shares), lr, due, limit, number)
-            if self.averages and not result.spike:
-                self.averages.update()
-            self.stopped = result.stop
-            seconds = time.perf_counter() - start
-            self.clock.seconds += seconds
-            record = self._record(number, step, result, lr, seconds)
-            self.log(record)
-            self.history = self.history.after(result.loss, result.spike)
-            check_spikes(self.history.spikes_since)
-            after_step()
-            if self.clock.look() and not self.stopped:
-                self._validate_on_the_way()
-            yield record
-            start = time.perf_counter()
 
-    def _record(
-        self, number: int, step: RoutedStep, result: StepResult, lr: float, seconds: float
+    def _validated_average(self) -> AverageRecord | None:
+        """Scores the averaged weights. Collective."""
+        if self.parts.averages is None or not self.run.job.events.validation:
+            return None
+        with self.parts.averages.in_model():
+            return AverageRecord(**self._validated())
+
+    def _epoch_record(
+        self, routes: Sequence[RoutedStep], durations: Sequence[float], seconds: float
+    ) -> EpochRecord:
+        """Validates, and makes the record of the epoch, trained for `seconds` here. Collective."""
+        totals, left_out = self.totals, set(self.totals.left_out)
+        learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
+        return EpochRecord(
+            epoch=self.epoch,
+            steps=totals.steps,
+            spikes=len(left_out),
+            planned_steps=len(routes),
+            events=len({e for i in learnt for e in routes[i - self.first_step].events}),
+            edges=totals.edges,
+            train_loss=totals.loss / totals.events if totals.events else None,
+            lr=self.parts.schedule.rate(max(self.step - 1, 0), self.plateau),
+            seconds=totals.seconds,
+            edges_per_second=totals.edges / totals.seconds,
+            batch_seconds=statistics.median(durations) if durations else None,
+            **usage(self.parts.world, self._meter, seconds),
+            **self._validated(),
+            average=self._validated_average(),
+        )
+
+    def _step_record(
+        self, route: RoutedStep, result: StepResult, lr: float, seconds: float
     ) -> StepRecord:
+        names = [source.name for source in self.run.job.events.train]
+        cuts = {names[i]: cut for i, cut in route.cuts.items()}
         return StepRecord(
             epoch=self.epoch,
-            step=number,
+            step=self.step,
             loss=_finite(result.loss),
             pt_loss=_finite(result.pt_loss),
             spike=result.spike,
             lr=lr,
-            events=len(step.events),
+            events=len(route.events),
             edges=result.edges,
-            micro_steps=len(step.micro_steps),
-            imbalance=step.imbalance,
-            routes={self.events.train[i].name: cut.parts for i, cut in step.cuts.items()},
-            ranks={
-                self.events.train[i].name: cut.ranks
-                for i, cut in step.cuts.items()
-                if cut.ranks != cut.parts
-            },
+            micro_steps=len(route.micro_steps),
+            imbalance=route.imbalance,
+            routes={name: cut.parts for name, cut in cuts.items()},
+            ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
             norms=result.norms.record() if result.norms else None,
             seconds=seconds,
         )
 
-    def _validate_on_the_way(self) -> None:
-        with self.world.stopwatch.paused():
-            edges, hits = self._validate_edges(), self._validate_hits()
-        self.log(
-            ValidationRecord(
-                epoch=self.epoch,
-                step=self.step,
-                seconds=self.clock.seconds,
-                validation=edges,
-                embedding=hits,
-            )
-        )
-
-    def _norms_are_due(self) -> bool:
-        every = self.configuration.training.norms_every
-        return every > 0 and self.step % every == 0
-
-    def _follow(self, routes: Sequence[tuple[int, RoutedStep]]) -> Iterator[tuple[int, RoutedStep]]:
-        if not self.world.ranks.is_first:
-            return iter(routes)
-        epochs = self.configuration.training.epochs
+    def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
+        """Yields steps under the progress bar of the first rank."""
+        if not self.ranks.is_first:
+            return left.items()
+        epochs = self.settings.epochs
         lines = MOST_LINES // (2 * epochs)  # epochs have lines of their own
-        return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}", lines))
+        return follow(left.items(), len(left), f"epoch {self.epoch + 1}/{epochs}", lines)
+
+    def save(self) -> None:
+        """Writes a checkpoint, while the training goes on. Collective."""
+        progress = Progress(
+            epoch=self.epoch,
+            cursor=self.step - self.first_step,
+            step=self.step,
+            plateau=self.plateau,
+            history=self.history,
+            totals=self.totals.before(self.step),
+            best=self.best,
+        )
+        with traced("checkpoint"):
+            self.run.checkpoints.save(progress)
+
+    def load(self, found: Found | None = None) -> None:
+        """Returns to the checkpoint `found`, or else to the newest good one. Collective."""
+        with traced("loading the checkpoint"):
+            progress = self.run.checkpoints.load(found)
+        self.epoch, self.step = progress.epoch, progress.step
+        self.plateau, self.history = progress.plateau, progress.history
+        self.totals, self.best = progress.totals, progress.best
+
+
+def _nothing() -> None:
+    """Stands for the profiler after each step."""
 
 
 def _finite(loss: float | None) -> float | None:

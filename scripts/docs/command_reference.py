@@ -14,7 +14,7 @@ from typer.models import OptionInfo, ParameterInfo, ParamMeta
 from typer.utils import get_params_from_function
 
 from bigtrk import cli
-from bigtrk.train import argument_parser
+from bigtrk.program import argument_parser
 from partition import cli as partition_cli
 from scripts.docs.table import Table
 from scripts.docs.wording import cell, kind_of

@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
 with atheris.instrument_imports(include=["bigtrk", "yaml", "zipfile", "gzip", "json"]):
-    import bigtrk.train  # noqa: F401
+    import bigtrk.program  # noqa: F401
     from bigtrk.console import complain
     from bigtrk.errors import InputError
     from tests.hostile.reader import Reader

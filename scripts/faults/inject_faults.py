@@ -33,9 +33,9 @@ from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.machine import machine
+from bigtrk.shipped import DEFAULT as CONFIGURATION
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import show_end
-from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import FAULTS, Fault, Plan, poison_of
 from scripts.faults.training_process import POLL, Launch
 from scripts.results import Results, add_options

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import bigtrk.train as train
+from bigtrk import program
 from bigtrk.graphs.sector import Sector
 from bigtrk.training import loss
 from bigtrk.training.data.event_source import EventSource
@@ -49,4 +49,4 @@ def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 EventSource.read_several = poisoned_read  # type: ignore[method-assign]
 setattr(loss, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
-train.main()
+program.main()

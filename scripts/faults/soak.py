@@ -35,9 +35,9 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.machine import machine
 from bigtrk.records.run_folder import METRICS
+from bigtrk.shipped import DEFAULT as CONFIGURATION
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import show_end
-from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.training_process import RANKS, Launch
 from scripts.results import Results, add_options
 

@@ -24,9 +24,8 @@ from bigtrk.graphs.storage.manifest import read_manifest
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run
-from bigtrk.shipped import TRAIN
+from bigtrk.shipped import DEFAULT, TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
-from bigtrk.train import DEFAULT
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration
 from scripts.results import Results, add_options

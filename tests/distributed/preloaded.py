@@ -13,7 +13,7 @@ from bigtrk.training.settings import Configuration
 
 for name in (
     "pytest",
-    "bigtrk.train",
+    "bigtrk.program",
     "bigtrk.pipeline.reconstruct",
     "bigtrk.reports",
     "partition.cutting",

@@ -14,9 +14,11 @@ from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_metrics, read_run
+from bigtrk.training import trainer
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.run import fit
+from bigtrk.training.job import Job, completed
+from bigtrk.training.run import open_run
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
@@ -86,6 +88,15 @@ def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, Any]) -> Co
             "run": {"folder": run},
         }
     )
+
+
+def fit(
+    configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None = None
+) -> Path:
+    """Trains on these events, whatever the folders hold; returns the run folder."""
+    with open_run(completed(Job(configuration, ranks, events, resume))) as run:
+        trainer.train(run)
+    return run.folder
 
 
 def train(

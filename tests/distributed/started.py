@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bigtrk.train as train
+from bigtrk import program
 from tests.distributed.ranks import FORKSERVER
 
 SILENT = 6  # s
@@ -67,8 +67,8 @@ def _main(start: Start, port: int, said: Path) -> None:
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
     )
-    sys.argv = [train.PROGRAM, f"run.silent_seconds={SILENT}", *start.settings]
+    sys.argv = [program.PROGRAM, f"run.silent_seconds={SILENT}", *start.settings]
     time.sleep(start.after)
     if start.before:
         start.before()
-    train.main()
+    program.main()

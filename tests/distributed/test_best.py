@@ -17,12 +17,12 @@ from bigtrk.parallel.engines.engine import AVERAGE
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_run, read_run_record
-from bigtrk.training import run as run_module
+from bigtrk.training import trainer
 from bigtrk.training.checkpoint.checkpointer import stored_weights
 from bigtrk.training.checkpoint.manifest import read_checkpoint, shard_name
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.settings import Configuration
-from bigtrk.training.trainer import Trainer
+from bigtrk.training.trainer import Trainer, Validated
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, fit_all, settings, step_folders, write_events
 from tests.programs import run_here
@@ -36,8 +36,8 @@ OTHERS = ("FSDP2", "zero1", "zero3")  # engines
 
 def scripted(losses: tuple[float, ...]) -> type[Trainer]:
     class Scripted(Trainer):
-        def _validate_edges(self) -> MeanEdgeMetrics:
-            return MeanEdgeMetrics(loss=losses[self.epoch])
+        def _validated(self) -> Validated:
+            return {"validation": MeanEdgeMetrics(loss=losses[self.epoch])}
 
     return Scripted
 
@@ -55,14 +55,14 @@ def configuration(
 
 
 def go_on(ranks: Ranks, run: Path, *overrides: str, losses: tuple[float, ...] = LOSSES) -> None:
-    setattr(run_module, "Trainer", scripted(losses))  # noqa: B010  # mypy: it is imported there
+    setattr(trainer, "Trainer", scripted(losses))  # noqa: B010  # mypy: it is imported there
     fit_all(ranks, resumed_configuration(run, overrides), run)
 
 
 def begin(
     ranks: Ranks, events: Path, run: Path, epochs: int, patience: int | None, engine: str
 ) -> None:
-    setattr(run_module, "Trainer", scripted(LOSSES))  # noqa: B010  # mypy: it is imported there
+    setattr(trainer, "Trainer", scripted(LOSSES))  # noqa: B010  # mypy: it is imported there
     fit_all(ranks, configuration(events, run, epochs, patience, engine))
 
 

@@ -21,16 +21,16 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
-from bigtrk.train import validate
+from bigtrk.training.job import open_data
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.named_code import code_named
-from bigtrk.training.run import fit
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import fit
 from tests.every_value import Value, every_value
 
 # Two events make a step.
@@ -121,7 +121,7 @@ def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
 
 def train(ranks: Ranks, configuration: Configuration, value: Value) -> Path:
     try:
-        configuration, events = validate(configuration)
+        configuration, events = open_data(configuration)
         return fit(configuration, ranks, events, None).absolute()
     except Exception as error:
         error.add_note(f"while training {value}")

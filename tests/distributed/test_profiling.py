@@ -12,11 +12,11 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import fit
 
 LAYERS = ["layer 0 edge", "layer 0 node", "layer 0 exchange", "layer 1 edge"]
 OF_THE_STEP = ["data", "encode", *LAYERS, "decode", "loss", "backward", "reduce", "optimizer"]

@@ -19,13 +19,13 @@ from bigtrk.reports import read_run
 from bigtrk.reports.runs import routes
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.epoch_steps import RoutedStep, check_routes
 from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import Done, run_all
+from tests.distributed.runs import fit
 
 PARTS = 4
 

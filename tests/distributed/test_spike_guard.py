@@ -23,13 +23,12 @@ from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.batch import BatchMaker, Loader, Share
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.model_files import build_model
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, write_events
+from tests.distributed.runs import ENGINES, fit, write_events
 
 # Whose whole runs are rolled back, with their own ways to write and read a checkpoint.
 ROLLED_BACK = ("DDP", "FSDP2", "zero3")

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-import bigtrk.train as train
 from bigtrk.parallel import process_group
-from bigtrk.training import run
+from bigtrk.training import job, parts
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
 from tests.programs import free_port
@@ -39,11 +38,11 @@ def stop_when_joining() -> None:
 
 
 def stop_after_joining() -> None:
-    stop_at(train, "software")
+    stop_at(job, "software")
 
 
 def stop_at_the_engine() -> None:
-    stop_at(run, "make_engine")
+    stop_at(parts, "make_engine")
 
 
 def stop_in_the_meeting() -> None:

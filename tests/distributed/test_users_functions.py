@@ -23,12 +23,11 @@ from bigtrk.training import start
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.data.features import measure_scales
 from bigtrk.training.evaluation.evaluate import evaluate_run
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.ranks import run_all, run_ranks
-from tests.distributed.runs import ENGINES, losses, steps, write_events
+from tests.distributed.runs import ENGINES, fit, losses, steps, write_events
 from tests.training.user_functions import HERE
 
 PT_MIN = 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bigtrk.config import load_settings
 from bigtrk.graphs.builders.windows import read_windows
-from bigtrk.train import DEFAULT
+from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
 from tests.hostile.event_files import (
     event_seeds,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bigtrk.config import load_settings, read_yaml
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
-from bigtrk.train import DEFAULT
+from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
 from tests.hostile.reader import one_line, refusal
 

@@ -8,11 +8,11 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
 from bigtrk.records.run_folder import append_metrics, read_run
-from bigtrk.training import run as composition
+from bigtrk.training import run_writer
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
-from tests.distributed.runs import settings, write_events
+from tests.distributed.runs import fit, settings, write_events
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[MetricsRecord]:
         found.append(record)
         append_metrics(folder, record)
 
-    monkeypatch.setattr(composition, "append_metrics", append)
+    monkeypatch.setattr(run_writer, "append_metrics", append)
     return found
 
 
@@ -40,7 +40,7 @@ def test_what_was_built_is_what_is_read(tmp_path: Path, built: list[MetricsRecor
     chosen, ranks = configuration(tmp_path), Ranks(0, 1, 0, 1, "test")
     events = Events(*split_validation(chosen.data.train, 1))
     with process_group(ranks):
-        composition.fit(chosen, ranks, events, None)
+        fit(chosen, ranks, events, None)
         evaluation = evaluate_run(tmp_path / "run", [tmp_path / "graphs"], None, ranks)
     run = read_run(tmp_path / "run")
     assert run.steps == tuple(line for line in built if isinstance(line, StepRecord))

@@ -10,28 +10,28 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run, read_run_record
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.restart import after_restart
-from bigtrk.training.run import fit
+from bigtrk.training.job import after_restart
 from bigtrk.training.settings import RunSettings
-from tests.distributed.runs import settings, write_events
+from tests.distributed.runs import fit, settings, write_events
 from tests.programs import run_shell
 
 RUN = Path("runs/0001")
 # Ends rank 1 at the first step, before there is a checkpoint, and after a restart in epoch 3.
 DYING = """
 import os, signal
-from bigtrk.train import main
+from bigtrk.program import main
 from bigtrk.training.trainer import Trainer
 
 last = {"0": 0, "1": 4}.get(os.environ["TORCHELASTIC_RESTART_COUNT"])
-record = Trainer._record
+step = Trainer._train_step
 
-def dying(self, number, *others):
-    if number == last and self.world.ranks.rank == 1:
+def dying(self, *given):
+    record = step(self, *given)
+    if self.step == last and self.ranks.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return record(self, number, *others)
+    return record
 
-Trainer._record = dying
+Trainer._train_step = dying
 main()
 """
 

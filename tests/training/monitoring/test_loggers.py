@@ -21,10 +21,10 @@ from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.monitoring.loggers import open_logger
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import fit
 from tests.reports.run_folders import (
     epoch_record,
     run_record,

@@ -1,0 +1,187 @@
+"""Train a track-finding graph network: the same under deepspeed, torchrun, srun and python."""
+
+import argparse
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from bigtrk.cards import problems
+from bigtrk.console import exit_on_bad_input, given_path, warn_once
+from bigtrk.disk.files import STDIN, is_own_pipe
+from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import attempted, together
+from bigtrk.parallel.host import configure_process
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.process.heap import share_heap
+from bigtrk.shipped import DEFAULT
+from bigtrk.training import trainer
+from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.guards import SIGNALS
+from bigtrk.training.job import after_restart, prepare
+from bigtrk.training.named_code import code_named, users_configuration
+from bigtrk.training.run import open_run
+from bigtrk.training.settings import Configuration, RunSettings
+from bigtrk.user_code import CODE_HELP, allow_code
+
+PROGRAM = "bigtrk/train.py"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes a bad command line for bad input, as the other programs do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} ({self.prog} --help tells more)")
+
+
+def argument_parser(program: str) -> argparse.ArgumentParser:
+    """Takes CONFIG.yaml, overrides and --resume, in any order."""
+    parser = _Parser(prog=program, description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="CONFIG.yaml | key.sub=value",
+        help="without a file: bigtrk.yaml in this folder, else the shipped default; -: stdin",
+    )
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
+    )
+    parser.add_argument(
+        "--code", action="append", default=[], metavar="MODULE", help=f"with --resume: {CODE_HELP}"
+    )
+    # The deepspeed launcher passes it; the environment says the same.
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)
+    return parser
+
+
+def configure(arguments: argparse.Namespace) -> Configuration:
+    """Returns the configuration to resume, or that of the file given, with overrides applied."""
+    overrides = [argument for argument in arguments.arguments if "=" in argument]
+    files = _files(arguments)
+    for path in files:
+        if path.suffix not in (".yaml", ".yml") and not path.exists():
+            raise InputError(f"{path}: no such file; a setting is written key.sub=value")
+    if len(files) > 1:
+        raise InputError(f"{files[1]}: a second configuration file; give one")
+    allow_code(arguments.code)
+    if arguments.resume:
+        if files:
+            raise InputError(
+                f"{files[0]}: --resume takes the run's own configuration; leave it out"
+            )
+        return resumed_configuration(arguments.resume, overrides)
+    local = Path("bigtrk.yaml")
+    path = files[0] if files else local if local.exists() else DEFAULT
+    return users_configuration(path, overrides)
+
+
+def _files(arguments: argparse.Namespace) -> list[Path]:
+    """Lists the files of a command line; `-` is standard input."""
+    named = [argument for argument in arguments.arguments if "=" not in argument]
+    return [STDIN if argument == "-" else given_path(argument) for argument in named]
+
+
+def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
+    """Trains what a command line asks for."""
+    arguments.resume = arguments.resume and given_path(arguments.resume)
+    for path in _files(arguments):
+        if ranks.world_size > 1 and is_own_pipe(path):
+            raise InputError(f"{path}: a pipe is read by one rank alone; write it to a file")
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    run_configured(
+        ranks,
+        lambda: configure(arguments),
+        arguments.resume,
+        is_restart=restarted and arguments.resume is None,
+    )
+
+
+def run_configured(
+    ranks: Ranks,
+    configured_by: Callable[[], Configuration],
+    resume: Path | None,
+    is_restart: bool = False,
+) -> Path:
+    """Trains on all ranks that meet, and writes the model's card; returns the run folder.
+
+    is_restart: torchrun has restarted the ranks, which go on with their run.
+    """
+    configure_process(ranks)
+    for topic, text in problems(several_hosts=ranks.local_size < ranks.world_size).items():
+        warn_once(topic, text)
+    # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
+    configured = attempted(configured_by)
+    if not configured.exception() and configured.result().sampling.method == "none":
+        share_heap()
+    settings = RunSettings() if configured.exception() else configured.result().run
+    with process_group(ranks, settings.patience):
+        configuration = together(configured.result)
+        if is_restart:
+            configuration, resume = after_restart(configuration)
+        folder = fit(configuration, ranks, resume)
+    if ranks.is_first:
+        # What draws reports is imported when there is one to make: ranks start without.
+        from bigtrk.reports.model_card import refresh_card
+
+        refresh_card(folder)
+    return folder
+
+
+def fit(configuration: Configuration, ranks: Ranks, resume: Path | None) -> Path:
+    """Trains on ranks that have met; returns the run folder. Collective."""
+    job = prepare(configuration, ranks, resume)
+    with open_run(job) as run:
+        trainer.train(run)
+    return run.folder
+
+
+def train(configuration: Configuration) -> Path:
+    """Trains in this process, without a launcher, as `bigtrk train` does; returns the run folder,
+    which `load_model` takes. Afterwards environment and signal handlers are what they were.
+
+    An interrupt (Ctrl-C, or that of a notebook) saves after the step that is computed, and raises;
+    a second one ends the process.
+
+    Raises:
+        ValueError: the data or a setting is bad, this is no Configuration, or not the main thread,
+            which alone gets signals.
+        StoppedError: it was interrupted; `bigtrk resume` goes on.
+    """
+    if not isinstance(configuration, Configuration):
+        raise InputError(f"{configuration!r}: is no Configuration; make one with configure(...)")
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError("a training takes signals, as the main thread can: call it there")
+    allow_code(code_named(configuration))  # the caller has named it
+    with _process_restored():
+        return run_configured(discover(), lambda: configuration, None)
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
+    """Restores what a program leaves as it is when it ends: environment and signal handlers."""
+    environment = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that Python did not install, and cannot
+                signal.signal(number, handler)
+
+
+def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
+    """Runs a training; bad input ends in one line, from one rank, and exit status 2.
+
+    program: the command typed; arguments: those that followed it, by default those of the process.
+    """
+    ranks = exit_on_bad_input(program, discover)
+    parser = argument_parser(program)
+    exit_on_bad_input(
+        program, lambda: run(ranks, parser.parse_intermixed_args(arguments)), rank=ranks.rank
+    )
