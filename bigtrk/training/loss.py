@@ -7,8 +7,7 @@ rest is masked.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -19,6 +18,9 @@ from bigtrk.errors import InputError, RankError, reason
 from bigtrk.training.data.places import uploaded
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import load_code, names_code, no_exit
+
+KEY = "training.loss"
+_TERMS = 1024  # of a sum that no threads share
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,81 @@ class EdgeTruth:
         return self._each(lambda column: uploaded(column, device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
-        columns = {"label": self.label, "weight": self.weight, "target": self.target, "pt": self.pt}
+        columns = {name: column for name, column in vars(self).items() if name != "counts"}
         known = {name: column for name, column in columns.items() if column is not None}
         return replace(self, **{name: change(column) for name, column in known.items()})
 
 
-KEY = "training.loss"
+def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
+    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
+    positive = y & (weights > 0) & owns_edge
+    negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
+    return EdgeTruth(
+        label=positive.to(weights.dtype),
+        weight=torch.where(positive | negative, weights.abs(), 0),
+        counts=torch.stack([positive.count_nonzero(), negative.count_nonzero()]),
+    )
+
+
+def edge_scale(
+    truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
+) -> Tensor:
+    """Returns each edge's factor of its loss, [E]; `counts` [2]: all positives, negatives.
+
+    `proportional` divides by their sum, `equal` positives and negatives each by their own count.
+    """
+    if balance == "proportional":
+        return truth.weight / counts.sum().clamp(min=1)
+    positives, negatives = counts.clamp(min=1)
+    return truth.weight / torch.where(truth.label > 0, positives, negatives)
+
+
+def summed(each: Tensor) -> Tensor:
+    """Sums terms [E] in an order that their number fixes: -> scalar. torch's own order of long sums
+    depends on the number of threads.
+    """
+    while len(each) > _TERMS:
+        n_whole = len(each) - len(each) % _TERMS
+        rows, rest = each[:n_whole].reshape(-1, _TERMS), each[n_whole:]
+        each = torch.cat([rows.sum(1), rest.sum(0, keepdim=True)])
+    return each.sum()
+
+
+# Sums a sector's losses of edges: logits, truth, counts [2], scale [E] (edge_scale) -> scalar.
+EdgeLoss = Callable[[Tensor, EdgeTruth, Tensor, Tensor], Tensor]
+
+
+def make_loss(settings: TrainingSettings) -> EdgeLoss:
+    """Returns the loss that `training.loss` names.
+
+    Raises:
+        InputError: it is a function that cannot be imported.
+    """
+    name = settings.loss
+    if name == "bce":
+        return lambda logits, truth, _, scale: edge_loss(logits, truth.label, scale)
+    if name == "focal":
+        return lambda logits, truth, _, scale: _focal(logits, truth, scale, settings.focal_gamma)
+    function = _load_function(name)
+    return lambda *given: _own_loss(name, function, *given)
+
+
+def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
+    """Sums the scaled cross entropies: [E] each -> scalar."""
+    each = binary_cross_entropy_with_logits(
+        logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="none"
+    )
+    return summed(each)
+
+
+def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Tensor:
+    """Sums (1 - p)^gamma (-log p), p the score of what is true (Lin et al. 2017, equation 4).
+
+    Both factors are made of one log of a sigmoid, so no power of 0 has an infinite gradient.
+    """
+    wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
+    each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)
+    return summed(each * scale.to(logits.dtype))
 
 
 @dataclass(frozen=True)
@@ -74,30 +145,7 @@ class ScoredEdges:
 LossFunction = Callable[[ScoredEdges], Tensor]
 
 
-class EdgeLoss(Protocol):
-    """Sums a sector's losses of edges: logits, scale [E] (edge_scale), counts [2] -> scalar."""
-
-    def __call__(
-        self, logits: Tensor, truth: EdgeTruth, counts: Tensor, scale: Tensor
-    ) -> Tensor: ...
-
-
-def make_loss(settings: TrainingSettings) -> EdgeLoss:
-    """Returns the loss that `training.loss` names.
-
-    Raises:
-        InputError: it is a function that cannot be imported.
-    """
-    match settings.loss:
-        case "bce":
-            return _cross_entropy
-        case "focal":
-            return partial(_focal, settings.focal_gamma)
-        case name:
-            return partial(_of_function, name, load_function(name))
-
-
-def load_function(name: str) -> LossFunction:
+def _load_function(name: str) -> LossFunction:
     """Imports a loss function of the user's own.
 
     Raises:
@@ -112,32 +160,7 @@ def load_function(name: str) -> LossFunction:
     return function
 
 
-def _cross_entropy(
-    logits: Tensor,
-    truth: EdgeTruth,
-    counts: Tensor,  # noqa: ARG001  # as of the other losses
-    scale: Tensor,
-) -> Tensor:
-    return edge_loss(logits, truth.label, scale)
-
-
-def _focal(
-    gamma: float,
-    logits: Tensor,
-    truth: EdgeTruth,
-    counts: Tensor,  # noqa: ARG001  # as of the other losses
-    scale: Tensor,
-) -> Tensor:
-    """Sums (1 - p)^gamma (-log p), p the score of what is true (Lin et al. 2017, equation 4).
-
-    Both factors are made of one log of a sigmoid, so no power of 0 has an infinite gradient.
-    """
-    wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
-    each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)
-    return summed(each * scale.to(logits.dtype))
-
-
-def _of_function(
+def _own_loss(
     name: str,
     function: LossFunction,
     logits: Tensor,
@@ -147,23 +170,17 @@ def _of_function(
 ) -> Tensor:
     assert truth.target is not None, "a batch knows the target for such a loss"
     assert truth.pt is not None, "and pT"
-    edges = ScoredEdges(
-        logits,
-        truth.label.to(logits.dtype),
-        truth.target,
-        truth.weight.to(logits.dtype),
-        truth.pt.to(logits.dtype),
-        counts.to(logits),
-    )
+    label, weight, pt = (x.to(logits.dtype) for x in (truth.label, truth.weight, truth.pt))
+    edges = ScoredEdges(logits, label, truth.target, weight, pt, counts.to(logits))
     try:
-        each = loss_of_each(name, function, edges)
+        each = _loss_of_each(name, function, edges)
     except InputError as error:
         # It passed its check before the training, so the other ranks' edges may suit it.
         raise RankError(f"rank {dist.get_rank()}: {error}") from error
     return summed(each * scale.to(logits.dtype))
 
 
-def loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
+def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
     """Calls a loss function of the user's own: [E].
 
     Raises:
@@ -189,89 +206,7 @@ def loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tenso
     return made
 
 
-_TERMS = 1024  # of a sum that no threads share
-
-
-def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
-    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
-    positive = y & (weights > 0) & owns_edge
-    negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
-    return EdgeTruth(
-        label=positive.to(weights.dtype),
-        weight=torch.where(positive | negative, weights.abs(), 0),
-        counts=torch.stack([positive.count_nonzero(), negative.count_nonzero()]),
-    )
-
-
-def edge_scale(
-    truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
-) -> Tensor:
-    """Returns each edge's factor of cross entropy, [E]; `counts` [2]: all positives, negatives.
-
-    `proportional` divides by their sum, `equal` positives and negatives each by their own count.
-    """
-    if balance == "proportional":
-        return truth.weight / counts.sum().clamp(min=1)
-    positives, negatives = counts.clamp(min=1)
-    return truth.weight / torch.where(truth.label > 0, positives, negatives)
-
-
-def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
-    """Sums the scaled cross entropies: [E] each -> scalar."""
-    each = binary_cross_entropy_with_logits(
-        logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="none"
-    )
-    return summed(each)
-
-
-def summed(each: Tensor) -> Tensor:
-    """Sums terms [E] in an order that their number fixes: -> scalar. torch's own order of long sums
-    depends on the number of threads.
-    """
-    while len(each) > _TERMS:
-        n_whole = len(each) - len(each) % _TERMS
-        rows, rest = each[:n_whole].reshape(-1, _TERMS), each[n_whole:]
-        each = torch.cat([rows.sum(1), rest.sum(0, keepdim=True)])
-    return each.sum()
-
-
-@dataclass(frozen=True)
-class PtTruth:
-    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
-    owned), count: the number of these.
-
-    These are all true edges whose particle's pT is known, in the target or not: particles outside
-    the target are told by how soft they are.
-    """
-
-    log_pt: Tensor
-    known: Tensor
-    count: int
-
-
-def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
-    """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
-    known = owns_edge & ~log_pt.isnan()
-    return PtTruth(
-        log_pt=uploaded(torch.where(known, log_pt, 0), device),
-        known=uploaded(known, device),
-        count=int(known.sum()),
-    )
-
-
-def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
-
-    It is the smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as
-    secondary and low-pT particles have long tails that should not dominate the gradient.
-    """
-    error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
-    scale = truth.known / count.to(error).clamp(min=1)
-    return summed(error * scale)
-
-
-# The check of a loss function of the user's own, on random edges.
-_EDGES = 400
+_EDGES = 400  # random ones, which check a function of the user's own
 _SAME = 1e-9  # in float64, relative
 
 
@@ -286,10 +221,20 @@ def check_loss(name: str, device: torch.device) -> None:
     """
     if not names_code(name):
         return
-    function, edges = load_function(name), _random_edges(device)
-    each = loss_of_each(name, function, edges)
+    function, edges = _load_function(name), _random_edges(device)
+    each = _loss_of_each(name, function, edges)
     _check_values(name, edges, each)
-    _check_parts(name, function, edges, each.detach())
+    # The losses of two halves, of one edge and of none are those that they have among all.
+    order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(device)
+    for some in (order[::2], order[1::2], order[:1], order[:0]):
+        columns = {key: column[some] for key, column in vars(edges).items() if key != "counts"}
+        made = _loss_of_each(name, function, replace(edges, **columns)).detach()
+        if not torch.allclose(made, each.detach()[some], rtol=_SAME, atol=_SAME):
+            raise InputError(
+                f"{KEY}={name}: gives edges another loss alone than among the others, so it would "
+                f"depend on the cut; compute each edge's loss from it and edges.counts alone (they "
+                f"are summed and divided afterwards)"
+            )
 
 
 def _random_edges(device: torch.device) -> ScoredEdges:
@@ -334,19 +279,36 @@ def _check_values(name: str, edges: ScoredEdges, each: Tensor) -> None:
             )
 
 
-def _check_parts(name: str, function: LossFunction, edges: ScoredEdges, each: Tensor) -> None:
-    """Compares the losses of two halves, of one edge and of none with those of all."""
-    order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(each.device)
-    for some in (order[::2], order[1::2], order[:1], order[:0]):
-        made = loss_of_each(name, function, _take(edges, some)).detach()
-        if not torch.allclose(made, each[some], rtol=_SAME, atol=_SAME):
-            raise InputError(
-                f"{KEY}={name}: gives edges another loss alone than among the others, so it would "
-                f"depend on the cut; compute each edge's loss from it and edges.counts alone (they "
-                f"are summed and divided afterwards)"
-            )
+@dataclass(frozen=True)
+class PtTruth:
+    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
+    owned), count: the number of these.
+
+    These are all true edges whose particle's pT is known, in the target or not: particles outside
+    the target are told by how soft they are.
+    """
+
+    log_pt: Tensor
+    known: Tensor
+    count: int
 
 
-def _take(edges: ScoredEdges, some: Tensor) -> ScoredEdges:
-    columns = {key: column[some] for key, column in vars(edges).items() if key != "counts"}
-    return replace(edges, **columns)
+def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
+    """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
+    known = owns_edge & ~log_pt.isnan()
+    return PtTruth(
+        log_pt=uploaded(torch.where(known, log_pt, 0), device),
+        known=uploaded(known, device),
+        count=int(known.sum()),
+    )
+
+
+def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
+    """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
+
+    It is the smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as
+    secondary and low-pT particles have long tails that should not dominate the gradient.
+    """
+    error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
+    scale = truth.known / count.to(error).clamp(min=1)
+    return summed(error * scale)

@@ -283,88 +283,64 @@ class Configuration(Settings):
     """Also write a trace of three steps, for Perfetto, into the run's folder."""
 
     @model_validator(mode="after")
-    def _steps_of_one_event(self) -> Self:
-        if self.sampling.method == "shadow" and self.training.events_per_step > 1:
-            raise ValueError(
+    def _fits_together(self) -> Self:
+        """Refuses a setting that another one rules out."""
+        model, method, training = self.model, self.sampling.method, self.training
+        embeds, spills = model.kind == "hit", training.spill is not None
+        chosen, recompute = self.negatives.are_chosen, getattr(model, "recompute", "none")
+        for is_wrong, told in (
+            (
+                method == "shadow" and training.events_per_step > 1,
                 "with sampling.method=shadow a step is of one event: set training.events_per_step=1"
-                " and sampling.batch_size"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _edges_to_spill(self) -> Self:
-        if self.training.spill is None:
-            return self
-        if not self.model.spills:
-            raise ValueError(
-                f"training.spill: model.name={self.model.name} with "
-                f"model.recompute={self.model.recompute} keeps no edges that could be spilled; set "
-                f"model.name=interaction and model.recompute=chunk, or leave it out"
-            )
-        if self.sampling.method != "none":
-            raise ValueError(
-                f"training.spill: is for whole events, not for "
-                f"sampling.method={self.sampling.method}, whose parts can be made smaller"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _engine_of_muon(self) -> Self:
-        if self.optimizer.name == "muon" and not ENGINES[self.engine.name].whole_matrices:
-            raise ValueError(
+                " and sampling.batch_size",
+            ),
+            (
+                spills and not model.spills,
+                f"training.spill: model.name={model.name} with model.recompute={recompute} keeps "
+                f"no edges that could be spilled; set model.name=interaction and "
+                f"model.recompute=chunk, or leave it out",
+            ),
+            (
+                spills and method != "none",
+                f"training.spill: is for whole events, not for sampling.method={method}, whose "
+                f"parts can be made smaller",
+            ),
+            (
+                self.optimizer.name == "muon" and not ENGINES[self.engine.name].whole_matrices,
                 f"optimizer.name=muon: with engine.name={self.engine.name} ranks update parts of "
-                f"matrices, and Muon whole ones; set engine.name=ddp, or optimizer.name=adamw"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _chosen_for_whole_events(self) -> Self:
-        if self.training.auto and self.sampling.method != "none":
-            raise ValueError(
-                f"training.auto: is for steps of whole events, not for sampling.method="
-                f"{self.sampling.method}; set it to false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _head_of_the_model(self) -> Self:
-        if self.training.pt_weight > 0 and not self.model.has_pt_head:
-            raise ValueError(
-                f"training.pt_weight: {self.model.name} has no head for pT; set it to 0, or "
-                f"model.name=interaction"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _steps_of_hits(self) -> Self:
-        if self.model.kind == "hit" and self.sampling.method in ("shadow", "sectors"):
-            raise ValueError(
-                f"sampling.method={self.sampling.method}: {self.model.name} reads no edges that "
-                f"could be followed or cut; set it to wedges, or to none"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _loss_of_edges(self) -> Self:
-        if self.model.kind == "hit" and self.training.loss != "bce":
-            raise ValueError(
-                f"training.loss={self.training.loss}: {self.model.name} embeds hits, whose loss is "
-                f"that of pairs; leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _edges_can_be_left_out(self) -> Self:
-        if not self.negatives.are_chosen:
-            return self
-        if not self.model.scores_alone:
-            raise ValueError(
-                f"negatives: {self.model.name} does not score an edge by itself, so no edge can be "
-                f"left out; set negatives.hard=0 and negatives.easy=0, or model.name=mlp"
-            )
-        if self.sampling.method not in ("wedges", "sectors"):
-            raise ValueError(
+                f"matrices, and Muon whole ones; set engine.name=ddp, or optimizer.name=adamw",
+            ),
+            (
+                training.auto and method != "none",
+                f"training.auto: is for steps of whole events, not for sampling.method={method}; "
+                f"set it to false",
+            ),
+            (
+                training.pt_weight > 0 and not model.has_pt_head,
+                f"training.pt_weight: {model.name} has no head for pT; set it to 0, or "
+                f"model.name=interaction",
+            ),
+            (
+                embeds and method in ("shadow", "sectors"),
+                f"sampling.method={method}: {model.name} reads no edges that could be followed or "
+                f"cut; set it to wedges, or to none",
+            ),
+            (
+                embeds and training.loss != "bce",
+                f"training.loss={training.loss}: {model.name} embeds hits, whose loss is that of "
+                f"pairs; leave it out",
+            ),
+            (
+                chosen and not model.scores_alone,
+                f"negatives: {model.name} does not score an edge by itself, so no edge can be left "
+                f"out; set negatives.hard=0 and negatives.easy=0, or model.name=mlp",
+            ),
+            (
+                chosen and method not in ("wedges", "sectors"),
                 f"negatives: they are chosen within a part of an event that one rank trains, not "
-                f"with sampling.method={self.sampling.method}; set it to wedges"
-            )
+                f"with sampling.method={method}; set it to wedges",
+            ),
+        ):
+            if is_wrong:
+                raise ValueError(told)
         return self

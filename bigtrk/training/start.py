@@ -1,7 +1,7 @@
 """The start of a run: new, resumed, or with the weights of another."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -17,7 +17,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.resume import recorded_scales
-from bigtrk.training.data.event_source import Events, EventSource
+from bigtrk.training.data.event_source import Events
 from bigtrk.training.data.features import lacking_scales, measure_scales
 from bigtrk.training.model_files import (
     Description,
@@ -47,11 +47,6 @@ class Match:
     unknown: list[str]
 
     @property
-    def is_whole(self) -> bool:
-        """Says whether the model's tensors are all there, and no others."""
-        return not self.lacking and not self.reshaped and not self.unknown
-
-    @property
     def told(self) -> str:
         """Counts what was taken, by part of the model, and lists what was left."""
         parts = Counter(name.split(".")[0] for name in self.taken)
@@ -64,7 +59,7 @@ class Match:
 
     @property
     def complaint(self) -> str:
-        """Says what keeps the match from being whole."""
+        """What keeps the match from being whole; "" where it is."""
         kinds = (
             ("lacks", self.lacking),
             ("has another shape of", self.reshaped),
@@ -73,7 +68,7 @@ class Match:
         return "; ".join(f"{what} {_listed(names)}" for what, names in kinds if names)
 
 
-def match_of(found: Tensors, state: Tensors) -> Match:
+def _match(found: Tensors, state: Tensors) -> Match:
     """Compares weights from elsewhere with a model's own."""
     common = [name for name in state if name in found]
     return Match(
@@ -97,7 +92,7 @@ def _listed(names: Sequence[str]) -> str:
 _FILE = ".safetensors"
 
 
-def described_in(start: Path) -> Path | None:
+def _described_in(start: Path) -> Path | None:
     """Returns the folder that says what the weights at `start` are: the run itself, or the one that
     a file of weights lies in; None for a file of nothing but weights.
 
@@ -154,20 +149,8 @@ def earlier_scales(configuration: Configuration) -> MeasuredScales:
     )
 
 
-def warn_of_seen(earlier: Collection[str], validation: Sequence[EventSource]) -> None:
-    """Warns where events to validate on are among the `earlier` ones, which trained the weights."""
-    seen = sum(source.origin in earlier for source in validation)
-    if seen:
-        warn_once(
-            "model.init_from",
-            f"{seen} of the {len(validation)} events to validate on trained the weights of "
-            f"model.init_from, so that the validation flatters the model; set data.validation "
-            f"to others",
-        )
-
-
 def _description(start: Path | None) -> Description | None:
-    folder = described_in(start) if start else None
+    folder = _described_in(start) if start else None
     return read_description(folder) if folder else None
 
 
@@ -193,9 +176,14 @@ def starting_model(configuration: Configuration) -> StartingModel:
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
         return StartingModel(model, None)
-    found, earlier = _read(start)
-    state = model.state_dict()
-    match, differ = match_of(found, state), _differences(earlier, configuration)
+    state, earlier, differ = model.state_dict(), None, list[str]()
+    if _described_in(start) is None:
+        found: Tensors = load_weights(start)
+    else:
+        stored = load_model(start)
+        found, earlier = stored.model.state_dict(), stored.configuration
+        differ = _differences(earlier, configuration)
+    match = _match(found, state)
     _check(configuration, match, differ)
     if earlier is not None:
         _check_features(earlier, configuration)
@@ -208,30 +196,20 @@ def starting_model(configuration: Configuration) -> StartingModel:
     return StartingModel(model, told)
 
 
-def _read(start: Path) -> tuple[Tensors, Configuration | None]:
-    """Reads weights by name, and the configuration of their model, if it is known."""
-    if described_in(start) is None:
-        return load_weights(start), None
-    stored = load_model(start)
-    return stored.model.state_dict(), stored.configuration
-
-
 def _check(configuration: Configuration, match: Match, differ: list[str]) -> None:
     """Checks that all weights fit, or at least some where that is allowed."""
     model = configuration.model
-    if differ and not model.init_partly:
-        raise InputError(
-            f"model.init_from={model.init_from}: its model is another; set {' '.join(differ)}"
-        )
+    partly, where = model.init_partly, f"model.init_from={model.init_from}"
+    if differ and not partly:
+        raise InputError(f"{where}: its model is another; set {' '.join(differ)}")
     if not match.taken:
         raise InputError(
-            f"model.init_from={model.init_from}: none of its weights has the name and the shape of "
-            f"one of this model"
+            f"{where}: none of its weights has the name and the shape of one of this model"
         )
-    if not match.is_whole and not model.init_partly:
+    if match.complaint and not partly:
         raise InputError(
-            f"model.init_from={model.init_from}: {match.complaint}; to take the "
-            f"{len(match.taken)} tensors that fit, set model.init_partly=true"
+            f"{where}: {match.complaint}; to take the {len(match.taken)} tensors that fit, set "
+            f"model.init_partly=true"
         )
 
 
@@ -247,21 +225,15 @@ def _check_features(earlier: Configuration, configuration: Configuration) -> Non
             )
 
 
-def _differences(earlier: Configuration | None, configuration: Configuration) -> list[str]:
+def _differences(earlier: Configuration, configuration: Configuration) -> list[str]:
     """Lists, as overrides, the settings that the weights are for and that are others here."""
-    if earlier is None:
-        return []
-    theirs, ours = _what_counts(earlier), _what_counts(configuration)
-    return [quote(f"{key}={theirs[key]}") for key in theirs if ours.get(key) != theirs[key]]
-
-
-def _what_counts(configuration: Configuration) -> dict[str, str]:
-    """Returns the settings that a model's weights are for, by key."""
-    return {
-        key: value
-        for key, value in by_key(configuration).items()
-        if key in _FEATURES or (key.startswith("model.") and key not in _OTHERS)
-    }
+    theirs, ours = by_key(earlier), by_key(configuration)
+    return [
+        quote(f"{key}={value}")
+        for key, value in theirs.items()
+        if (key in _FEATURES or (key.startswith("model.") and key not in _OTHERS))
+        and ours.get(key) != value
+    ]
 
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
@@ -271,9 +243,9 @@ def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None)
         InputError: there are no weights to start from, or the model does not keep its contract.
     """
     if resume:
-        model = together(lambda: build_model(configuration))
+        model = together(build_model, configuration)
     else:
-        model, told = together(lambda: starting_model(configuration))
+        model, told = together(starting_model, configuration)
         if told and ranks.is_first:
             say(told)
     model = model.to(ranks.device)
@@ -291,8 +263,8 @@ def first_scales(
         InputError: an event, a record or a description cannot be read.
     """
     if resume:
-        return on_first_rank(lambda: recorded_scales(resume, configuration))
-    known = on_first_rank(lambda: earlier_scales(configuration))
+        return on_first_rank(recorded_scales, resume, configuration)
+    known = on_first_rank(earlier_scales, configuration)
     nodes, edges = lacking_scales(configuration.data)
     if known.nodes.keys() >= set(nodes) and known.edges.keys() >= set(edges):
         return known
@@ -305,13 +277,21 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model that the training will have made, which also knows the events that
-    trained the weights it starts from.
+    """Describes the model that the training will have made, with all events that trained it: also
+    those that trained the weights it starts from. Warns where events to validate on are among
+    these.
 
     Raises:
         InputError: those are not known.
     """
     earlier = earlier_events(configuration)
-    warn_of_seen(set(earlier), events.validation)
+    seen = sum(source.origin in set(earlier) for source in events.validation)
+    if seen:
+        warn_once(
+            "model.init_from",
+            f"{seen} of the {len(events.validation)} events to validate on trained the weights of "
+            f"model.init_from, so that the validation flatters the model; set data.validation "
+            f"to others",
+        )
     trained_on = dict.fromkeys((*earlier, *(source.origin for source in events.train)))
     return describe(configuration, list(trained_on), measured)
