@@ -42,6 +42,10 @@ _GONE = {
     "study": "use python -m scripts.studies.sampling_study in a checkout",
     "search --executor": "use --launcher COMMAND",
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
+    **{
+        f"{command} --spill-to-network": "a folder on a network file system is used, and noticed"
+        for command in ("evaluate", "infer", "reconstruct", "submit")
+    },
     "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
     "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
     "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",

@@ -18,7 +18,10 @@ from bigtrk.errors import InputError, one_line, reason
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhere
 MOST_COMPLAINTS = 5
 # What to use instead of settings that are gone, by key.
-GONE = {"training.auto_bf16": "set model.precision=bf16"}
+GONE = {
+    "training.auto_bf16": "set model.precision=bf16",
+    "training.spill_to_network": "a folder on a network file system is used, and noticed",
+}
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200

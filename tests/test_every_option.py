@@ -50,7 +50,7 @@ COMMANDS = [
         for builder in BuilderName
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
-    "bigtrk evaluate runs/0001 graphs --spill . --spill-to-network",
+    "bigtrk evaluate runs/0001 graphs --spill .",
     *(
         f"bigtrk display runs/0001 graphs display.html --builder {builder.value} --score-cut 0.3"
         for builder in BuilderName
@@ -74,7 +74,7 @@ COMMANDS = [
     "bigtrk infer runs/0001 graphs tracks --builder junction_removal --precision float64",
     "bigtrk infer runs/0001 graphs tracks --builder fast_walk --precision bf16",
     "bigtrk infer runs/0001 graphs tracks --precision fp32 --code own_code",
-    "bigtrk infer runs/0001 graphs tracks --spill . --spill-to-network",
+    "bigtrk infer runs/0001 graphs tracks --spill .",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
@@ -102,7 +102,6 @@ ELSEWHERE = {
     "search": "tests/studies/search",
     "submit --max-edges": "tests/pipeline/test_spilled_reconstruction.py",
     "submit --spill": "tests/pipeline/test_spilled_reconstruction.py",
-    "submit --spill-to-network": "tests/pipeline/test_spilled_reconstruction.py",
 }
 
 

@@ -10,7 +10,6 @@ from bigtrk.commands.options import (
     MinHits,
     PtMin,
     Spill,
-    SpillToNetwork,
     check_page,
     spill_folder,
 )
@@ -71,7 +70,6 @@ def evaluate(
     pt_min: PtMin = 1.0,
     html: Page = None,
     spill: Spill = None,
-    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +85,7 @@ def evaluate(
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
 
     allow_code(code or ())
-    folder = spill_folder(spill, spill_to_network)
+    folder = spill_folder(spill)
     if is_pipeline(run):
         if builder or score_cut is not None or scan_cuts or folder:
             raise InputError(

@@ -18,12 +18,6 @@ PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder
 Spill = Annotated[
     Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
 ]
-SpillToNetwork = Annotated[
-    bool,
-    typer.Option(
-        "--spill-to-network", help="allow --spill on a network file system: slower, and shared"
-    ),
-]
 
 
 def check_page(page: Path | None) -> Path | None:
@@ -41,16 +35,10 @@ def check_page(page: Path | None) -> Path | None:
     return check_output_name(page, ".html")
 
 
-def spill_folder(folder: Path | None, on_network: bool) -> "SpillFolder | None":
-    """Returns what --spill and --spill-to-network say.
-
-    Raises:
-        InputError: a network is allowed for a folder that is not named.
-    """
-    if folder is None and on_network:
-        raise InputError("--spill-to-network: is for --spill FOLDER; add that, or leave it out")
+def spill_folder(folder: Path | None) -> "SpillFolder | None":
+    """Returns the folder that --spill names."""
     if folder is None:
         return None
     from bigtrk.training.steps.spill import SpillFolder
 
-    return SpillFolder(folder, on_network)
+    return SpillFolder(folder)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import AsJson, Spill, SpillToNetwork, spill_folder
+from bigtrk.commands.options import AsJson, Spill, spill_folder
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
@@ -84,7 +84,6 @@ def reconstruct(
     max_edges: MaxEdges = None,
     precision: Precise = None,
     spill: Spill = None,
-    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +95,7 @@ def reconstruct(
 
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    edges = spill_folder(spill, spill_to_network)
+    edges = spill_folder(spill)
     _make_tracks(
         lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges),
         as_json,
@@ -153,7 +152,6 @@ def infer(
     max_edges: MaxEdges = None,
     precision: Precise = None,
     spill: Spill = None,
-    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -167,7 +165,7 @@ def infer(
     made = make_builder(builder, score_cut)
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    folder = spill_folder(spill, spill_to_network)
+    folder = spill_folder(spill)
     _make_tracks(
         lambda ranks: infer_folder(run, graphs, out, made, options, ranks, folder), as_json
     )
@@ -189,7 +187,6 @@ def submit(
     ] = False,
     max_edges: MaxEdges = None,
     spill: Spill = None,
-    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -205,7 +202,7 @@ def submit(
 
     allow_code(code or ())
     check_submission_name(out)
-    tracks, edges = run, spill_folder(spill, spill_to_network)
+    tracks, edges = run, spill_folder(spill)
     if is_pipeline(run):
         tracks = out.with_name(f"{out.stem}-tracks")
         options = MakingOptions(max_edges=max_edges)

@@ -198,8 +198,6 @@ class TrainingSettings(Settings):
     """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
     then for their inputs, in files that are gone with the process, however it ends; an event may
     then be as large as the disk allows. For model.name=interaction with model.recompute=chunk."""
-    spill_to_network: bool = False
-    """Allow a folder on a network file system for `spill`, which is slower, and shared."""
     minutes: float | None = Field(None, gt=0)
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)

@@ -48,7 +48,7 @@ def test_tracks_are_the_same_with_edges_in_files(
     assert status == 0
     assert len(expected) > 2
     monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
-    status, found, said = typed("in_files", f"--spill edges --spill-to-network --max-edges {MOST}")
+    status, found, said = typed("in_files", f"--spill edges --max-edges {MOST}")
     assert (status, found) == (0, expected)
     assert len(file_sizes) == 4, "two tensors of each event"
     assert "GiB of edges go to edges, which has" in said

@@ -17,7 +17,6 @@ from bigtrk.parallel import host
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import spill
 from tests.programs import run_here
 
 COMMANDS = {
@@ -74,14 +73,3 @@ def test_what_is_found_is_the_same_with_edges_in_files(
     assert (status, found) == (0, expected)
     assert len(file_sizes) == 2
     assert "GiB of edges go to edges, which has" in said
-
-
-def test_a_network_takes_an_option(typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = f"{COMMANDS['evaluate']} --spill edges"
-    monkeypatch.setattr(spill, "network_file_system", lambda _: "nfs4")
-    status, _, said = typed(command)
-    assert status == 2
-    assert said.endswith("name a local folder, or add --spill-to-network\n")
-    status, _, said = typed(f"{command} --spill-to-network")
-    assert status == 0
-    assert "--spill=edges lies on a network file system (nfs4)" in said

@@ -27,5 +27,6 @@ def test_rank_place_and_remedy_are_said(error: Exception) -> None:
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes do not match$"):
+    with pytest.raises(RuntimeError, match="shapes do not match") as raised:
         fail(RuntimeError("shapes do not match"))
+    assert "memory" not in str(raised.value)

@@ -7,7 +7,7 @@ round differently.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
@@ -73,7 +73,7 @@ def training_router(
             these ranks.
     """
     budget = memory_budget(configuration, ranks)
-    return on_first_rank(lambda: _fit(configuration, ranks, sources, budget))
+    return on_first_rank(_fit, configuration, ranks, sources, budget)
 
 
 def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
@@ -82,17 +82,20 @@ def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
     return -float(all_max([-budget], ranks.device))
 
 
+def fitting_cuts(
+    configuration: Configuration, ranks: Ranks, n_events: int, budget: float
+) -> "FittingCuts":
+    """Makes the cuts of a training on so many events by these ranks."""
+    cost = make_cost(
+        configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
+    )
+    return FittingCuts(configuration, cost, budget)
+
+
 def _fit(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
-    cost = make_cost(
-        configuration,
-        ranks.world_size,
-        ranks.local_size,
-        find_machine(None),
-        events=len(sources),
-    )
-    cuts = FittingCuts(configuration, cost, budget)
+    cuts = fitting_cuts(configuration, ranks, len(sources), budget)
     sizes = [source.size for source in sources]
     fitting = [cuts.fitting(size) for size in sizes]
     oversized = [i for i, fits in enumerate(fitting) if not fits]
@@ -130,18 +133,6 @@ class FittingCuts:
         """Returns the cost of edges in files, if they may be there."""
         cost = with_files(self.cost, self.configuration, self.budget)
         return None if cost.spills_beyond is None else cost
-
-    def setting_that_fits(self, size: EventSize) -> str | None:
-        """Names the setting by which an event would fit, if it is not in force."""
-        on_cpu, model = self.cost.machine.shared, self.configuration.model
-        setting = setting_away(self.configuration, on_cpu)
-        if setting is None:
-            return None
-        away = model.model_copy(update={"recompute": "chunk" if on_cpu else "offload"})
-        cost = replace(self.cost, model=away, spills_beyond=0.0 if on_cpu else None)
-        cuts = chain(*self.cuts(size.stored))
-        fits = any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
-        return setting if fits else None
 
     def cost_of(self, laid: Iterable[tuple[EventSize, Cut]]) -> CostModel:
         """Returns the cost of events that are laid out so: with edges in files where they may be
@@ -228,7 +219,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:
         least, cut = min(cuts.least(size), *needed)
-        setting = cuts.setting_that_fits(size)
+        setting = setting_away(cuts.configuration, cuts.cost.machine.shared)
         away = f"{setting}, " if setting else ""
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"

@@ -26,20 +26,16 @@ from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.places import InputFiles
-from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import GIB, FittingCuts, memory_budget
+from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import GIB, fitting_cuts, memory_budget
 
 
 @dataclass(frozen=True)
 class SpillFolder:
-    """The folder that an `option` names for edges; on_network: it may lie on a network file system,
-    which `allowance` would allow.
-    """
+    """The folder that an `option` names for edges."""
 
     path: Path
-    on_network: bool = False
     option: str = "--spill"
-    allowance: str = "add --spill-to-network"
 
     def __str__(self) -> str:
         return f"{self.option}={self.path}"
@@ -93,19 +89,15 @@ def spill_edges(
     """
     assert isinstance(model, InteractionGNN), "the configuration says so"
     _check_device("training.spill", ranks)
-    cost = make_cost(
-        configuration,
-        ranks.world_size,
-        ranks.local_size,
-        find_machine(None),
-        events=len(trained.sources),
-    )
-    folder, budget = _folder_of(configuration.training), memory_budget(configuration, ranks)
+    path, budget = configuration.training.spill, memory_budget(configuration, ranks)
+    assert path is not None, "the configuration says so"
+    folder = SpillFolder(path, "training.spill")
     laid = [
         *((source, cut, True) for source, cut in trained.cuts()),
         *((source, cut, False) for source, cut in scored.cuts()),
     ]
-    cuts = FittingCuts(configuration, cost, budget)
+    cuts = fitting_cuts(configuration, ranks, len(trained.sources), budget)
+    cost = cuts.cost
     if cuts.cost_of((source.size, cut) for source, cut, _ in laid) is cost:
         together(check_folder, folder)
         return None
@@ -133,12 +125,6 @@ def _need(
     if inputs_away:
         return Need(source.name, memory, edges, tensor, cost.input_file_bytes(source.size, *cut))
     return Need(source.name, memory - away, edges, tensor)
-
-
-def _folder_of(settings: TrainingSettings) -> SpillFolder:
-    assert settings.spill is not None, "nothing is spilled"
-    allowance = "set training.spill_to_network=true"
-    return SpillFolder(settings.spill, settings.spill_to_network, "training.spill", allowance)
 
 
 class HeldSectors(NamedTuple):
@@ -198,8 +184,8 @@ def open_spill(
     """Opens a store for the edges of events that need so much, on a rank with `budget` bytes.
 
     Raises:
-        InputError: the folder cannot be written, lies on a network file system though that is not
-            allowed, or has too little space for all ranks of this host.
+        InputError: the folder cannot be written, or has too little space for all ranks of this
+            host.
     """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
@@ -237,20 +223,17 @@ def check_folder(folder: SpillFolder) -> None:
     """Checks that files can be made in a folder.
 
     Raises:
-        InputError: they cannot, or it lies on a network file system though that is not allowed.
+        InputError: they cannot.
     """
     if not folder.path.is_dir():
         raise InputError(f"{folder}: no such folder; make it on a local disk")
     if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
         raise InputError(f"{folder}: cannot be written; name a folder of your own")
-    kind = network_file_system(folder.path)
-    if kind and not folder.on_network:
-        raise InputError(
-            f"{folder}: lies on a network file system ({kind}), which is slower than a local disk "
-            f"and shared; name a local folder, or {folder.allowance}"
+    if kind := network_file_system(folder.path):
+        complain(
+            f"{folder} lies on a network file system ({kind}), which is slower than a local disk "
+            f"and shared"
         )
-    if kind:
-        complain(f"{folder} lies on a network file system ({kind})")
     if kind := memory_file_system(folder.path):
         complain(f"{folder} lies in memory ({kind}), where files spare none; name a disk's folder")
 

@@ -88,15 +88,12 @@ def test_network_local_files_are_known_by_their_mount(tmp_path: Path) -> None:
     assert local_files.network_file_system(tmp_path, tmp_path / "none") is None
 
 
-def test_a_network_file_system_takes_a_setting(
+def test_a_network_file_system_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
-    with pytest.raises(InputError, match=r"\(lustre\).*local folder, or add --spill-to-network"):
-        check_folder(SpillFolder(tmp_path))
-    assert not "".join(capsys.readouterr())
-    check_folder(SpillFolder(tmp_path, on_network=True))
-    assert "lies on a network file system (lustre)" in capsys.readouterr().err
+    check_folder(SpillFolder(tmp_path))
+    assert "lies on a network file system (lustre), which is slower" in capsys.readouterr().err
 
 
 def test_a_folder_in_memory_is_said(
@@ -193,25 +190,6 @@ def test_inputs_go_to_files_where_memory_is_short(
         files = spill_edges(model, configuration, ALONE, LaidEvents([source], router), NONE)
     assert isinstance(files, InputFiles) is short
     assert ("of edges go to" in capsys.readouterr().err) is short
-
-
-def test_training_on_a_network_takes_a_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spill, "network_file_system", lambda _: "nfs4")
-    source: Any = SimpleNamespace(name="event", parts=1, size=EventSize(100, 1_000))
-    ranks, router = ALONE, Router([{WHOLE: 1.0}], 1)
-
-    def spilled(**allowed: bool) -> None:
-        training = {"spill": tmp_path, **allowed}
-        configuration = Configuration.model_validate({"training": training})
-        model = configuration.model.build(4, 6, pt_head=False)
-        spill_edges(model, configuration, ranks, LaidEvents([source], router), NONE)
-
-    with process_group(ranks):
-        with pytest.raises(InputError, match=r"or set training\.spill_to_network=true"):
-            spilled()
-        spilled(spill_to_network=True)
 
 
 def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
