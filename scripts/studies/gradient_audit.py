@@ -39,6 +39,7 @@ from bigtrk.parallel.engines.engine import Engine, Held, Piece, Shard
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.batch import BatchMaker, Loader, Share
@@ -159,7 +160,8 @@ class Audit:
         """Returns the exact gradient of every event."""
         maker = BatchMaker(self.configuration, self.world, self.measured)
         events = follow(range(len(self.sources)), len(self.sources), "exact", lines=1)
-        return [self.gradient(event, [maker.whole(event, self.sources)]) for event in events]
+        wholes = (Assignment(event, (0,), 1, first_rank=0) for event in events)
+        return [self.gradient(one.event, [maker.make(one, self.sources)]) for one in wholes]
 
     def draws(self, way: str, number: int) -> tuple[NDArray[np.int64], list[Gradient]]:
         """Draws mini-batches: the event of each [n], and the gradients."""

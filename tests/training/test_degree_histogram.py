@@ -31,13 +31,10 @@ def test_degrees_are_those_of_whole_graphs_however_they_are_cut() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "lacks"),
-    [
+def test_a_network_asks_by_an_argument() -> None:
+    for options, lacks in (
         ({"module": f"{NETS}:Degrees"}, True),
         ({"module": f"{NETS}:Degrees", "degree_histogram": [1, 2]}, False),
         ({"module": f"{NETS}:Plain"}, False),
-    ],
-)
-def test_a_network_asks_by_an_argument(options: dict[str, object], lacks: bool) -> None:
-    assert PyGConfig.model_validate({"options": options}).lacks_degrees() == lacks
+    ):
+        assert PyGConfig.model_validate({"options": options}).lacks_degrees() == lacks

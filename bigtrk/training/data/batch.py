@@ -154,8 +154,12 @@ class BatchMaker:
         if assignment is not None and self._data.sectors == "naive":
             [part] = assignment.held
             sector = sources[assignment.event].read(part, assignment.parts)
-            return self._alone(assignment.event, sector)
+            return self.alone(assignment.event, sector)
         return self.exchanging(assignment, sources)
+
+    def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
+        """Gives `make` for assignments among `sources`."""
+        return partial(self.make, sources=sources)
 
     def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
         """Reads and prepares an assignment as `make`, to score it: also sectors that are trained
@@ -170,9 +174,21 @@ class BatchMaker:
         source = sources[assignment.event]
         sectors = self._read(assignment, source)
         if assignment.parts == 1:
-            return self._alone(assignment.event, sectors[0])
+            return self.alone(assignment.event, sectors[0])
         plan = halo_plan(sectors, assignment.ranks, self.world)
         return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
+
+    def alone(self, event: int | None, sector: Sector) -> Share:
+        """Prepares a sector of event number `event` that is trained without the event's others.
+
+        Its halo, unless left out, is updated as far as its edges here allow.
+        """
+        return Share([self._prepare(event, sector, False)], no_halo(self.world))
+
+    def empty(self) -> Share:
+        """Makes a share that only takes part."""
+        names = tuple(self._data.node_features), tuple(self._data.edge_features)
+        return self.alone(None, empty_sector(*names))
 
     def _read(self, assignment: Assignment, source: EventSource) -> list[Sector]:
         """Reads the sectors of an assignment, with no more than one on its way to the files."""
@@ -181,29 +197,6 @@ class BatchMaker:
         # A name would keep a sector until the next one is read. Opening the file for each of 128
         # sectors takes 16 ms, beside passes of seconds.
         return [self._files.moved(source.read(part, assignment.parts)) for part in assignment.held]
-
-    def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
-        """Gives `make` for assignments among `sources`."""
-        return lambda assignment: self.make(assignment, sources)
-
-    def alone(self, event: int, sector: Sector) -> Share:
-        """Prepares a sector of event number `event` that is trained without the event's others.
-
-        Its halo, unless left out, is updated as far as its edges here allow.
-        """
-        return self._alone(event, sector)
-
-    def empty(self) -> Share:
-        """Makes a share that only takes part."""
-        names = tuple(self._data.node_features), tuple(self._data.edge_features)
-        return self._alone(None, empty_sector(*names))
-
-    def whole(self, event: int, sources: list[EventSource]) -> Share:
-        """Reads and prepares a whole event."""
-        return self.make(Assignment(event, (0,), parts=1, first_rank=0), sources)
-
-    def _alone(self, event: int | None, sector: Sector) -> Share:
-        return Share([self._prepare(event, sector, False)], no_halo(self.world))
 
     def _check(self, sector: Sector) -> None:
         """Refuses what would give a wrong result, or none, before it is computed."""
@@ -223,17 +216,18 @@ class BatchMaker:
                 f"{sector.event}: has no truth; build its graph from events with truth"
             )
         self._check(sector)
-        is_target = target_edges(
-            sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
-        )
+        known = sector.y, sector.edge_index, sector.particle_id, sector.particles
+        is_target = target_edges(*known, self._target)
         weights = edge_weights(sector.y, is_target, self._target)
         n_nodes, n_edges = self._computed(sector, exchanges)
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
-        truth = self._truth(sector.y, weights, counted, n_nodes)
+        truth = edge_truth(sector.y, weights, counted)
+        if self._pairs is not None:  # the false pairs that will be drawn are negatives
+            false = torch.tensor(self._pairs.false_pairs(n_nodes))
+            truth = replace(truth, counts=torch.stack([truth.counts[0], false]))
         if self._loss_is_own:
-            pt = edge_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
-            truth = replace(truth, target=is_target, pt=pt)
+            truth = replace(truth, target=is_target, pt=edge_pt(*known))
         features = self._features
         read = features.computed.of(sector)
         batch = Batch(
@@ -246,22 +240,9 @@ class BatchMaker:
             is_target=is_target,
             weights=weights,
             truth=truth.to(device),
-            pt=self._pt(sector, counted) if self._has_pt else None,
+            pt=pt_truth(edge_log_pt(*known), counted, device) if self._has_pt else None,
         )
         return self._files.moved(batch) if self._files else batch
-
-    def _truth(self, y: Tensor, weights: Tensor, counted: Tensor, n_nodes: int) -> EdgeTruth:
-        """Derives the truth; to an embedding the false pairs that will be drawn are negatives."""
-        truth = edge_truth(y, weights, counted)
-        if self._pairs is None:
-            return truth
-        negatives = self._pairs.false_pairs(n_nodes)
-        return replace(truth, counts=torch.stack([truth.counts[0], torch.tensor(negatives)]))
-
-    def _pt(self, sector: Sector, counted: Tensor) -> PtTruth:
-        assert sector.y is not None
-        log_pt = edge_log_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
-        return pt_truth(log_pt, counted, self.world.device)
 
     def _computed(self, sector: Sector, exchanges: bool) -> tuple[int, int]:
         """Counts the sector's first nodes and edges that the model computes."""

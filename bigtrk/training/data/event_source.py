@@ -221,7 +221,7 @@ class Events:
 
         Ranks that hold other cuts of an event, each in itself good, would exchange other rows.
         """
-        records = [(event.name, event.record) for event in [*self.train, *self.validation]]
+        records = [(event.name, event.record) for event in (*self.train, *self.validation)]
         facts = repr([(name, one["digests"], one.get("sectors")) for name, one in records])
         return f"{len(records)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 

@@ -7,9 +7,10 @@ Shapes: N nodes, E edges, F node features, G edge features.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def with_degrees(configuration: Configuration, events: Sequence[EventSource]) ->
     model = configuration.model
     if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
         return configuration
-    counted = on_first_rank(lambda: degree_histogram(events))
+    counted = on_first_rank(degree_histogram, events)
     options = {**model.options, "degree_histogram": counted}
     model = model.model_copy(update={"options": options})
     return configuration.model_copy(update={"model": model})
@@ -51,20 +52,14 @@ def with_degrees(configuration: Configuration, events: Sequence[EventSource]) ->
 
 def degree_histogram(events: Sequence[EventSource]) -> list[int]:
     """Counts the nodes of all events that no edge ends at, that one does, that two do ..."""
-    total = torch.zeros(1, dtype=torch.int64)
+    total = Counter[int]()
     for event in events:
         for part in range(event.parts):
             sector = event.read(part, event.parts)
             degrees = torch.bincount(sector.edge_index[1], minlength=sector.n_nodes)
-            total = _sum(total, torch.bincount(degrees[: sector.n_owned]))
-    return [int(count) for count in total]
-
-
-def _sum(a: Tensor, b: Tensor) -> Tensor:
-    total = torch.zeros(max(len(a), len(b)), dtype=torch.int64)
-    total[: len(a)] += a
-    total[: len(b)] += b
-    return total
+            counts = torch.bincount(degrees[: sector.n_owned]).tolist()
+            total.update(dict(enumerate(counts)))
+    return [total[degree] for degree in range(max(total, default=0) + 1)]
 
 
 NOTHING_MEASURED = MeasuredScales()
@@ -87,8 +82,7 @@ class ModelFeatures:
             InputError: the sector lacks a column, or there is no scale of it.
         """
         columns = sector.node_features, sector.node_feature_names
-        scales = _scales(self.measured.nodes)
-        return _normalised(sector.event, *columns, scales, self.data.node_features)
+        return _normalised(sector, columns, self.measured.nodes, self.data.node_features)
 
     def of_edges(self, sector: Sector) -> Tensor:
         """Gives the edge features of a sector `with_computed` columns: [E, G].
@@ -97,8 +91,7 @@ class ModelFeatures:
             InputError: as of_nodes.
         """
         columns = sector.edge_features, sector.edge_feature_names
-        scales = _scales(self.measured.edges)
-        return _normalised(sector.event, *columns, scales, self.data.edge_features)
+        return _normalised(sector, columns, self.measured.edges, self.data.edge_features)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the node features of hits that are in no graph: [N, F].
@@ -110,7 +103,8 @@ class ModelFeatures:
         """
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
-        return normalised(columns, names, _scales(self.measured.nodes), self.data.node_features)
+        scales = {**self.measured.nodes, **SCALES}
+        return normalised(columns, names, scales, self.data.node_features)
 
 
 def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
@@ -158,16 +152,17 @@ def _found(
             yield name, scales.get(name), name in wanted
 
 
-def _normalised(event: str, *columns_and_scales: Any) -> Tensor:
+def _normalised(
+    sector: Sector,
+    columns: tuple[Tensor, Sequence[str]],
+    measured: Mapping[str, Scale],
+    chosen: Sequence[str],
+) -> Tensor:
     """Calls `normalised`, whose errors do not know the event."""
     try:
-        return normalised(*columns_and_scales)
+        return normalised(*columns, {**measured, **SCALES}, chosen)
     except InputError as error:
-        raise InputError(f"{event}: {error}") from None
-
-
-def _scales(measured: Mapping[str, Scale]) -> dict[str, Scale]:
-    return {**measured, **SCALES}
+        raise InputError(f"{sector.event}: {error}") from None
 
 
 # Sums of parts round otherwise than a sum of all, by 1e-16 of it: without the digits that this

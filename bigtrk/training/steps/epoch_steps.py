@@ -16,7 +16,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.console import say
 from bigtrk.cost.sharding import sharding
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import check_agreement, on_first_rank
@@ -173,7 +172,7 @@ class EventSteps:
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:  # noqa: ARG002  # all are alike
-        return partial(maker.make, sources=self.sources)
+        return maker.of(self.sources)
 
 
 @dataclass(frozen=True)
@@ -270,49 +269,32 @@ class ShadowSteps:
         return steps
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
-        read = _ShadowReader(self, epoch)
+        """Mini-batches of an event come in order, in bulks, but some may be left out."""
+        batches: Iterator[Sector] = iter(())
+        event, after = -1, 0
 
-        def make(assignment: Assignment | None) -> Share:
+        def read(assignment: Assignment | None) -> Share:
+            nonlocal batches, event, after
             assert assignment is not None, "all ranks have roots in every step"
-            return maker.alone(assignment.event, read(assignment))
+            if assignment.event != event or assignment.part < after:
+                event, after = assignment.event, assignment.part
+                batches = self._sampled(event, epoch, first=after)
+            while True:
+                sector, after = next(batches), after + 1
+                if after > assignment.part:
+                    return maker.alone(event, sector)
 
-        return make
+        return read
+
+    def _sampled(self, event: int, epoch: int, first: int) -> Iterator[Sector]:
+        whole, ranks = self.sources[event].read(part=0, parts=1), self.ranks
+        seed = self.seed, event
+        return self.shadow.batches(
+            whole, ranks.device, seed, epoch, ranks.rank, ranks.world_size, first
+        )
 
     def _batches(self, event: int) -> int:
         return _n_steps(self.sources[event].record["nodes"], self.shadow.batch_size)
-
-
-class _ShadowReader:
-    """Samples the mini-batches of one event after the other, in bulks."""
-
-    def __init__(self, steps: ShadowSteps, epoch: int) -> None:
-        self._steps, self._epoch = steps, epoch
-        self._event, self._next = -1, 0
-        self._batches: Iterator[Sector] = iter(())
-
-    def __call__(self, assignment: Assignment) -> Sector:
-        """Returns a mini-batch; those of an event come in order, but some may be left out."""
-        if assignment.event != self._event or assignment.part < self._next:
-            self._open(assignment)
-        while True:
-            sector = next(self._batches)
-            self._next += 1
-            if self._next > assignment.part:
-                return sector
-
-    def _open(self, assignment: Assignment) -> None:
-        steps, ranks = self._steps, self._steps.ranks
-        whole = steps.sources[assignment.event].read(part=0, parts=1)
-        self._event, self._next = assignment.event, assignment.part
-        self._batches = steps.shadow.batches(
-            whole,
-            ranks.device,
-            (steps.seed, assignment.event),
-            self._epoch,
-            ranks.rank,
-            ranks.world_size,
-            assignment.part,
-        )
 
 
 def choose_steps(
@@ -342,7 +324,6 @@ def choose_steps(
             sizes = [size for size in sizes for _ in range(n)]
             read = partial(read_wedge, sources, training.seed)
         case "shadow":
-            _warn_of_small_events(ranks, sources, sampling.batch_size)
             walk = Walk(sampling.depth, sampling.fanout)
             shadow = ShaDow(walk, sampling.batch_size, sampling.bulk)
             return ShadowSteps(sources, shadow, training.seed, ranks)
@@ -361,12 +342,3 @@ def _size_of_part(source: EventSource, part: int) -> tuple[float, float]:
         return _size(source)
     sector = source.record["sectors"][part]
     return sector["owned"] + sector["halo"], sector["edges"]
-
-
-def _warn_of_small_events(ranks: Ranks, sources: Sequence[EventSource], batch_size: int) -> None:
-    small = [source for source in sources if source.record["nodes"] < batch_size]
-    if small and ranks.is_first:
-        say(
-            f"{len(small)} of {len(sources)} events have fewer nodes than "
-            f"sampling.batch_size={batch_size}: each of them is one mini-batch"
-        )

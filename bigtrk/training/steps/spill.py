@@ -249,38 +249,24 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
         return
     per_step = configuration.training.events_per_step
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
-    needed = edges_on_host(cost, trained, ranks.local_size, per_step)
-    together(check_room, needed, FILLED * memory_bytes())
+    least, most = dict[str, float](), 0.0
+    for source, cut in trained.cuts():
+        # As many ranks as a step gives work may train events of this size.
+        at_work = min(ranks.local_size, per_step * cut.ranks)
+        n_bytes = at_work * cost.away_bytes(source.size, *cut)
+        least[source.name] = min(n_bytes, least.get(source.name, n_bytes))
+        most = max(most, n_bytes)
+    together(_check_room, least, FILLED * memory_bytes())
     if ranks.is_first:
-        most = max(most for _, most in needed.values())
         say(f"up to {gib(most)} GiB of edges go to the memory of a host")
 
 
-def edges_on_host(
-    cost: CostModel, trained: LaidEvents, ranks_of_host: int, events_per_step: int
-) -> dict[str, tuple[float, float]]:
-    """Returns the bytes of edges that the ranks of a host keep there: by event, those of its cut
-    with fewest and of that with most, where as many ranks as a step gives work to train alike ones.
-    """
-    found: dict[str, tuple[float, float]] = {}
-    for source, cut in trained.cuts():
-        at_work = min(ranks_of_host, events_per_step * cut.ranks)
-        n_bytes = at_work * cost.away_bytes(source.size, *cut)
-        least, most = found.get(source.name, (n_bytes, n_bytes))
-        found[source.name] = min(least, n_bytes), max(most, n_bytes)
-    return found
-
-
-def check_room(needed: dict[str, tuple[float, float]], room: float) -> None:
-    """Checks that the memory of a host has room for the edges of each event, in one of its cuts.
-
-    Raises:
-        InputError: it has not.
-    """
-    least, event = max((least, event) for event, (least, _) in needed.items())
-    if least > room:
+def _check_room(least: Mapping[str, float], room: float) -> None:
+    """Checks that the memory of a host has room for the `least` edges of each event."""
+    event, n_bytes = max(least.items(), key=lambda one: one[1])
+    if n_bytes > room:
         raise InputError(
-            f"model.recompute=offload: the edges of {event} need {gib(least)} GiB of the "
+            f"model.recompute=offload: the edges of {event} need {gib(n_bytes)} GiB of the "
             f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
             f"sectors, start fewer ranks on a host, or set model.precision=bf16"
         )

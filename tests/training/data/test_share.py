@@ -35,7 +35,9 @@ def test_gradients_are_ready_in_one_order(config: ModelConfig) -> None:
     events = [source(0, 2)]
     empty = maker.empty()
     two = maker.make(Assignment(0, (0, 1), parts=2, first_rank=0), events)
-    whole = maker.whole(0, events).padded(empty.batches[0], 1)
+    whole = maker.make(Assignment(0, (0,), parts=1, first_rank=0), events).padded(
+        empty.batches[0], 1
+    )
     none = empty.padded(empty.batches[0], 1)
     orders = [order_of_gradients(config, share) for share in (two, whole, none)]
     assert orders[0] == orders[1] == orders[2]

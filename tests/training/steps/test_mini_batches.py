@@ -111,6 +111,10 @@ def test_shadow_steps_have_every_node_of_every_event(sources: list[Any]) -> None
     for event, size in ((0, 40), (1, 60)):
         nodes = torch.cat([nodes for (e, _), nodes in found.items() if e == event])
         assert nodes.unique().tolist() == list(range(size))
+    shares = [nodes_of(shadow_steps(sources, rank, 3)) for rank in range(3)]
+    for key, nodes in found.items():  # ranks share the roots
+        parts = torch.cat([share[key] for share in shares])
+        assert torch.equal(parts.sort()[0], nodes.sort()[0])
 
 
 @pytest.mark.parametrize("skipped", [0, 1])
@@ -119,19 +123,6 @@ def test_a_mini_batch_does_not_depend_on_those_before(sources: list[Any], skippe
     whole, rest = nodes_of(shadow_steps(sources)), nodes_of(shadow_steps(sources), skipped)
     assert len(rest) == len(whole) - 1
     assert all(torch.equal(nodes, whole[key]) for key, nodes in rest.items())
-
-
-def test_events_alike_have_other_mini_batches(sources: list[Any]) -> None:
-    found = nodes_of(shadow_steps([sources[0], sources[0]]))
-    assert any(not torch.equal(found[0, part], found[1, part]) for part in range(3))
-
-
-def test_ranks_share_the_roots(sources: list[Any]) -> None:
-    whole = nodes_of(shadow_steps(sources))
-    shares = [nodes_of(shadow_steps(sources, rank, 3)) for rank in range(3)]
-    for key, nodes in whole.items():
-        parts = torch.cat([share[key] for share in shares])
-        assert torch.equal(parts.sort()[0], nodes.sort()[0])
 
 
 class OnSecondGPU(Ranks):
@@ -156,19 +147,17 @@ def test_each_rank_samples_on_its_device(
     assert devices == [torch.device("cuda", 1)] * 2
 
 
-@pytest.mark.parametrize("key", ["depth", "fanout", "batch_size", "bulk"])
-def test_nothing_of_the_sampling_may_be_0(key: str) -> None:
-    with pytest.raises(InputError, match=rf"override 'sampling.{key}=0'.*greater than or equal"):
-        load_settings(Configuration, None, [f"sampling.{key}=0"])
-
-
-def test_shadow_steps_are_of_one_event() -> None:
-    overrides = ["sampling.method=shadow", "training.events_per_step=2"]
-    with pytest.raises(InputError, match=r"set training.events_per_step=1"):
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["sampling.depth=0"], "override 'sampling.depth=0'.*greater than or equal"),
+        (
+            ["sampling.method=shadow", "training.events_per_step=2"],
+            "set training.events_per_step=1",
+        ),
+        (["model.name=mlp", "training.pt_weight=1"], "pt_weight: mlp has no head for pT"),
+    ],
+)
+def test_settings_that_rule_each_other_out_are_refused(overrides: list[str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
         load_settings(Configuration, None, overrides)
-
-
-@pytest.mark.parametrize("name", ["attention", "mlp"])
-def test_other_models_have_no_head_for_pt(name: str) -> None:
-    with pytest.raises(InputError, match=f"pt_weight: {name} has no head for pT"):
-        load_settings(Configuration, None, [f"model.name={name}", "training.pt_weight=1"])

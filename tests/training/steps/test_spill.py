@@ -31,8 +31,6 @@ from bigtrk.training.steps.spill import (
     Need,
     SpillFolder,
     check_folder,
-    check_room,
-    edges_on_host,
     held_sectors,
     open_spill,
     spill_edges,
@@ -47,16 +45,10 @@ GIB = 2**30
 NONE = LaidEvents([], Router([], 1))
 
 
-def test_a_folder_must_be_there(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    for name in (tmp_path / "none", file):
-        with pytest.raises(InputError, match=r"--spill=.*: no such folder; make it on a local"):
-            check_folder(SpillFolder(name))
-
-
-def test_a_folder_must_not_be_read_only(tmp_path: Path) -> None:
+def test_folders_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     check_folder(SpillFolder(tmp_path))
+    with pytest.raises(InputError, match=r"--spill=.*none: no such folder; make it on a local"):
+        check_folder(SpillFolder(tmp_path / "none"))
     with (
         mounted(tmp_path / "disk", "ro") as folder,
         pytest.raises(InputError, match=r"--spill=.*disk: cannot be written; name a folder of"),
@@ -68,44 +60,27 @@ MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 30 22 0:40 / {folder}/far\\040away rw shared:2 - nfs4 server:/home rw
 31 30 0:41 / {folder}/far\\040away/near rw - xfs /dev/nvme0 rw
+32 30 0:41 / {folder}/shm rw - tmpfs tmpfs rw
 """
 
 
-def test_network_local_files_are_known_by_their_mount(tmp_path: Path) -> None:
+def test_folders_on_a_network_or_in_memory_are_known_by_their_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(folder=tmp_path))
-    found = {
-        name: local_files.network_file_system(tmp_path / name, mounts)
-        for name in (".", "far away", "far away/home/me", "far away/near/x", "far away!")
-    }
-    assert found == {
-        ".": None,
-        "far away": "nfs4",
-        "far away/home/me": "nfs4",
-        "far away/near/x": None,
-        "far away!": None,
-    }
+    names = (".", "far away", "far away/home/me", "far away/near/x", "far away!")
+    found = [local_files.network_file_system(tmp_path / name, mounts) for name in names]
+    assert found == [None, "nfs4", "nfs4", None, None]
     assert local_files.network_file_system(tmp_path, tmp_path / "none") is None
-
-
-def test_a_network_file_system_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
-    check_folder(SpillFolder(tmp_path))
-    assert "lies on a network file system (lustre), which is slower" in capsys.readouterr().err
-
-
-def test_a_folder_in_memory_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"31 30 0:41 / {tmp_path}/shm rw - tmpfs tmpfs rw\n")
     assert local_files.memory_file_system(tmp_path / "shm/me", mounts) == "tmpfs"
     assert local_files.memory_file_system(tmp_path, mounts) is None
+    monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
     monkeypatch.setattr(spill, "memory_file_system", lambda _: "tmpfs")
     check_folder(SpillFolder(tmp_path))
-    assert "lies in memory (tmpfs), where files spare none; name" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "lies on a network file system (lustre), which is slower" in said
+    assert "lies in memory (tmpfs), where files spare none; name" in said
 
 
 def test_what_memory_has_no_room_for_must_fit_the_disk(
@@ -126,17 +101,11 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     assert large.spilled(100 * GIB) == 0
     assert replace(large, inputs=GIB).spilled(100 * GIB) == GIB
     assert large.spilled(0) == large.edges
-
-
-def test_the_room_that_an_event_with_more_nodes_leaves_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # Each alone would fit, but the store keeps memory free for the nodes of the second.
+    edges, nodes = Need("edges", GIB, 5 * GIB, GIB), Need("nodes", 8 * GIB, GIB, GIB)
     monkeypatch.setattr(spill, "free_bytes", lambda _: 2 * GIB)
-    # Each alone fits 10 GiB, but the store keeps 8 of them free for the nodes of the second.
-    edges = Need("edges", 5 * GIB, 5 * GIB, 1 * GIB)
-    nodes = Need("nodes", 8 * GIB, 1 * GIB, 1 * GIB)
     with pytest.raises(InputError, match=r"2\.0 GiB free, and the edges of edges need 3\.0 GiB"):
-        open_spill(SpillFolder(tmp_path), discover(), [edges, nodes], 10 * GIB)
+        open_spill(folder, ranks, [edges, nodes], 10 * GIB)
 
 
 def test_the_space_for_validation_is_checked_before_the_training(
@@ -192,20 +161,19 @@ def test_inputs_go_to_files_where_memory_is_short(
     assert ("of edges go to" in capsys.readouterr().err) is short
 
 
-def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
-    model = EdgeMLPConfig().build(4, 6, pt_head=False)
-    with pytest.raises(InputError, match="--spill: only the Interaction GNN keeps edges"):
-        spill_scoring(model, SpillFolder(tmp_path), discover(), {"event": HeldSectors(1000)})
-
-
-def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
-    ranks: Any = SimpleNamespace(device=torch.device("cuda"))
-    model, told = InteractionGNNConfig().build(4, 6, pt_head=False), "not of cuda; .*=offload"
-    with pytest.raises(InputError, match=f"--spill: .*{told}"):
-        spill_scoring(model, SpillFolder(tmp_path), ranks, {"event": HeldSectors(1000)})
+def test_only_the_interaction_gnn_on_a_cpu_scores_with_files(tmp_path: Path) -> None:
+    gpu: Any = SimpleNamespace(device=torch.device("cuda"))
+    folder, held = SpillFolder(tmp_path), {"event": HeldSectors(1000)}
+    for config, ranks, told in (
+        (EdgeMLPConfig(), discover(), "--spill: only the Interaction GNN keeps edges"),
+        (InteractionGNNConfig(), gpu, "--spill: .*not of cuda; .*=offload"),
+    ):
+        with pytest.raises(InputError, match=told):
+            spill_scoring(config.build(4, 6, pt_head=False), folder, ranks, held)
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
-    with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
-        spill_edges(model, configuration, ranks, NONE, NONE)
+    model = InteractionGNNConfig().build(4, 6, pt_head=False)
+    with pytest.raises(InputError, match=r"training\.spill: .*not of cuda; .*=offload"):
+        spill_edges(model, configuration, gpu, NONE, NONE)
 
 
 @pytest.mark.parametrize(
@@ -270,22 +238,35 @@ def test_a_host_s_memory_is_a_remedy_for_an_accelerator() -> None:
     assert list(fitting) == [(1, 1)]
 
 
-def test_a_host_has_room_for_the_edges_of_its_ranks() -> None:
-    configuration = Configuration.model_validate({"model": {"recompute": "offload"}})
-    cost, size = make_cost(configuration, 4, 4, A100), EventSize(100_000, 3_000_000, stored=4)
+def test_a_host_has_room_for_the_edges_of_its_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = EventSize(100_000, 3_000_000, stored=4)
     source: Any = SimpleNamespace(name="event", size=size)
-    cuts = [Cut(1, 1), Cut(4, 4)]
-    laid: Any = SimpleNamespace(cuts=lambda: [(source, cut) for cut in cuts])
+    laid: Any = SimpleNamespace(cuts=lambda: [(source, Cut(1, 1)), (source, Cut(4, 4))])
+    monkeypatch.setattr(spill, "find_machine", lambda _: A100)
+
+    def check(local_size: int, per_step: int, room: float) -> str:
+        gpus: Any = SimpleNamespace(
+            device=torch.device("cuda"), world_size=4, local_size=local_size, is_first=True
+        )
+        training = {"events_per_step": per_step}
+        content = {"model": {"recompute": "offload"}, "training": training}
+        monkeypatch.setattr(spill, "memory_bytes", lambda: (room + 1) / spill.FILLED)
+        with process_group(ALONE):
+            spill.check_host_memory(Configuration.model_validate(content), gpus, laid)
+        return capsys.readouterr().out
+
+    cost = make_cost(Configuration.model_validate({"model": {"recompute": "offload"}}), 4, 4, A100)
     whole, cut = cost.away_bytes(size, 1, 1), cost.away_bytes(size, 4, 4)
     assert whole > 3 * cut > 0
     # A step of one event keeps one rank at work with it whole, one of two keeps two.
-    assert edges_on_host(cost, laid, 4, 1) == {"event": (min(whole, 4 * cut), max(whole, 4 * cut))}
-    needed = edges_on_host(cost, laid, 4, 2)
-    assert needed == {"event": (4 * cut, 2 * whole)}
-    assert edges_on_host(cost, laid, 1, 2) == {"event": (cut, whole)}
-    check_room(needed, 4 * cut)
-    with pytest.raises(InputError, match=r"offload: the edges of event need .* at least, and may"):
-        check_room(needed, 4 * cut - 1)
+    for local_size, per_step, at_work in ((4, 1, (1, 4)), (4, 2, (2, 4)), (1, 2, (1, 1))):
+        taken = [ranks * n_bytes for ranks, n_bytes in zip(at_work, (whole, cut), strict=True)]
+        told = f"up to {spill.gib(max(taken))} GiB of edges go to the memory of a host"
+        assert told in check(local_size, per_step, min(taken))
+        with pytest.raises(InputError, match=r"offload: the edges of event need .* at least, and"):
+            check(local_size, per_step, min(taken) - 2)
 
 
 @pytest.mark.parametrize(("parts", "most"), [(2, 1), (4, 2), (8, 3)])
