@@ -114,7 +114,8 @@ def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
         assert len(lines) == told
         assert all(f"run: was trained with another version of {NAME} (" in line for line in lines)
     record = read_run_record(folder / "run")
-    assert [one.code[NAME].version for one in (record, *record.resumed)] == versions
+    (resumed,) = record.resumed
+    assert [record.code[NAME].version, resumed.code[NAME].version] == versions
     printed = run("bigtrk", "report", "run")[1]
     assert f"{NAME} {versions[1][:12]}" in "".join(printed.split("\n"))
 

@@ -103,7 +103,7 @@ class ModelFeatures:
         """
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
-        scales = {**self.measured.nodes, **SCALES}
+        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
         return normalised(columns, names, scales, self.data.node_features)
 
 

@@ -18,6 +18,7 @@ from bigtrk.errors import InputError
 from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
+from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router
@@ -252,7 +253,7 @@ def test_a_host_has_room_for_the_edges_of_its_ranks(
         )
         training = {"events_per_step": per_step}
         content = {"model": {"recompute": "offload"}, "training": training}
-        monkeypatch.setattr(spill, "memory_bytes", lambda: (room + 1) / spill.FILLED)
+        monkeypatch.setattr(spill, "memory_bytes", lambda: (room + 1) / FILLED)
         with process_group(ALONE):
             spill.check_host_memory(Configuration.model_validate(content), gpus, laid)
         return capsys.readouterr().out
