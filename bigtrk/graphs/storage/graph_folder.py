@@ -91,23 +91,14 @@ def check_graph(opened: SectionFile) -> None:
 
 
 def _graph(opened: SectionFile) -> EventGraph:
-    content, record = opened.read("graph"), opened.record
-    where = f"{opened.path}, graph"
-    sizes = {
-        "N": record["nodes"],
-        "E": record["edges"],
-        "F": len(record["node_feature_names"]),
-        "G": len(record["edge_feature_names"]),
-    }
+    content, record, where = opened.read("graph"), opened.record, f"{opened.path}, graph"
+    nodes, node_names = record["nodes"], tuple(record["node_feature_names"])
+    edges, edge_names = record["edges"], tuple(record["edge_feature_names"])
+    sizes = {"N": nodes, "E": edges, "F": len(node_names), "G": len(edge_names)}
     check_columns(content, GRAPH, sizes, where)
-    check_rows(content["edge_index"], record["nodes"], f"{where}: edge_index")
-    return EventGraph(
-        name=record["event"],
-        node_feature_names=tuple(record["node_feature_names"]),
-        edge_feature_names=tuple(record["edge_feature_names"]),
-        particles=read_particles(opened),
-        **content,
-    )
+    check_rows(content["edge_index"], nodes, f"{where}: edge_index")
+    particles = read_particles(opened)
+    return EventGraph(record["event"], node_names, edge_names, **content, particles=particles)
 
 
 Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
@@ -157,7 +148,12 @@ def fill_folder(
             record = {**record, "made_from": made_from}
             write_graph(out, replace(graph, name=event), record, task.beside())
         events.append(event)
-    return finish_folder(out, GraphFolder, parameters, events, _parameters, alone=alone)
+
+    def options(record: dict[str, Any]) -> dict[str, Any]:
+        made_from = record.get("made_from", {})
+        return {key: value for key, value in made_from.items() if key != "source"}
+
+    return finish_folder(out, GraphFolder, parameters, events, options, alone=alone)
 
 
 def finish_folder(
@@ -196,11 +192,6 @@ def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) 
         )
 
 
-def _parameters(record: dict[str, Any]) -> dict[str, Any]:
-    made_from = record.get("made_from", {})
-    return {key: value for key, value in made_from.items() if key != "source"}
-
-
 def event_digest(event: Event) -> str:
     """Returns the SHA-256 over the names and values of an event's tables."""
     sha = hashlib.sha256(event.name.encode())
@@ -221,12 +212,14 @@ def graph_digest(graph: EventGraph) -> str:
 
 def as_it_is(graph: EventGraph) -> tuple[EventGraph, dict[str, Any]]:
     """Returns a graph whose edges were chosen elsewhere, and its record: their purity, if known."""
-    if graph.y is None or graph.n_edges == 0:
-        return graph, {"purity": None}
-    return graph, {"purity": int(graph.y.sum()) / graph.n_edges}
+    purity = int(graph.y.sum()) / graph.n_edges if graph.y is not None and graph.n_edges else None
+    return graph, {"purity": purity}
 
 
 def _check_out(out: Path) -> None:
+    """Refuses a folder of something else; without a manifest it may hold what a killed writer left
+    there.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the graphs")
     if (out / MANIFEST).exists():
@@ -234,22 +227,13 @@ def _check_out(out: Path) -> None:
         if kind != "graphs":
             raise InputError(f"{out}: holds {kind}; name another folder for the graphs")
     elif out.exists():
-        _check_unfinished(out)
-
-
-def _check_unfinished(out: Path) -> None:
-    """Checks that a folder without a manifest holds at most what a killed writer left there."""
-    others = sorted(
-        path.name
-        for path in out.iterdir()
-        if path.suffix != SUFFIX
-        and path.name not in (WINDOWS, LOCK)
-        and not path.name.startswith(".")
-    )
-    if others:
-        raise InputError(
-            f"{out}: holds something else, such as {others[0]}; name another folder for the graphs"
-        )
+        names = (path.name for path in out.iterdir() if path.suffix != SUFFIX)
+        others = [name for name in names if name not in (WINDOWS, LOCK) and name[0] != "."]
+        if others:
+            raise InputError(
+                f"{out}: holds something else, such as {min(others)}; name another folder for the "
+                f"graphs"
+            )
 
 
 def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -> bool:

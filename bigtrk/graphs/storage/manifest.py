@@ -1,8 +1,7 @@
 """A folder of graphs or sectors: its manifest, the entries of that, and one file per event.
 
-Each file carries its own record, so the manifest can be assembled again at any time, by
-whichever of several tasks finishes last. Its last entry is a digest of all before it. Entries are
-checked for all who plan with an event before its file is read.
+Each file carries its own record, so any task can assemble the manifest again. A manifest ends in a
+digest of itself. Its entries are checked before an event's file is read.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, FiniteFloat, model_validator
 
 from bigtrk.config import Settings, parse
@@ -20,34 +18,39 @@ from bigtrk.graphs.event_graph import PARTICLES, ParticleTable, Section, check_p
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.machine import software
 
-MODULUS = 2**64
+MANIFEST = "manifest.json"
+SUFFIX = ".safetensors"
+WINDOWS = "windows.yaml"  # beside the graphs that were built with them
+# In a record: the digest of the event, where made_from's source is that of something else.
+ORIGIN = "origin"
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 Id = Annotated[int, Field(ge=0, lt=2**31)]  # in sectors, where ids are stored in 32 bits
-Sum = Annotated[int, Field(ge=0, lt=MODULUS)]
 Share = Annotated[FiniteFloat, Field(ge=0)]
 Digests = dict[str, str]
-_ENTRY = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+MODULUS = 2**64  # of sums over ids
+_NODES, _EDGES = "own each of the event's nodes once", "own each of the event's edges once"
+# The sums of a sector (sector_folder.sector_sums): what sectors fail to do if they do not add up.
+SUMS = {
+    "own_edges": _EDGES,
+    "node_ids": _NODES,
+    "node_squares": _NODES,
+    "edge_ids": _EDGES,
+    "edge_squares": _EDGES,
+    "halo": "send each other the nodes that they expect",
+    "cut": "hold the same cut edges",
+}
 
 
-def event_sums(nodes: int, edges: int) -> dict[str, int]:
-    """Returns what the sums of all sectors of an event add up to."""
-    sums = {
-        "own_edges": edges,
-        "node_ids": nodes * (nodes - 1) // 2,
-        "node_squares": nodes * (nodes - 1) * (2 * nodes - 1) // 6,
-        "edge_ids": edges * (edges - 1) // 2,
-        "edge_squares": edges * (edges - 1) * (2 * edges - 1) // 6,
-        "halo": 0,
-        "cut": 0,
-    }
-    return {name: value % MODULUS for name, value in sums.items()}
+class _Entry(Settings):
+    """Keys that are not listed are free for anybody."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
-class GraphEntry(Settings):
-    """An event of a folder of graphs; keys that are not listed here are free for anybody."""
-
-    model_config = _ENTRY
+class GraphEntry(_Entry):
+    """An event of a folder of graphs."""
 
     event: str
     file: str
@@ -62,53 +65,23 @@ class GraphEntry(Settings):
     purity: float | None = None
 
 
-class CutQuality(Settings):
+class CutQuality(_Entry):
     """The quality of a cut, as far as predictions use it."""
-
-    model_config = _ENTRY
 
     cut_fraction: Share
     halo_fraction: Share
     edge_imbalance: Share
 
 
-class SectorSums(Settings):
-    """The sums over a sector's ids (`sector_sums`)."""
-
-    model_config = _ENTRY
-
-    own_edges: Sum
-    node_ids: Sum
-    node_squares: Sum
-    edge_ids: Sum
-    edge_squares: Sum
-    halo: Sum
-    cut: Sum
-
-
-# For each sum, what the sectors fail to do if it does not add up.
-_FAILED = {
-    "own_edges": "own each of the event's edges once",
-    "node_ids": "own each of the event's nodes once",
-    "node_squares": "own each of the event's nodes once",
-    "edge_ids": "own each of the event's edges once",
-    "edge_squares": "own each of the event's edges once",
-    "halo": "send each other the nodes that they expect",
-    "cut": "hold the same cut edges",
-}
-
-
-class SectorEntry(Settings):
+class SectorEntry(_Entry):
     """The counts of one sector; splits are by the other part."""
-
-    model_config = _ENTRY
 
     owned: Id
     halo: Id
     edges: Id
     send_splits: list[Id]
     recv_splits: list[Id]
-    sums: SectorSums
+    sums: dict[str, Annotated[int, Field(ge=0, lt=MODULUS)]]
 
 
 class SectorsEntry(GraphEntry):
@@ -138,40 +111,27 @@ class SectorsEntry(GraphEntry):
         if self.nodes > self.bytes:
             raise ValueError(f"{self.bytes} bytes hold no {self.nodes} nodes")
         self._check_exchange()
-        self._check_sums()
+        n, m = self.nodes, self.edges
+        totals = (
+            *(m, n * (n - 1) // 2, n * (n - 1) * (2 * n - 1) // 6),
+            *(m * (m - 1) // 2, m * (m - 1) * (2 * m - 1) // 6, 0, 0),
+        )
+        for (name, failure), total in zip(SUMS.items(), totals, strict=True):
+            found = sum(sector.sums.get(name, 0) for sector in self.sectors)
+            if (found - total) % MODULUS:
+                raise ValueError(f"the sectors do not {failure} (sum {name!r})")
         return self
 
     def _check_exchange(self) -> None:
         """Checks that a sector sends what the others expect; gloo ends the processes otherwise."""
-        sent = _matrix(sector.send_splits for sector in self.sectors)
-        received = _matrix(sector.recv_splits for sector in self.sectors)
-        differ = np.argwhere(sent != received.T)
-        if len(differ):
-            a, b = differ[0].tolist()
+        sent = np.array([sector.send_splits for sector in self.sectors])
+        received = np.array([sector.recv_splits for sector in self.sectors])
+        for a, b in np.argwhere(sent != received.T).tolist():
             raise ValueError(
                 f"sector {a} sends {sent[a, b]} rows to sector {b}, which expects {received[b, a]}"
             )
-        to_itself = np.flatnonzero(sent.diagonal())
-        if len(to_itself):
-            raise ValueError(f"sector {to_itself[0]} sends rows to itself")
-
-    def _check_sums(self) -> None:
-        for name, expected in event_sums(self.nodes, self.edges).items():
-            found = sum(getattr(sector.sums, name) for sector in self.sectors)
-            if found % MODULUS != expected:
-                raise ValueError(f"the sectors do not {_FAILED[name]} (sum {name!r})")
-
-
-def _matrix(splits: Iterable[list[int]]) -> NDArray[np.int64]:
-    return np.array(list(splits), np.int64)
-
-
-MANIFEST = "manifest.json"
-SUFFIX = ".safetensors"
-ORIGIN = (
-    "origin"  # in a record: digest of the event, where another than made_from's source tells it
-)
-WINDOWS = "windows.yaml"  # beside the graphs that were built with them
+        for a in np.flatnonzero(sent.diagonal()).tolist():
+            raise ValueError(f"sector {a} sends rows to itself")
 
 
 def file_of(folder: Path, event: str) -> Path:
@@ -202,14 +162,12 @@ def write_manifest(
 
     `kind` is "graphs" or "sectors".
     """
-    files = {}
-    for event in sorted(events, key=by_numbers):
-        files[event] = describe(SectionFile(file_of(folder, event)))
+    ordered = sorted(events, key=by_numbers)
     manifest = {
         "format": f"bigtrk {kind}",
         "software": software(),
         "parameters": parameters,
-        "events": files,
+        "events": {event: describe(SectionFile(file_of(folder, event))) for event in ordered},
     }
     content = seal(manifest)
     write_atomically(folder / MANIFEST, lambda temporary: temporary.write_bytes(content))
@@ -223,40 +181,32 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
         InputError: `folder` is a file, or it or its manifest is missing, damaged, or of another
             program or version.
     """
+    path = folder / MANIFEST
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; make one with 'bigtrk build EVENTS {folder}'")
-    if not (folder / MANIFEST).exists():
+    if not path.exists():
+        problem = f"holds no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise InputError(
-            f"{folder}: holds no {MANIFEST}; make graphs with 'bigtrk build EVENTS {folder}' "
+            f"{folder}: {problem}; make graphs with 'bigtrk build EVENTS {folder}' "
             f"or sectors with 'python -m partition GRAPHS {folder}'"
         )
-    manifest = _unsealed(folder / MANIFEST)
-    kind = str(manifest.get("format", ""))
-    if kind not in ("bigtrk graphs", "bigtrk sectors"):
-        raise InputError(
-            f"{folder / MANIFEST}: not a manifest of bigtrk; name a folder that bigtrk made"
-        )
-    events = manifest.get("events")
-    if not isinstance(events, dict) or not all(
-        isinstance(entry, dict) for entry in events.values()
-    ):
-        raise InputError(f"{folder / MANIFEST}: names no events; make the folder again")
-    for event in events:
-        file_of(folder, event)
-    return kind.removeprefix("bigtrk "), manifest
-
-
-def _unsealed(path: Path) -> dict[str, Any]:
     raw = read_bytes(path)
     try:
-        return unseal(raw)
+        manifest = unseal(raw)
     except ValueError as error:
         raise InputError(
             f"{path}: damaged, of an older version, or not a manifest of bigtrk ({reason(error)}); "
             f"if it is bigtrk's, remove it and make the folder again: what is whole is kept"
         ) from None
+    kind = str(manifest.get("format", ""))
+    if kind not in ("bigtrk graphs", "bigtrk sectors"):
+        raise InputError(f"{path}: not a manifest of bigtrk; name a folder that bigtrk made")
+    events = manifest.get("events")
+    if not isinstance(events, dict) or any(not isinstance(one, dict) for one in events.values()):
+        raise InputError(f"{path}: names no events; make the folder again")
+    for event in events:
+        file_of(folder, event)
+    return kind.removeprefix("bigtrk "), manifest
 
 
 class EventFolder:
@@ -278,19 +228,16 @@ class EventFolder:
             made = self.maker.format(path="OUT")
             raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
         self.path = path
-        for event, entry in self.manifest["events"].items():
-            self._check(event, entry)
         self.events = sorted(self.manifest["events"], key=by_numbers)
-
-    def _check(self, event: str, entry: dict[str, Any]) -> None:
-        where = f"{self.path / MANIFEST}, event {event!r}"
-        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=self.path)}'"
-        try:
-            described = parse(self.entry, entry, where)
-        except InputError as error:
-            raise InputError(f"{error}; {remedy}") from None
-        if described.event != event:
-            raise InputError(f"{where}: describes {described.event!r}; {remedy}")
+        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=path)}'"
+        for event, entry in self.manifest["events"].items():
+            where = f"{path / MANIFEST}, event {event!r}"
+            try:
+                described = parse(self.entry, entry, where)
+            except InputError as error:
+                raise InputError(f"{error}; {remedy}") from None
+            if described.event != event:
+                raise InputError(f"{where}: describes {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
         """Returns the manifest's entry of `event`.
@@ -298,12 +245,12 @@ class EventFolder:
         Raises:
             InputError: the folder has no such event.
         """
-        if event not in self.manifest["events"]:
+        found: dict[str, Any] | None = self.manifest["events"].get(event)
+        if found is None:
             made = self.maker.format(path=self.path)
             raise InputError(
                 f"{self.path}: has no event {event!r}; make it with '{made}', or name another"
             )
-        found: dict[str, Any] = self.manifest["events"][event]
         return found
 
     def open(self, event: str) -> SectionFile:

@@ -1,14 +1,12 @@
 """A folder of cut events: one file per event, from which a rank reads its own sector.
 
 Sections of a file: "sector/0" to "sector/K-1" and, where known, "particles" once. The record
-holds what sectors have in common, their counts, and how they were made. Node and edge ids take
-32 bits in the file, a third less to read; they are int64 in memory.
+holds what sectors have in common, their counts, and how they were made. Ids take 32 bits in the
+file, and are int64 in memory.
 
-A rank reads one sector. What it sends must be what others expect, and each node and edge must be
-owned once, which it cannot see. So the record of an event's file holds sums over the ids of all
-sectors: each is compared with its sector when that is read, and all with each other when the folder
-is opened. All sums are modulo 2^64. They reveal mistakes, not malice: other ids of the same sums
-can be contrived.
+A rank that reads one sector cannot see whether others expect what it sends, and whether each node
+and edge is owned once. So the record holds sums over the ids of each sector, modulo 2^64. A sector
+is compared with its own when it is read, and they with each other when the folder is opened.
 """
 
 from collections.abc import Sequence
@@ -32,6 +30,7 @@ from bigtrk.graphs.event_graph import (
 from bigtrk.graphs.sector import Sector, group, is_ordered, merge
 from bigtrk.graphs.storage.manifest import (
     MODULUS,
+    SUMS,
     EventFolder,
     SectorsEntry,
     describe,
@@ -50,36 +49,29 @@ def sector_sums(sector: Sector) -> dict[str, int]:
     rows sent, less those received, each with its owner, receiver and node id. cut: the sum of
     hashes of the cut edges owned, less the others, each with its id and the node ids of its ends.
     """
-    foreign = sector.edge_id[~sector.owns_edge]
+    foreign, edges = sector.edge_id[~sector.owns_edge], sector.edge_id
     owned = sector.node_id[: sector.n_owned]
-    sums = {
-        "own_edges": sector.n_edges - len(foreign),
-        "node_ids": int(owned.sum()),
-        "node_squares": _squares(owned),
-        "edge_ids": int(sector.edge_id.sum()) - int(foreign.sum()),
-        "edge_squares": _squares(sector.edge_id) - _squares(foreign),
-        "halo": _halo(sector),
-        "cut": _cut(sector),
-    }
-    return {name: value % MODULUS for name, value in sums.items()}
-
-
-def _squares(ids: Tensor) -> int:
-    return int(torch.dot(ids, ids))
+    values = (
+        len(edges) - len(foreign),
+        int(owned.sum()),
+        int(owned.dot(owned)),
+        int(edges.sum() - foreign.sum()),
+        int(edges.dot(edges) - foreign.dot(foreign)),
+        _halo(sector),
+        _cut(sector),
+    )
+    return {name: value % MODULUS for name, value in zip(SUMS, values, strict=True)}
 
 
 def _halo(sector: Sector) -> int:
-    receiver = _each(sector.send_splits)
-    owner = _each(sector.recv_splits)
+    receiver, owner = (
+        torch.arange(sector.parts).repeat_interleave(torch.tensor(splits))
+        for splits in (sector.send_splits, sector.recv_splits)
+    )
     sent, received = sector.node_id[sector.send_index], sector.node_id[sector.n_owned :]
     of_sent = (sector.part * sector.parts + receiver) * sector.event_nodes + sent
     of_received = (owner * sector.parts + sector.part) * sector.event_nodes + received
-    return int(mixed(of_sent).sum()) - int(mixed(of_received).sum())
-
-
-def _each(splits: tuple[int, ...]) -> Tensor:
-    """Returns the part that each row goes to or comes from: [parts] -> [sum of splits]."""
-    return torch.arange(len(splits)).repeat_interleave(torch.tensor(splits))
+    return int(mixed(of_sent).sum() - mixed(of_received).sum())
 
 
 def _cut(sector: Sector) -> int:
@@ -87,21 +79,18 @@ def _cut(sector: Sector) -> int:
     source, destination = sector.node_id[sector.edge_index[:, rows]]
     hashes = mixed(mixed(sector.edge_id[rows]) ^ (source * sector.event_nodes + destination))
     own = sector.owns_edge[rows]
-    return int(hashes[own].sum()) - int(hashes[~own].sum())
+    return int(hashes[own].sum() - hashes[~own].sum())
 
 
 _REMEDY = "make the file again"
 
 
-def check_content(
+def _check_content(
     content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
 ) -> None:
     """Refuses tensors that do not match the record, or that index rows that are not there.
 
-    `counts`: the counts of this sector in the event's `record`.
-
-    Raises:
-        InputError: a tensor does not match, or an index leads outside.
+    counts: those of this sector in the record.
     """
     nodes = counts["owned"] + counts["halo"]
     sizes = {
@@ -128,23 +117,17 @@ def check_content(
         check_rows(content[name], bound, f"{where}: {name}")
 
 
-def check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
-    """Refuses a sector that is out of order, or that has other `sums` than its record says.
-
-    Raises:
-        InputError: nodes are not ascending in the blocks of their owners, or rows sent in those of
-            their receivers; edges are not among owned nodes first, then cut, each by (destination,
-            source); or ids are not those that the other sectors expect.
-    """
+def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
+    """Refuses a sector that is out of order, or that has other `sums` than its record says."""
     _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
     _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
     _check_edges(sector, where)
-    found = sector_sums(sector)
-    if wrong := [name for name, value in found.items() if value != sums[name]]:
-        raise InputError(
-            f"{where}: its ids are not those that the record counts (sum {wrong[0]!r}), so it does "
-            f"not fit the other sectors; {_REMEDY}"
-        )
+    for name, value in sector_sums(sector).items():
+        if value != sums.get(name):
+            raise InputError(
+                f"{where}: its ids are not those that the record counts (sum {name!r}), so it does "
+                f"not fit the other sectors; {_REMEDY}"
+            )
 
 
 def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
@@ -192,16 +175,7 @@ def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
     sections = {f"sector/{sector.part}": _stored_section(sector) for sector in sectors}
-    path = file_of(folder, first.event)
-    write_sections(
-        path, sections | particle_sections(first.particles), {**record, **_describe(sectors)}
-    )
-    return path
-
-
-def _describe(sectors: list[Sector]) -> dict[str, Any]:
-    first = sectors[0]
-    return {
+    described = {
         "event": first.event,
         "parts": first.parts,
         "nodes": first.event_nodes,
@@ -221,6 +195,9 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
             for sector in sectors
         ],
     }
+    path = file_of(folder, first.event)
+    write_sections(path, sections | particle_sections(first.particles), {**record, **described})
+    return path
 
 
 def _stored_section(sector: Sector) -> Section:
@@ -266,13 +243,11 @@ class SectorFolder(EventFolder):
                 f"--parts {parts}'"
             )
         opened = self.open(event)
-        particles = read_particles(opened)
-
-        def made(part: int) -> Sector:
+        particles, made = read_particles(opened), []
+        for part in numbers:
             sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
-            return sectors[0] if parts == stored else merge(sectors, part, parts)
-
-        return [made(part) for part in numbers]
+            made.append(sectors[0] if parts == stored else merge(sectors, part, parts))
+        return made
 
 
 def check_sectors(opened: SectionFile) -> None:
@@ -291,9 +266,8 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
     record = opened.record
     counts = record["sectors"][part]
     content, where = opened.read(f"sector/{part}"), f"{opened.path}, sector {part}"
-    check_content(content, record, counts, where)
-    ids = {name: content[name].to(torch.int64) for name in _IDS}
-    labels: dict[str, Any] = {name: content.get(name) for name in LABELS}
+    _check_content(content, record, counts, where)
+    columns: dict[str, Any] = {**content, **{name: content[name].long() for name in _IDS}}
     sector = Sector(
         event=record["event"],
         part=part,
@@ -303,14 +277,11 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         edge_feature_names=tuple(record["edge_feature_names"]),
         event_nodes=record["nodes"],
         event_edges=record["edges"],
-        **ids,
-        node_features=content["node_features"],
-        edge_features=content["edge_features"],
-        owns_edge=ids["edge_index"][1] < counts["owned"],
+        owns_edge=columns["edge_index"][1] < counts["owned"],
         send_splits=tuple(counts["send_splits"]),
         recv_splits=tuple(counts["recv_splits"]),
-        **labels,
         particles=particles,
+        **columns,
     )
-    check_sector(sector, counts["sums"], where)
+    _check_sector(sector, counts["sums"], where)
     return sector

@@ -2,12 +2,10 @@
 
 A file holds tensors named `section/tensor` and one metadata record. Reading a section touches only
 that section's bytes, so a rank reads its own part of an event. The record and the digests have a
-checksum of their own. The offsets of safetensors have none: a section that is read from a wrong
-place does not match its digest.
+checksum of their own.
 
-Files are mapped into memory, not copied: a page is read when it is first used, and when memory is
-short it is given up again. A file that is replaced, as bigtrk writes, stays as it was to those who
-have mapped it.
+Files are mapped into memory, not copied. A file that is replaced, as bigtrk writes, stays as it was
+to those who have mapped it.
 """
 
 import hashlib
@@ -97,11 +95,16 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
         for section, content in sections.items()
         for name, tensor in content.items()
     }
+    # Of tensors in the same memory, which safetensors does not write, copies are written.
+    places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+    for name, tensor in tensors.items():
+        if places[tensor.untyped_storage().data_ptr()] > 1:
+            tensors[name] = tensor.clone()
     digests = {section: digest(content) for section, content in sections.items()}
     said = metadata(
         json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
     )
-    write_tensors(path, _apart(tensors), said)
+    write_tensors(path, tensors, said)
 
 
 def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = None) -> None:
@@ -118,15 +121,6 @@ def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = No
             raise OSError(f"{path}: cannot be written ({reason(error)})") from None
 
     write_atomically(path, write)
-
-
-def _apart(tensors: Section) -> Section:
-    """Copies tensors that lie in the same memory as another, which safetensors does not write."""
-    places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
-    return {
-        name: tensor.clone() if places[tensor.untyped_storage().data_ptr()] > 1 else tensor
-        for name, tensor in tensors.items()
-    }
 
 
 def metadata(record: str, digests: str) -> dict[str, str]:
@@ -153,8 +147,10 @@ class SectionFile:
             found = self._file.metadata
             if found != metadata(found["bigtrk"], found["digests"]):
                 raise ValueError("its record does not match its checksum")
-            self.record: dict[str, Any] = _json_object(found["bigtrk"])
-            self.digests: dict[str, str] = _json_object(found["digests"])
+            self.record: dict[str, Any] = parse_json(found["bigtrk"])
+            self.digests: dict[str, str] = parse_json(found["digests"])
+            if not (isinstance(self.record, dict) and isinstance(self.digests, dict)):
+                raise ValueError("its record is not a JSON object")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(
                 f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
@@ -184,10 +180,3 @@ class SectionFile:
                 f"{self.path}: section {section!r} does not match its checksum; make it again"
             )
         return content
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    content = parse_json(text)
-    if not isinstance(content, dict):
-        raise ValueError("its record is not a JSON object")
-    return content
