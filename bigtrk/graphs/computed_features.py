@@ -97,9 +97,9 @@ def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
     functions = {name: load_code(name, key) for name in chosen if names_code(name)}
     for name, function in functions.items():
         if not callable(function):
+            kind = type(function).__name__
             raise InputError(
-                f"{key}={name}: is a {type(function).__name__}; name a function that takes "
-                f"columns and gives one"
+                f"{key}={name}: is a {kind}; name a function that takes columns and gives one"
             )
     return functions
 
@@ -122,16 +122,17 @@ class ComputedFeatures:
             InputError: a function fails, or gives anything but a finite number for each row.
         """
         sector = self._with_positions(sector)
-        nodes = _missing(self.nodes, sector.node_feature_names)
-        edges = _missing(self.edges, sector.edge_feature_names)
+        node_names, edge_names = sector.node_feature_names, sector.edge_feature_names
+        nodes = {name: made for name, made in self.nodes.items() if name not in node_names}
+        edges = {name: made for name, made in self.edges.items() if name not in edge_names}
         if not nodes and not edges:
             return sector
         return replace(
             sector,
             node_features=with_columns(sector.node_features, nodes, nodes_of(sector)),
-            node_feature_names=(*sector.node_feature_names, *nodes),
+            node_feature_names=(*node_names, *nodes),
             edge_features=with_columns(sector.edge_features, edges, edges_of(sector)),
-            edge_feature_names=(*sector.edge_feature_names, *edges),
+            edge_feature_names=(*edge_names, *edges),
         )
 
     def _with_positions(self, sector: Sector) -> Sector:
@@ -160,10 +161,6 @@ class ComputedFeatures:
         for functions, rows in ((self.nodes, nodes_of(sector)), (self.edges, edges_of(sector))):
             for name, function in functions.items():
                 _check_by_row(name, function, rows)
-
-
-def _missing(functions: Mapping[str, Function], names: Sequence[str]) -> dict[str, Function]:
-    return {name: function for name, function in functions.items() if name not in names}
 
 
 def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows) -> Tensor:
@@ -203,18 +200,14 @@ def _column(name: str, function: Function, rows: Rows) -> Tensor:
 
 def _check_by_row(name: str, function: Function, rows: Rows) -> None:
     """Compares what the halves of the rows, one row and none give with what all give."""
-    n_rows = len(rows.ids)
     whole = _column(name, function, rows)
-    order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(0))
+    largest = float(whole.abs().max()) if len(whole) else 0.0
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
     for some in (order[::2], order[1::2], order[:1], order[:0]):
         made = _column(name, function, rows.take(some))
-        if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * _largest(whole)):
+        if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
                 f"{rows.what}s: feature {name} gives some rows other values alone than among the "
                 f"others, so a cut would change them; compute each row from it alone (sums, means "
                 f"and ranks over rows can be stored in the graph)"
             )
-
-
-def _largest(column: Tensor) -> float:
-    return float(column.abs().max()) if len(column) else 0.0

@@ -60,20 +60,15 @@ def target_edges(
             "by target; set target.pt_min=0 target.hits_min=0 (and no target.eta_max) to train on "
             "all true edges"
         )
-    row = particles.rows_of(particle_id[edge_index[1, y]])
-    # The index -1 (not in the table) selects a spare last row, never a target.
-    in_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
-    chosen = y.clone()
-    chosen[y] = in_target[row]
-    return chosen
-
-
-def _in_target(particles: ParticleTable, target: Target) -> Tensor:
-    chosen = particles.nhits >= target.hits_min
+    wanted = particles.nhits >= target.hits_min
     if target.pt_min > 0:
-        chosen &= particles.pt >= target.pt_min
+        wanted &= particles.pt >= target.pt_min
     if target.eta_max is not None:
-        chosen &= particles.eta.abs() <= target.eta_max
+        wanted &= particles.eta.abs() <= target.eta_max
+    row = particles.rows_of(particle_id[edge_index[1, y]])
+    chosen = y.clone()
+    # The index -1 (not in the table) selects a spare last row, never a target.
+    chosen[y] = torch.cat([wanted, torch.tensor([False])])[row]
     return chosen
 
 
