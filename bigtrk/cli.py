@@ -51,6 +51,7 @@ _GONE = {
     "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
     "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
     "plan --allow-bf16": "set model.precision=bf16",
+    "build --module-map-windows": "windows are around all that a module map has seen",
 }
 # Two commands are programs of their own, which read what follows their names, `--help` too.
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -32,9 +32,8 @@ COMMANDS = [
     "bigtrk build odd odd_graphs --windows odd --prefix odd-",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
-    "bigtrk build events mapped --learn-module-map --module-map-windows minmax",
-    "bigtrk build events likewise --module-map mapped/module_map.safetensors "
-    "--module-map-windows sigma",
+    "bigtrk build events mapped --learn-module-map",
+    "bigtrk build events likewise --module-map mapped/module_map.safetensors",
     "bigtrk build npz heptrkx --from heptrkx --phi-sections 1",
     "bigtrk build data pyg --from pyg --node-features r,phi,z --edge-features dr",
     "bigtrk build stage acorn --from acorn --pt-unit mev",

@@ -11,7 +11,6 @@ from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.event import EventFormat
 from bigtrk.formats.registry import GRAPH_READERS, PtUnit, options_of
-from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.user_code import Code, allow_code
 
 # mypy cannot know the members of what a registry names.
@@ -77,9 +76,6 @@ ModuleMap = Annotated[
 LearnModuleMap = Annotated[
     bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
 ]
-ModuleMapWindows = Annotated[
-    MapWindows, typer.Option(help="around all that the map has seen, or mean and 3 sigma")
-]
 Embedding = Annotated[
     Path | None, typer.Option(help="run of an embedding: join hits that are near each other in it")
 ]
@@ -117,7 +113,6 @@ def build(
     pt_min: PtMin = 1.0,
     module_map: ModuleMap = None,
     learn_module_map: LearnModuleMap = False,
-    module_map_windows: ModuleMapWindows = MapWindows.MINMAX,
     embedding: Embedding = None,
     radius: Radius = None,
     efficiency: Efficiency = None,
@@ -142,13 +137,10 @@ def build(
 
     allow_code(code or ())
     imported = source in GRAPH_READERS
-    by_map = module_map is not None or learn_module_map
     by_windows, near = windows is not None or learn_windows, embedding is not None
     _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency are of --embedding; give its run, too")
-    if not by_map and module_map_windows is not MapWindows.MINMAX:
-        raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
     if imported and event_range is not None:
         raise InputError("--events is of events, not of graphs that are there; leave it out")
     of_format = {
@@ -163,10 +155,8 @@ def build(
         manifest = GRAPH_READERS[source](events, out, prefix=prefix, **options)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names, prefix)
-    elif by_map:
-        manifest = build_by_module_map(
-            events, out, module_map, module_map_windows, pt_min, names, prefix
-        )
+    elif module_map is not None or learn_module_map:
+        manifest = build_by_module_map(events, out, module_map, pt_min, names, prefix)
     elif true_edges:
         manifest = build_with(events, out, TrueEdgeBuilder(), names, prefix)
     else:

@@ -59,7 +59,8 @@ class Source:
     def sizes(self, files: Sequence[str]) -> list[int]:
         """Returns the bytes of each file, unpacked from an archive; 0 where a folder has none."""
         if self.path.is_dir():
-            return [_size(self.path / file) for file in files]
+            paths = (self.path / file for file in files)
+            return [path.stat().st_size if path.exists() else 0 for path in paths]
         with ZipFile(self.path) as archive:
             return [archive.getinfo(self.members[file]).file_size for file in files]
 
@@ -77,13 +78,6 @@ class Source:
             raise InputError(
                 f"{self.path / member}: damaged zip archive ({reason(error)}); fetch it again"
             ) from None
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # reading it says what is wrong with it
-        return 0
 
 
 def open_source(path: Path) -> Source:
@@ -111,10 +105,6 @@ def open_source(path: Path) -> Source:
             f"{path}: not a folder and not a readable zip archive ({reason(error)}); fetch it "
             "again or name the folder that holds the event files"
         ) from None
-    return Source(path, _members(path, names))
-
-
-def _members(path: Path, names: list[str]) -> dict[str, str]:
     members: dict[str, str] = {}
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))
@@ -127,4 +117,4 @@ def _members(path: Path, names: list[str]) -> dict[str, str]:
                 "unpack it and name one of the folders"
             )
         members[parts.name] = name
-    return members
+    return Source(path, members)

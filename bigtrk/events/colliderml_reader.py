@@ -4,12 +4,13 @@ Source: the data card of CERN/ColliderML-Release-1. Tables are found wherever th
 have their names: `data/ttbar_pu200_tracker_hits/train-00000-of-01000.parquet` of the release, also
 in the cache of the package colliderml; the production's `ttbar.v1.reco.tracker_hits.events0-9.
 parquet`; or simply `tracker_hits/*.parquet`. Released files have one row group of a hundred events,
-too much to read at once: it is decoded row by row, and reading on to the next row repeats nothing.
+too much to read at once: it is decoded row by row.
 
 A hit's id is its place in the lists of its event, from 0. Particles are numbered from 1, so that 0
 is noise here as everywhere: one more than in the sample.
 """
 
+import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -71,48 +72,6 @@ class StoredFile(NamedTuple):
     path: Path
     size: int  # bytes
     modified: int  # ns
-
-
-def _folders_named(prefix: Path) -> list[Path]:
-    """Lists the folders of tables whose names begin with that of `prefix`."""
-    if not prefix.parent.is_dir():
-        return []
-    beginning = f"{prefix.name}_"
-    return sorted(
-        entry
-        for entry in prefix.parent.iterdir()
-        if entry.name.startswith(beginning) and _TABLE.search(entry.name) and entry.is_dir()
-    )
-
-
-def _parquet_files(root: Path) -> list[Path]:
-    """Lists the Parquet files below a folder, ascending: also those of linked folders, of each
-    once, but no hidden ones, such as macOS's "._name" and the copies that notebooks keep.
-    """
-    files: list[Path] = []
-    seen = set()
-    for folder, inner, names in os.walk(root, followlinks=True):
-        visible = [name for name in sorted(inner) if not name.startswith(".")]
-        inner[:] = [] if (place := os.path.realpath(folder)) in seen else visible
-        if place not in seen:
-            parquet = (name for name in names if name.endswith(".parquet") and name[0] != ".")
-            files.extend(Path(folder, name) for name in parquet)
-        seen.add(place)
-    return sorted(files)
-
-
-def _table_of(file: Path, root: Path) -> str | None:
-    """Names the table that a file is of: the file's name says it, or that of the nearest folder."""
-    for part in (file.name, *reversed(file.relative_to(root).parts[:-1]), root.name):
-        if match := _TABLE.search(part):
-            return match[1]
-    return None
-
-
-def _stored(path: Path) -> StoredFile:
-    check_file(path)
-    status = path.stat()
-    return StoredFile(path, status.st_size, status.st_mtime_ns)
 
 
 def particle_numbers(stored: NDArray[np.generic]) -> NDArray[np.int64]:
@@ -240,7 +199,13 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
 
 def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
     with damage_told(file), file.path.open("rb") as handle:
-        _check_values(values_of_groups(handle), file)
+        # A few bytes can stand for any number of equal values.
+        most = max(values_of_groups(handle), default=0)
+        if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
+            raise InputError(
+                f"{file.path}: says that it holds {most:,} values, more than {file.size:,} bytes "
+                "should unpack to; write it again without compression and dictionaries"
+            )
         opened = pq.ParquetFile(file.path)
         columns = _present(opened.schema_arrow, spec, file)
         column = opened.read([EVENT_ID], use_threads=False).column(EVENT_ID)
@@ -250,25 +215,18 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
             f"{file.path}: its row groups are of {told:,} rows, and it holds {len(column):,}; it "
             "is damaged: fetch it again"
         )
-    number = 0
-    events = _event_ids(column, file)
+    number, events = 0, column.to_pylist()
     for group, found in enumerate(groups):
         size = found.total_byte_size // max(found.num_rows, 1)
         for row in range(found.num_rows):
-            yield events[number], Place(file, columns, group, row, number, size)
+            event = events[number]
+            if event is None or not 0 <= event <= LAST_EVENT:
+                raise InputError(
+                    f"{file.path}, row {number + 1}: event_id is {event}, not a number from 0 to "
+                    f"{LAST_EVENT}; number the events"
+                )
+            yield event, Place(file, columns, group, row, number, size)
             number += 1
-
-
-def _check_values(groups: list[int], file: StoredFile) -> None:
-    """Refuses row groups of more values than their file's bytes should unpack to, since a few bytes
-    can stand for any number of equal values.
-    """
-    most = max(groups, default=0)
-    if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
-        raise InputError(
-            f"{file.path}: says that it holds {most:,} values, more than {file.size:,} bytes "
-            "should unpack to; write it again without compression and dictionaries"
-        )
 
 
 def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str, ...]:
@@ -280,47 +238,27 @@ def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str,
             f"{', '.join(required)}, as of its Release 1: fetch the file again, or rename its "
             f"columns"
         )
-    ids = (*spec.ids, *spec.optional_ids)
     wanted = (*required, *spec.optional_ids, *spec.optional_floats)
     present = [name for name in wanted if name in schema.names]
     for name in present:
         if schema.names.count(name) > 1:
             raise InputError(f"{file.path}: column {name} appears twice; remove one of the two")
-        if not _fits(kind := schema.field(name).type, name, name in ids):
+        kind = schema.field(name).type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        values = kind.value_type if is_list else kind
+        if name in (EVENT_ID, *spec.ids, *spec.optional_ids):
+            is_flag = name in FLAGS and pa.types.is_boolean(values)
+            fits, what = pa.types.is_integer(values) or is_flag, "integers"
+        else:
+            fits = pa.types.is_float32(values) or pa.types.is_float64(values)
+            what = "float32 or float64"
+        if not fits or is_list == (name == EVENT_ID):
+            needed = "one integer" if name == EVENT_ID else f"a list of {what}"
             raise InputError(
-                f"{file.path}: column {name} holds {one_line(str(kind))}, not "
-                f"{_wanted(name, name in ids)}; convert it"
+                f"{file.path}: column {name} holds {one_line(str(kind))}, not {needed} per row; "
+                f"convert it"
             )
     return tuple(name for name in present if name != EVENT_ID)
-
-
-def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
-    if name == EVENT_ID:
-        return bool(pa.types.is_integer(kind))
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    if name in FLAGS and pa.types.is_boolean(kind.value_type):
-        return True
-    if is_id:
-        return bool(pa.types.is_integer(kind.value_type))
-    return bool(pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type))
-
-
-def _wanted(name: str, is_id: bool) -> str:
-    if name == EVENT_ID:
-        return "one integer per row"
-    return f"a list of {'integers' if is_id else 'float32 or float64'} per row"
-
-
-def _event_ids(column: pa.ChunkedArray, file: StoredFile) -> list[int]:
-    events: list[int | None] = column.to_pylist()
-    for number, event in enumerate(events):
-        if event is None or not 0 <= event <= LAST_EVENT:
-            raise InputError(
-                f"{file.path}, row {number + 1}: event_id is {event}, not a number from 0 to "
-                f"{LAST_EVENT}; number the events"
-            )
-    return [event for event in events if event is not None]
 
 
 FIX = "correct the value, or fetch the file again"
@@ -335,10 +273,6 @@ class _Row:
     where: str
     columns: Columns
 
-    @property
-    def length(self) -> int:
-        return len(next(iter(self.columns.values())))
-
     def fail(self, name: str, problem: str, remedy: str) -> NoReturn:
         raise InputError(f"{self.where}: {name} {problem}; {remedy}")
 
@@ -346,18 +280,16 @@ class _Row:
 def _read_row(place: Place, event: int, spec: TableSpec) -> _Row:
     batch = read_row(place)
     row = _Row(place.where(event), {})
-    lengths = {}
+    first = batch.schema.names[0]
     for name in batch.schema.names:
         column = batch.column(name)
         if column.null_count:
             row.fail(name, "is null", "write a list of its values, an empty one if there are none")
-        lengths[name] = len(column.flatten())
-        row.columns[OURS.get(name, name)] = _values(column.flatten(), name, spec, row)
-    first = next(iter(lengths))
-    for name, length in lengths.items():
-        if length != lengths[first]:
-            problem = f"has {length} values where {first} has {lengths[first]}"
+        values, wanted = column.flatten(), len(batch.column(first).flatten())
+        if len(values) != wanted:
+            problem = f"has {len(values)} values where {first} has {wanted}"
             row.fail(name, problem, "write lists of one length in a row, or fetch the file again")
+        row.columns[OURS.get(name, name)] = _values(values, name, spec, row)
     return row
 
 
@@ -382,13 +314,14 @@ def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[
 
 def _columns(row: _Row, names: Sequence[str]) -> Columns:
     """Returns the ids of hits, and those of the named columns that there are."""
-    found: Columns = {"hit_id": np.arange(row.length)}
-    return found | {name: row.columns[name] for name in names if name in row.columns}
+    n_hits = len(next(iter(row.columns.values())))
+    known = {name: row.columns[name] for name in names if name in row.columns}
+    return {"hit_id": np.arange(n_hits), **known}
 
 
 def _truth(hits: _Row, particles: _Row) -> Columns:
-    """Returns the truth of hits. Those of particles that are not listed, as where the list was
-    pruned, keep them, as the task's metrics do: nothing else is known of these particles.
+    """Returns the truth of hits. Those of particles that are not listed keep them, as the task's
+    metrics do: nothing else is known of these particles.
     """
     particle = hits.columns["particle_id"].astype(np.int64, copy=False)
     unknown = (particle != NOISE) & ~np.isin(particle, particles.columns["particle_id"])
@@ -397,7 +330,7 @@ def _truth(hits: _Row, particles: _Row) -> Columns:
     if len(unlisted):
         warn_once(
             "particles that are not listed",
-            f"{hits.where}: {len(unlisted):,} of {hits.length:,} hits are of "
+            f"{hits.where}: {len(unlisted):,} of {len(particle):,} hits are of "
             f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}; momentum "
             "and vertex of such particles, here and in other events, are unknown",
         )
@@ -412,11 +345,9 @@ def _particles(sample: "Sample", event: int) -> _Row:
         )
     row = _read_row(places[event], event, PARTICLES)
     ids = row.columns["particle_id"]
-    listed, first = np.unique(ids, return_index=True)
-    if len(listed) < len(ids):
-        again = int(np.setdiff1d(np.arange(len(ids)), first)[0])
-        stored = int(ids[again].item()) - 1
-        problem = f"is {stored} again at place {again} of its list"
+    _, first = np.unique(ids, return_index=True)
+    for again in np.setdiff1d(np.arange(len(ids)), first)[:1].tolist():
+        problem = f"is {int(ids[again].item()) - 1} again at place {again} of its list"
         row.fail("particle_id", problem, "list each particle once")
     return row
 
@@ -472,7 +403,7 @@ class Sample:
             )
         row = _read_row(places[number], number, spec)
         hits = _columns(row, ("x", "y", "z", *MODULE_IDS))
-        if with_truth and not row.length:
+        if with_truth and not len(hits["hit_id"]):
             row.fail("x", "is an empty list", EMPTY)
         if "particle_id" not in row.columns:
             return Event(name, hits)
@@ -494,10 +425,35 @@ def find_sample(path: Path) -> Sample | None:
             f"{path}: is one file of a sample; name the folder that holds its tracker_hits and "
             "particles"
         )
+    roots = [path]
+    if not path.is_dir():
+        named = path.parent.glob(f"{glob.escape(path.name)}_*") if path.parent.is_dir() else ()
+        roots = sorted(one for one in named if _TABLE.search(one.name) and one.is_dir())
     files: dict[str, list[StoredFile]] = {"tracker_hits": [], "particles": []}
-    for root in [path] if path.is_dir() else _folders_named(path):
+    for root in roots:
         for file in _parquet_files(root):
-            if table := _table_of(file, root):
-                files[table].append(_stored(file))
+            # The file's name says which table it is of, or that of the nearest folder.
+            parts = (file.name, *reversed(file.relative_to(root).parts[:-1]), root.name)
+            if table := next((match[1] for part in parts if (match := _TABLE.search(part))), None):
+                check_file(file)
+                status = file.stat()
+                files[table].append(StoredFile(file, status.st_size, status.st_mtime_ns))
     hits, particles = map(tuple, files.values())
     return Sample(path, hits, particles) if hits else None
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    """Lists the Parquet files below a folder, ascending: also those of linked folders, of each
+    once, but no hidden ones, such as macOS's "._name" and the copies that notebooks keep.
+    """
+    files: list[Path] = []
+    seen = set()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        if (place := os.path.realpath(folder)) in seen:
+            inner.clear()
+            continue
+        seen.add(place)
+        inner[:] = [name for name in sorted(inner) if name[0] != "."]
+        parquet = (name for name in names if name.endswith(".parquet") and name[0] != ".")
+        files.extend(Path(folder, name) for name in parquet)
+    return sorted(files)

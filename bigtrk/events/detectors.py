@@ -161,6 +161,16 @@ def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
     half_row = layers.row_length[layer] / 2
     inner = np.where(barrel, radius, radius - half_row)
     outer = np.where(barrel, radius, radius + half_row)
+    # u x v = w: on a disc phi x r points to -z.
+    cos, sin, zero = np.cos(phi), np.sin(phi), np.zeros_like(phi)
+    u = (-sin, cos, zero)
+    v = (np.where(barrel, zero, cos), np.where(barrel, zero, sin), 1.0 * barrel)
+    w = (np.where(barrel, cos, zero), np.where(barrel, sin, zero), 1.0 * barrel - 1)
+    rotation = {
+        f"rot_{axis}{name}": column
+        for axis, columns in zip("xyz", zip(u, v, w, strict=True), strict=True)
+        for name, column in zip("uvw", columns, strict=True)
+    }
     return {
         "volume_id": layers.volume_id[layer],
         "layer_id": layers.layer_id[layer],
@@ -168,7 +178,7 @@ def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
         "cx": radius * np.cos(phi),
         "cy": radius * np.sin(phi),
         "cz": np.where(barrel, along, across),
-        **_rotation(phi, barrel),
+        **rotation,
         "module_t": layers.thickness[layer],
         "module_minhu": inner * layers.half_angle[layer],
         "module_maxhu": outer * layers.half_angle[layer],
@@ -189,20 +199,3 @@ def module_places(layers: DetectorLayers) -> tuple[Int64, Int64, Int64]:
     layer = np.repeat(np.arange(len(layers)), counts)
     number = np.arange(len(layer)) - np.repeat(np.cumsum(counts) - counts, counts)
     return layer, number % layers.n_phi[layer], number // layers.n_phi[layer]
-
-
-def _rotation(phi: Float64, barrel: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Columns:
-    cos, sin = np.cos(phi), np.sin(phi)
-    one, zero = np.ones_like(phi), np.zeros_like(phi)
-    return {
-        "rot_xu": -sin,
-        "rot_xv": np.where(barrel, zero, cos),
-        "rot_xw": np.where(barrel, cos, zero),
-        "rot_yu": cos,
-        "rot_yv": np.where(barrel, zero, sin),
-        "rot_yw": np.where(barrel, sin, zero),
-        "rot_zu": zero,
-        "rot_zv": np.where(barrel, one, zero),
-        # u x v = w: on a disc phi x r points to -z.
-        "rot_zw": np.where(barrel, zero, -one),
-    }

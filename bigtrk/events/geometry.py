@@ -32,9 +32,7 @@ OVERLAP = 0.2
 # detector of ACTS has, of which TrackML's is one (Examples/Detectors/GenericDetector). Its beam
 # pipe (0.2 % of a radiation length) and pixel support tube (0.5 %) are left out.
 STRUCTURE = {7: 1.5, 8: 1.5, 9: 1.5, 12: 2.5, 13: 2.0, 14: 2.5, 16: 3.5, 17: 2.5, 18: 3.5}
-STRUCTURE_PER_SENSOR = (
-    10.0  # of other volumes: the ratio to the sensor's thickness in most of these
-)
+STRUCTURE_PER_SENSOR = 10.0  # of other volumes: the usual ratio to the sensor's thickness
 RADIATION_LENGTH = 93.7  # mm, of silicon
 
 
@@ -171,37 +169,23 @@ def layers_of(
 
     structure: by volume_id what each sensor has of supports, cables and cooling, as mm of silicon.
     """
-    return layers_from_rows(
-        [row for volume in sorted(volumes) for row in _rows_of(volume, structure)]
-    )
-
-
-def _rows_of(volume: Volume, structure: Mapping[int, float]) -> list[tuple[float, ...]]:
-    volume_id, is_barrel, positions, low, high, n_phi, *sizes, sensors = volume
-    sizes.append(layer_thickness(volume_id, volume.thickness, structure))
-    return [
-        (volume_id, 2 * i + 2, is_barrel, position + sensor, low, high, n_phi[i], *sizes)
-        for i, position in enumerate(positions)
-        for sensor in sensors
-    ]
+    rows: list[tuple[float, ...]] = []
+    for volume in sorted(volumes):
+        volume_id, is_barrel, positions, low, high, n_phi, *sizes, sensors = volume
+        sizes.append(layer_thickness(volume_id, volume.thickness, structure))
+        rows += [
+            (volume_id, 2 * i + 2, is_barrel, position + sensor, low, high, n_phi[i], *sizes)
+            for i, position in enumerate(positions)
+            for sensor in sensors
+        ]
+    return layers_from_rows(rows)
 
 
 def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
     """Makes a table from one tuple per layer, in the order of DetectorLayers' fields."""
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    integers, floats = np.int64, np.float64
-    kinds = (
-        integers,
-        integers,
-        np.bool_,
-        floats,
-        floats,
-        floats,
-        integers,
-        integers,
-        *[floats] * 5,
-    )
-    return DetectorLayers(*(c.astype(kind) for c, kind in zip(columns, kinds, strict=True)))
+    kinds = {0: np.int64, 1: np.int64, 2: np.bool_, 6: np.int64, 7: np.int64}
+    return DetectorLayers(*(c.astype(kinds.get(i, np.float64)) for i, c in enumerate(columns)))
 
 
 _PIXEL_DISCS = (600.0, 700.0, 820.0, 960.0, 1100.0, 1300.0, 1500.0)

@@ -29,12 +29,17 @@ def hit_particles(event: Event) -> Int64:
         InputError: the event has no truth.
     """
     truth = _truth(event)
-    hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
-    listed, first = np.unique(truth["hit_id"].astype(np.int64, copy=False), return_index=True)
-    row = _rows_of(hit_id, listed)
-    # Row -1, of hits the truth does not list, is the noise appended at the end.
-    particle: Int64 = np.append(truth["particle_id"].astype(np.int64, copy=False)[first], NOISE)
-    return particle[row]
+    particle = _of_hits(event, truth["particle_id"].astype(np.int64, copy=False), NOISE)
+    return particle.astype(np.int64, copy=False)
+
+
+def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDArray[np.generic]:
+    """Returns the first value that a column of the truth has for each hit row, [N]."""
+    hit_id, listed = event.hits["hit_id"], _truth(event)["hit_id"]
+    listed, first = np.unique(listed.astype(np.int64, copy=False), return_index=True)
+    # Row -1, of hits the truth does not list, is appended at the end.
+    values = np.append(column[first], np.array(unlisted, column.dtype))
+    return values[_rows_of(hit_id.astype(np.int64, copy=False), listed)]
 
 
 def hit_weights(event: Event) -> Float64 | None:
@@ -55,11 +60,7 @@ def hit_weights(event: Event) -> Float64 | None:
         )
     if np.isnan(weight).all():
         return None
-    listed, first = np.unique(truth["hit_id"].astype(np.int64, copy=False), return_index=True)
-    row = _rows_of(event.hits["hit_id"].astype(np.int64, copy=False), listed)
-    # Row -1, of hits the truth does not list, is the 0 appended at the end.
-    weight_of_hit: Float64 = np.append(weight[first], 0.0)[row]
-    return weight_of_hit
+    return _of_hits(event, weight, 0.0).astype(np.float64, copy=False)
 
 
 def true_edges(event: Event) -> Int64:

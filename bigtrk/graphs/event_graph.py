@@ -233,9 +233,9 @@ class EventGraph:
         from torch_geometric.data import Batch, Data
 
         if isinstance(data, Batch) or not isinstance(data, Data):
+            where = name or getattr(data, "name", "this")
             raise InputError(
-                f"{name or getattr(data, 'name', 'this')}: is a {type(data).__name__}, not the Data "
-                f"of one graph; give those of batch.to_data_list() one by one, or "
+                f"{where}: is a {type(data).__name__}, not the Data of one graph; give those of batch.to_data_list() one by one, or "
                 f"hetero_data.to_homogeneous()"
             )
         return from_data(data.to_dict(), name, node_feature_names, edge_feature_names)

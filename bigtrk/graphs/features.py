@@ -30,7 +30,12 @@ def cylindrical(x: Floats, y: Floats, z: Floats) -> dict[str, Floats]:
 
 def with_eta(r: Floats, phi: Floats, z: Floats) -> dict[str, Floats]:
     """Returns the columns r, phi, z and eta of points r, phi, z [N] (mm, rad)."""
-    return {"r": r, "phi": phi, "z": z, "eta": np.arcsinh(z / np.maximum(r, R_MIN))}
+    return {"r": r, "phi": phi, "z": z, "eta": eta_of(r, z)}
+
+
+def eta_of(r: Floats, z: Floats) -> Floats:
+    """Returns eta of points r, z [N] (mm)."""
+    return np.arcsinh(z / np.maximum(r, R_MIN))
 
 
 def hit_coordinates(hits: Columns) -> dict[str, Floats]:

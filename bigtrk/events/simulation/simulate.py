@@ -1,6 +1,6 @@
 """A simulated event in TrackML's tables: particles, deposits in modules, noise, measured hits."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,16 @@ from bigtrk.events.geometry import (
     DetectorLayers,
     is_open_data_detector,
 )
-from bigtrk.events.simulation.tracks import MAX_SLOPE, Crossings, helices, places, propagate
-
-Float64 = NDArray[np.float64]
+from bigtrk.events.simulation.tracks import (
+    MAX_SLOPE,
+    Crossings,
+    Float64,
+    Int64,
+    Table,
+    helices,
+    places,
+    propagate,
+)
 
 # Quantiles of event 1000: pT 0.10 (least), 0.22, 0.36, 0.63, 1.5 GeV (95 %);
 # |eta| below 4, half of it within 1.46.
@@ -56,57 +63,30 @@ def generate_particles(
     phi = rng.uniform(-np.pi, np.pi, n_particles)
     edge = ndtr(MAX_ETA / ETA_SIGMA)
     eta = ETA_SIGMA * ndtri(rng.uniform(1 - edge, edge, n_particles))
-    x, y, z = _vertices(vertex, vertices, beam_sigma_z, rng)
-    dx, dy, dz = _displacements(pt, phi, eta, displaced, rng)
+    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [beam_sigma_z]])
+    x, y, z = (rng.normal(size=(3, vertices)) * sigmas)[:, vertex]
+    # The flight of a neutral parent is off the particle's direction by its decay momentum.
+    angle = np.minimum(DECAY_MOMENTUM / pt, 1.0)
+    flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, n_particles), 0.0)
+    parent_phi = phi + angle * rng.normal(size=n_particles)
+    parent_eta = eta + angle * rng.normal(size=n_particles)
     charge = rng.choice([-1.0, 1.0], n_particles)
+    # As TrackML packs it: vertex (from bit 52), number (24), generation (16), child (0).
+    number = np.arange(n_particles) - np.searchsorted(vertex, vertex)
+    assert number.max(initial=0) < 2**28, "more particles than the id can number"
+    child = displaced * ((1 << 16) + number % 997 + 1)
     return {
-        "particle_id": _particle_ids(vertex, displaced),
+        "particle_id": (vertex + 1 << 52) + (number + 1 << 24) + child,
         "particle_type": (charge * PION).astype(np.int64),
-        "vx": x + dx,
-        "vy": y + dy,
-        "vz": z + dz,
+        "vx": x + flight * np.cos(parent_phi),
+        "vy": y + flight * np.sin(parent_phi),
+        "vz": z + flight * np.sinh(parent_eta),
         "px": pt * np.cos(phi),
         "py": pt * np.sin(phi),
         "pz": pt * np.sinh(eta),
         "q": charge,
     }
 
-
-def _vertices(
-    vertex: NDArray[np.int64], vertices: int, sigma_z: float, rng: np.random.Generator
-) -> tuple[Float64, Float64, Float64]:
-    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [sigma_z]])
-    x, y, z = rng.normal(size=(3, vertices)) * sigmas
-    return x[vertex], y[vertex], z[vertex]
-
-
-def _displacements(
-    pt: Float64,
-    phi: Float64,
-    eta: Float64,
-    displaced: NDArray[np.bool_],
-    rng: np.random.Generator,
-) -> tuple[Float64, Float64, Float64]:
-    """Draws the flight of a neutral parent, off the particle's direction by its decay momentum."""
-    angle = np.minimum(DECAY_MOMENTUM / pt, 1.0)
-    flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, len(phi)), 0.0)
-    parent_phi = phi + angle * rng.normal(size=len(phi))
-    parent_eta = eta + angle * rng.normal(size=len(phi))
-    return (
-        flight * np.cos(parent_phi),
-        flight * np.sin(parent_phi),
-        flight * np.sinh(parent_eta),
-    )
-
-
-def _particle_ids(vertex: NDArray[np.int64], displaced: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Packs ids as TrackML does: vertex (from bit 52), number (24), generation (16), child (0)."""
-    number = np.arange(len(vertex)) - np.searchsorted(vertex, vertex)
-    assert number.max(initial=0) < 2**28, "more particles than the id can number"
-    return (vertex + 1 << 52) + (number + 1 << 24) + displaced * ((1 << 16) + number % 997 + 1)
-
-
-Int64 = NDArray[np.int64]
 
 INEFFICIENCY = 0.02
 # Chance to stop in a module (nuclear interactions); it gives TrackML's eight hits per particle.
@@ -116,7 +96,7 @@ NO_PARTICLE = -1
 
 
 @dataclass(frozen=True)
-class Deposits:
+class Deposits(Table):
     """D deposits, each field [D].
 
     particle: row of the particle table, -1 for noise. layer: row of the layer table. column, row:
@@ -141,16 +121,6 @@ class Deposits:
     def __len__(self) -> int:
         return len(self.particle)
 
-    def take(self, rows: NDArray[np.generic]) -> "Deposits":
-        """Returns the deposits of `rows` (indices or a mask)."""
-        return Deposits(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-
-def concatenate(first: Deposits, second: Deposits) -> Deposits:
-    """Appends the second table to the first."""
-    pairs = ((getattr(first, f.name), getattr(second, f.name)) for f in fields(Deposits))
-    return Deposits(*(np.concatenate(pair) for pair in pairs))
-
 
 def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
@@ -160,9 +130,11 @@ def particle_deposits(
     crossings = propagate(helices(particles), layers, rng.spawn(1)[0])
     deposits, inside = _in_modules(crossings, layers)
     deposits, angle = deposits.take(inside), crossings.angle[inside]
-    deposits = deposits.take(_survives(deposits.particle, angle, rng))
+    stopped_at = rng.geometric(STOPPED_PER_MODULE, deposits.particle.max(initial=-1) + 1)
+    alive = places(deposits.particle, angle) < stopped_at[deposits.particle]
+    deposits = deposits.take(alive)
     deposits = deposits.take(rng.random(len(deposits)) >= INEFFICIENCY)
-    return _with_charge(deposits, deposits.charge * rng.gamma(9.0, 1 / 9.0, len(deposits)))
+    return replace(deposits, charge=deposits.charge * rng.gamma(9.0, 1 / 9.0, len(deposits)))
 
 
 def noise_deposits(
@@ -183,13 +155,6 @@ def noise_deposits(
     return Deposits(particle, layer, column, row, u, v, zeros, zeros, charge, zeros, zeros, zeros)
 
 
-def _survives(particle: Int64, angle: Float64, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Says whether the particle still exists at each crossing."""
-    crossings = rng.geometric(STOPPED_PER_MODULE, particle.max(initial=-1) + 1)
-    alive: NDArray[np.bool_] = places(particle, angle) < crossings[particle]
-    return alive
-
-
 def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits, NDArray[np.bool_]]:
     """Returns crossings' deposits in the nearest column of their side, and if a module is there."""
     layer, x, y, pz = crossings.layer, crossings.x, crossings.y, crossings.pz
@@ -197,7 +162,10 @@ def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits,
     phi, radius = np.arctan2(y, x), np.hypot(x, y)
     barrel = layers.is_barrel[layer]
     along = layers.along(layer, x, y, crossings.z)
-    column = _nearest_column(phi, crossings.side, layers.n_phi[layer])
+    # The nearest column of the parity of the side.
+    side, n_phi = crossings.side, layers.n_phi[layer]
+    place = (phi + np.pi) / (2 * np.pi) * n_phi - 0.5
+    column = np.mod(2 * np.rint((place - side) / 2).astype(np.int64) + side, n_phi)
     row = np.floor((along - layers.low[layer]) / layers.row_length[layer]).astype(np.int64)
     from_centre = np.mod(phi - layers.column_phi(layer, column) + np.pi, 2 * np.pi) - np.pi
     inside = (row >= 0) & (row < layers.n_rows[layer])
@@ -213,22 +181,10 @@ def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits,
     return Deposits(who, layer, column, row, u, v, slope_u, slope_v, charge, px, py, pz), inside
 
 
-def _nearest_column(phi: Float64, side: Int64, n_phi: Int64) -> Int64:
-    """Returns the column of parity `side` whose centre is nearest to `phi`."""
-    place = (phi + np.pi) / (2 * np.pi) * n_phi - 0.5
-    column: Int64 = np.mod(2 * np.rint((place - side) / 2).astype(np.int64) + side, n_phi)
-    return column
-
-
 def _slope(along: Float64, normal: Float64) -> Float64:
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = along / normal
     return np.clip(np.nan_to_num(slope), -MAX_SLOPE, MAX_SLOPE)
-
-
-def _with_charge(deposits: Deposits, charge: Float64) -> Deposits:
-    values = {field.name: getattr(deposits, field.name) for field in fields(Deposits)}
-    return Deposits(**(values | {"charge": charge}))
 
 
 STRIP_PITCH = 1.0  # mm; modules of a longer pitch_v are strips, whose cells read 1
@@ -267,16 +223,10 @@ def measure(
     for true, pitch in ((deposits.u, layers.pitch_u), (deposits.v, layers.pitch_v)):
         mean = np.bincount(hit, deposits.charge * true) / weight
         measured.append(mean + rng.normal(size=len(mean)) * pitch[layer] / np.sqrt(12))
-    middle = _middle_of_strip(mean, layer, layers)
-    return measured[0], np.where(layers.pitch_v[layer] > LONG_STRIP, middle, measured[1])
-
-
-def _middle_of_strip(v: Float64, layer: Int64, layers: DetectorLayers) -> Float64:
-    """Returns the middle of the strip, within its module, that each v is on: [N] -> [N] (mm)."""
     half, pitch = layers.row_length[layer] / 2, layers.pitch_v[layer]
-    start = np.floor(_in_cells(v, half, pitch)) * pitch
-    middle: Float64 = (start + np.minimum(start + pitch, 2 * half)) / 2 - half
-    return middle
+    start = np.floor(_in_cells(mean, half, pitch)) * pitch
+    middle = (start + np.minimum(start + pitch, 2 * half)) / 2 - half
+    return measured[0], np.where(pitch > LONG_STRIP, middle, measured[1])
 
 
 def to_global(
@@ -293,7 +243,7 @@ def to_global(
 
 
 def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Columns:
-    """Returns the cells of each hit: hit [C] (0-based), ch0 ch1 [C] int64, value [C] float64.
+    """Returns the cells of each hit: hit_id (from 1) ch0 ch1 [C] int64, value [C] float64.
 
     A deposit's track is a straight line through the sensor; each cell it passes gets the charge
     of its part of the line. Cells that several deposits of a hit share are summed; strips read 1.
@@ -314,7 +264,7 @@ def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Colum
     first = order[begin]
     is_strip = layers.pitch_v[deposits.layer[deposit[first]]] > STRIP_PITCH
     return {
-        "hit": hit[deposit[first]],
+        "hit_id": hit[deposit[first]] + 1,
         "ch0": channels[0][first],
         "ch1": channels[1][first],
         "value": np.where(is_strip, 1.0, total),
@@ -413,56 +363,34 @@ def simulate_event(
     beam_sigma_z = ODD_BEAM_SIGMA_Z if is_odd else BEAM_SIGMA_Z
     particles = generate_particles(n_particles, rng, beam_sigma_z)
     signal = particle_deposits(particles, detector, rng)
-    deposits = concatenate(signal, noise_deposits(signal, NOISE_SHARE, detector, rng))
+    noise = noise_deposits(signal, NOISE_SHARE, detector, rng)
+    columns = zip(vars(signal).values(), vars(noise).values(), strict=True)
+    deposits = Deposits(*(np.concatenate(pair) for pair in columns))
     hit, leading = merge_deposits(deposits, detector)
     lead = deposits.take(leading)
-    u, v = measure(deposits, hit, detector, rng)
-    particle_id = np.where(
-        lead.particle == NO_PARTICLE, NOISE, particles["particle_id"][lead.particle]
-    )
-    particles["nhits"] = np.bincount(
-        lead.particle[lead.particle != NO_PARTICLE], minlength=n_particles
-    )
-    hits = _hit_table(lead, u, v, detector)
-    truth = _truth_table(lead, particle_id, hits["hit_id"], _weights(lead, particles), detector)
-    cells = fired_cells(deposits, hit, detector)
-    cells = {"hit_id": cells.pop("hit") + 1, **cells}
-    tables = (_rounded(table) for table in (hits, cells, particles, truth))
-    return Event(event_name(event_id), *tables)
-
-
-def _hit_table(lead: Deposits, u: Float64, v: Float64, detector: DetectorLayers) -> Columns:
-    x, y, z = to_global(lead, u, v, detector)
-    return {
-        "hit_id": np.arange(1, len(lead) + 1),
-        "x": x,
-        "y": y,
-        "z": z,
+    is_noise = lead.particle == NO_PARTICLE
+    particles["nhits"] = np.bincount(lead.particle[~is_noise], minlength=n_particles)
+    hit_id = np.arange(1, len(lead) + 1)
+    point = to_global(lead, *measure(deposits, hit, detector, rng), detector)
+    hits = {
+        "hit_id": hit_id,
+        **dict(zip("xyz", point, strict=True)),
         "volume_id": detector.volume_id[lead.layer],
         "layer_id": detector.layer_id[lead.layer],
         "module_id": detector.module_id(lead.layer, lead.column, lead.row),
     }
-
-
-def _truth_table(
-    lead: Deposits,
-    particle_id: Int64,
-    hit_id: NDArray[np.generic],
-    weight: Float64,
-    detector: DetectorLayers,
-) -> Columns:
-    tx, ty, tz = to_global(lead, lead.u, lead.v, detector)
-    return {
+    truth = {
         "hit_id": hit_id,
-        "particle_id": particle_id,
-        "tx": tx,
-        "ty": ty,
-        "tz": tz,
+        "particle_id": np.where(is_noise, NOISE, particles["particle_id"][lead.particle]),
+        **dict(zip(("tx", "ty", "tz"), to_global(lead, lead.u, lead.v, detector), strict=True)),
         "tpx": lead.px,
         "tpy": lead.py,
         "tpz": lead.pz,
-        "weight": weight,
+        "weight": _weights(lead, particles),
     }
+    cells = fired_cells(deposits, hit, detector)
+    tables = (_rounded(table) for table in (hits, cells, particles, truth))
+    return Event(event_name(event_id), *tables)
 
 
 def _weights(lead: Deposits, particles: Columns) -> Float64:

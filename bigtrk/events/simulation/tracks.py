@@ -10,9 +10,8 @@ taken for silicon. Which surfaces a particle meets, and in which order, is read 
 vertex; where it meets them, off the helix on which the layers before have left it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,10 @@ from bigtrk.events.event import Columns
 from bigtrk.events.geometry import DetectorLayers
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 PION_MASS = 0.13957039  # GeV
-RADIATION_MASS = 21.82  # g/cm^2, the same
+RADIATION_MASS = 21.82  # g/cm^2, of silicon
 # Silicon's Z/A (mol/g) and mean excitation energy, the electron's mass, and 4 pi N_A r_e^2 m_e c^2.
 Z_OVER_A, EXCITATION, ELECTRON_MASS, BETHE = (
     0.49848,
@@ -31,6 +31,13 @@ Z_OVER_A, EXCITATION, ELECTRON_MASS, BETHE = (
     0.51099895e-3,
     0.307075e-3,
 )  # GeV, cm^2
+FIELD = 2.0  # T
+GEV_PER_TESLA_MM = 0.299792458e-3
+HALF_TURN = np.pi
+MAX_SLOPE = 15.0  # of a track to a layer's normal: bounds its path in the layer and its clusters
+# A surface that the helix at the vertex crosses further away than this from its layer is not met
+# (mm). 99.9 % of crossings are within 61 mm of where that helix would have been.
+NEAR = 100.0
 
 
 def scattering_angle(momentum: Float64, thickness: Float64) -> Float64:
@@ -67,13 +74,16 @@ def slowed(momentum: Float64, thickness: Float64) -> Float64:
     return np.sqrt(np.where(energy > PION_MASS, energy**2 - PION_MASS**2, np.nan))
 
 
-FIELD = 2.0  # T
-GEV_PER_TESLA_MM = 0.299792458e-3
-HALF_TURN = np.pi
+class Table:
+    """A table of which each field is a column."""
+
+    def take(self, rows: Any) -> Self:
+        """Returns some rows of the table: indices or a mask."""
+        return type(self)(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
-class Helices:
+class Helices(Table):
     """The helices of P particles: each field [P] float64.
 
     vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: direction there.
@@ -117,17 +127,6 @@ def _from(
     return Helices(vx, vy, vz, phi0, pt, cot_theta, charge, radius, centre_x, centre_y)
 
 
-def take(helix: Helices, rows: NDArray[np.int64]) -> Helices:
-    """Returns the helices of `rows`: [P] fields -> [M] fields."""
-    return Helices(*(values[rows] for values in vars(helix).values()))
-
-
-def put(helix: Helices, rows: NDArray[np.int64], others: Helices) -> None:
-    """Writes the helices `others`, [M], into `rows` of `helix`."""
-    for mine, new in zip(vars(helix).values(), vars(others).values(), strict=True):
-        mine[rows] = new
-
-
 def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
     """Returns x, y, z (mm) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
     phi = helix.phi0 - helix.charge * angle
@@ -166,7 +165,7 @@ def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
 
     NaN where it does not within its first half turn.
     """
-    angle = np.minimum(*_cylinder_angles(_column(helix), radii))
+    angle = np.minimum(*_cylinder_angles(helix.take(_AS_COLUMN), radii))
     return np.where(angle <= HALF_TURN, angle, np.nan)
 
 
@@ -175,7 +174,7 @@ def disc_crossings(helix: Helices, z: Float64) -> Float64:
 
     NaN where it does not within its first half turn.
     """
-    angle = _disc_angle(_column(helix), z)
+    angle = _disc_angle(helix.take(_AS_COLUMN), z)
     return np.where((angle > 0) & (angle <= HALF_TURN), angle, np.nan)
 
 
@@ -193,9 +192,7 @@ def crossing_near(
     return np.where(is_barrel, np.where(is_first, first, second), _disc_angle(helix, surface))
 
 
-def _column(helix: Helices) -> Helices:
-    """Gives the fields the shape [P, 1]."""
-    return Helices(*(values[:, None] for values in vars(helix).values()))
+_AS_COLUMN = (slice(None), None)  # [P] -> [P, 1]
 
 
 def _cylinder_angles(helix: Helices, radii: Float64) -> tuple[Float64, Float64]:
@@ -221,16 +218,8 @@ def _disc_angle(helix: Helices, z: Float64) -> Float64:
     return angle
 
 
-Int64 = NDArray[np.int64]
-
-MAX_SLOPE = 15.0  # of a track to a layer's normal: bounds its path in the layer and its clusters
-# A surface that the helix at the vertex crosses further away than this from its layer is not met
-# (mm). 99.9 % of crossings are within 61 mm of where that helix would have been.
-NEAR = 100.0
-
-
 @dataclass(frozen=True)
-class Surfaces:
+class Surfaces(Table):
     """C surfaces of layers that particles meet, each field [C].
 
     particle: row of the particle table. layer: row of the layer table. side: 0 for the surface of
@@ -241,10 +230,6 @@ class Surfaces:
     layer: Int64
     side: Int64
     angle: Float64
-
-    def take(self, rows: NDArray[np.generic]) -> Self:
-        """Returns the surfaces of `rows` (indices or a mask)."""
-        return type(self)(*(values[rows] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -268,52 +253,51 @@ def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) 
     ahead = _surfaces_ahead(helix, layers)
     # Drawn at once: which of them a surface gets does not hang on what happens before it.
     kicks = rng.normal(size=(2, len(ahead.particle)))
-    tracks = _Tracks(helix)
+    # Each particle's helix since its last deflection, NaN once it stops, and the angle before it.
+    now, turned = helix.take(np.arange(len(helix.pt))), np.zeros(len(helix.pt))
     met = np.full((7, len(ahead.particle)), np.nan)
-    for rows in _steps(ahead):
-        here = tracks.meet(ahead.take(rows), layers)
-        tracks.deflect(here, layers, kicks[:, rows])
+    # Each particle's first surface, then each one's second, and so on.
+    place = places(ahead.particle, ahead.angle)
+    ends = np.cumsum(np.bincount(place))[:-1]
+    for rows in np.split(np.argsort(place, kind="stable"), ends):
+        here = _meet(now, turned, ahead.take(rows), layers)
+        _deflect(now, turned, here, layers, kicks[:, rows])
         met[:, rows] = [here.angle, here.x, here.y, here.z, here.px, here.py, here.pz]
     every = Crossings(ahead.particle, ahead.layer, ahead.side, *met)
     return every.take(np.isfinite(every.angle))
 
 
-class _Tracks:
-    """The P particles on their way: the helix of each since its last deflection, NaN once it has
-    stopped, and the angle turned before, [P] (rad).
+def _meet(now: Helices, turned: Float64, ahead: Surfaces, layers: DetectorLayers) -> Crossings:
+    """Finds where particles, each once, meet the surfaces `ahead`; angle NaN: they miss it."""
+    helix, before = now.take(ahead.particle), turned[ahead.particle]
+    surface = layers.surface(ahead.layer, ahead.side)
+    is_barrel = layers.is_barrel[ahead.layer]
+    angle = crossing_near(helix, is_barrel, surface, ahead.angle - before)
+    place = position(helix, angle)
+    there = (angle >= 0) & (before + angle <= HALF_TURN)
+    there &= layers.extends(ahead.layer, layers.along(ahead.layer, *place))
+    total = np.where(there, before + angle, np.nan)
+    where = *place, *momentum(helix, angle)
+    return Crossings(ahead.particle, ahead.layer, ahead.side, total, *where)
+
+
+def _deflect(
+    now: Helices, turned: Float64, met: Crossings, layers: DetectorLayers, kicks: Float64
+) -> None:
+    """Leads particles, each once, through the material that they have met.
+
+    kicks [2, M]: deflections in two planes, in units of their rms angle.
     """
-
-    def __init__(self, helix: Helices) -> None:
-        self._helix = take(helix, np.arange(len(helix.pt)))
-        self._turned = np.zeros(len(helix.pt))
-
-    def meet(self, ahead: Surfaces, layers: DetectorLayers) -> Crossings:
-        """Finds where particles, each once, meet the surfaces `ahead`; angle NaN: they miss it."""
-        helix, turned = take(self._helix, ahead.particle), self._turned[ahead.particle]
-        surface = layers.surface(ahead.layer, ahead.side)
-        is_barrel = layers.is_barrel[ahead.layer]
-        angle = crossing_near(helix, is_barrel, surface, ahead.angle - turned)
-        place = position(helix, angle)
-        there = (angle >= 0) & (turned + angle <= HALF_TURN)
-        there &= layers.extends(ahead.layer, layers.along(ahead.layer, *place))
-        total = np.where(there, turned + angle, np.nan)
-        where = *place, *momentum(helix, angle)
-        return Crossings(ahead.particle, ahead.layer, ahead.side, total, *where)
-
-    def deflect(self, met: Crossings, layers: DetectorLayers, kicks: Float64) -> None:
-        """Leads particles, each once, through the material that they have met.
-
-        kicks [2, M]: deflections in two planes, in units of their rms angle.
-        """
-        thickness = _thickness(met, layers)
-        through = thickness > 0
-        met, thickness = met.take(through), thickness[through]
-        total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
-        across, along = scattering_angle(total, thickness) * kicks[:, through]
-        angle = met.angle - self._turned[met.particle]
-        helix, after = take(self._helix, met.particle), slowed(total, thickness)
-        put(self._helix, met.particle, continued(helix, angle, across, along, after))
-        self._turned[met.particle] = met.angle
+    thickness = _thickness(met, layers)
+    through = thickness > 0
+    met, thickness = met.take(through), thickness[through]
+    total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
+    across, along = scattering_angle(total, thickness) * kicks[:, through]
+    angle, after = met.angle - turned[met.particle], slowed(total, thickness)
+    new = continued(now.take(met.particle), angle, across, along, after)
+    for column, values in zip(vars(now).values(), vars(new).values(), strict=True):
+        column[met.particle] = values
+    turned[met.particle] = met.angle
 
 
 def _thickness(met: Crossings, layers: DetectorLayers) -> Float64:
@@ -331,25 +315,17 @@ def _thickness(met: Crossings, layers: DetectorLayers) -> Float64:
 
 def _surfaces_ahead(helix: Helices, layers: DetectorLayers) -> Surfaces:
     """Finds the surfaces that helices cross in or near their layer, without regard to material."""
-    sides = [_crossings(helix, layers, side) for side in (0, 1)]
-    particle, layer, side, angle = (np.concatenate(parts) for parts in zip(*sides, strict=True))
-    along = layers.along(layer, *position(take(helix, particle), angle))
-    near = layers.extends(layer, along, beyond=NEAR)
-    return Surfaces(particle, layer, side, angle).take(near)
-
-
-def _crossings(
-    helix: Helices, layers: DetectorLayers, side: int
-) -> tuple[Int64, Int64, Int64, Float64]:
-    """Finds crossings of the layers' even or odd side: particle, layer, side and turning angle."""
-    every = np.arange(len(layers))
-    surface = layers.surface(every, np.full(len(layers), side))
-    angle = np.full((len(helix.pt), len(layers)), np.nan)
-    barrel = layers.is_barrel
-    angle[:, barrel] = cylinder_crossings(helix, surface[barrel])
-    angle[:, ~barrel] = disc_crossings(helix, surface[~barrel])
-    particle, layer = np.nonzero(np.isfinite(angle))
-    return particle, layer, np.full(len(particle), side), angle[particle, layer]
+    sides, barrel = [], layers.is_barrel
+    for side in (0, 1):
+        surface = layers.surface(np.arange(len(layers)), np.full(len(layers), side))
+        angles = np.full((len(helix.pt), len(layers)), np.nan)
+        angles[:, barrel] = cylinder_crossings(helix, surface[barrel])
+        angles[:, ~barrel] = disc_crossings(helix, surface[~barrel])
+        crossed = np.nonzero(np.isfinite(angles))
+        sides.append((*crossed, np.full(len(crossed[0]), side), angles[crossed]))
+    ahead = Surfaces(*(np.concatenate(parts) for parts in zip(*sides, strict=True)))
+    along = layers.along(ahead.layer, *position(helix.take(ahead.particle), ahead.angle))
+    return ahead.take(layers.extends(ahead.layer, along, beyond=NEAR))
 
 
 def places(particle: Int64, angle: Float64) -> Int64:
@@ -359,9 +335,3 @@ def places(particle: Int64, angle: Float64) -> Int64:
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     return place
-
-
-def _steps(ahead: Surfaces) -> Iterator[NDArray[np.intp]]:
-    """Yields the rows of each particle's first surface, of each one's second, and so on."""
-    place = places(ahead.particle, ahead.angle)
-    yield from np.split(np.argsort(place, kind="stable"), np.cumsum(np.bincount(place))[:-1])

@@ -43,7 +43,7 @@ from bigtrk.graphs.features import (
     as_tensor,
     cylindrical,
     edge_table,
-    with_eta,
+    eta_of,
 )
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
@@ -227,7 +227,7 @@ def hit_features(columns: AcornColumns) -> dict[str, Floats]:
         if name not in known:
             columns.needed(HITS + name, _READ_HITS)
             raise columns.bad(HITS + name, "holds no floats", "save coordinates in mm and rad")
-    known.setdefault("eta", with_eta(known["r"], known["phi"], known["z"])["eta"])
+    known.setdefault("eta", eta_of(known["r"], known["z"]))
     first = {name: known.pop(name) for name in _MOST}
     for name, most in _MOST.items():
         beyond = np.flatnonzero(~(np.abs(first[name]) <= most))

@@ -1,6 +1,5 @@
 """The work of `bigtrk build`: every event of a folder as a graph, by windows or a module map."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +13,6 @@ from bigtrk.console import follow, say
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
-from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
@@ -79,7 +77,12 @@ def build_with(
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
     parameters = {"from": format_of(events).value, "modules": True, **builder.parameters}
-    tasks = _tasks(events, names, builder)
+
+    def task(name: str) -> GraphToMake:
+        event = read_event(events, name)
+        return GraphToMake(name, event_digest(event), partial(build_with_record, event, builder))
+
+    tasks = map(task, names)
     return fill_folder(out, tasks, len(names), parameters, "building graphs", prefix=prefix)
 
 
@@ -93,12 +96,6 @@ def windows_of(
         InputError: it has no events, or a bad first one, or there are no such windows.
     """
     return find_windows(given, read_event(events, (names or find_events(events))[0]))
-
-
-def _tasks(events: Path, names: list[str], builder: GraphBuilder) -> Iterator[GraphToMake]:
-    for name in names:
-        event = read_event(events, name)
-        yield GraphToMake(name, event_digest(event), partial(build_with_record, event, builder))
 
 
 LONGEST_TABLE = 20  # events; a screen holds no more, and manifest.json has them all
@@ -130,10 +127,7 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
         table.add_row(name, *_cells(record, known))
     if len(records) > 1:
         table.add_section()
-        total: dict[str, Any] = {
-            key: sum(record[key] for record in records.values())
-            for key in ("nodes", "edges", "bytes")
-        }
+        total = {key: sum(r[key] for r in records.values()) for key in ("nodes", "edges", "bytes")}
         for key in known:
             total[key] = fmean(r[key] for r in records.values() if r.get(key) is not None)
         table.add_row("all", *_cells(total, known))
@@ -141,35 +135,27 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     shares = {name: record.get("target_efficiency") for name, record in records.items()}
     poor = [name for name, share in shares.items() if share is not None and share < WANTED]
     if poor:
+        made = manifest["parameters"]
+        kind = "acorn" if made.get("from") == "acorn" else "windows"
+        advice = ADVICE[next((one for one in ADVICE if one in made), kind)]
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
-            f"edges: {_advice(manifest['parameters'])}"
+            f"edges: {advice}"
         )
 
 
-def _advice(parameters: dict[str, Any]) -> str:
-    """Says why graphs that were made so may lack target edges, and what helps."""
-    if "filter" in parameters:
-        return (
-            "the cut is too high for these graphs, or they lacked some before; give a lower --cut "
-            "or a higher --efficiency, or train the filter with graphs like these"
-        )
-    if "module_map" in parameters:
-        return (
-            "the module map has seen too few events, or is of another detector or beam spot; learn "
-            "one from more events like these"
-        )
-    if "embedding" in parameters:
-        return (
-            "the radius is too small, or the embedding is for another detector or beam spot; give "
-            "a larger --radius or --efficiency, or train one with these events"
-        )
-    if parameters.get("from") == "acorn":
-        return "acorn's graph construction left them out, or its filter's cut is too high"
-    return (
-        "the windows are for another detector or beam spot; --learn-windows makes fitting ones of "
-        "these events"
-    )
+# Why graphs with one of these parameters, or of these formats, may lack target edges.
+ADVICE = {
+    "filter": "the cut is too high for these graphs, or they lacked some before; give a lower --cut"
+    " or a higher --efficiency, or train the filter with graphs like these",
+    "module_map": "the module map has seen too few events, or is of another detector or beam spot; "
+    "learn one from more events like these",
+    "embedding": "the radius is too small, or the embedding is for another detector or beam spot; "
+    "give a larger --radius or --efficiency, or train one with these events",
+    "acorn": "acorn's graph construction left them out, or its filter's cut is too high",
+    "windows": "the windows are for another detector or beam spot; --learn-windows makes fitting "
+    "ones of these events",
+}
 
 
 def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
@@ -184,7 +170,6 @@ def build_by_module_map(
     events: Path,
     out: Path,
     file: Path | None,
-    windows: MapWindows,
     pt_min: float,
     names: list[str] | None = None,
     prefix: str = "",
@@ -201,7 +186,7 @@ def build_by_module_map(
     """
     names = find_events(events) if names is None else names
     module_map = read_module_map(file) if file else _learnt(events, names, pt_min)
-    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows), names, prefix)
+    manifest = build_with(events, out, ModuleMapBuilder(module_map), names, prefix)
     write_module_map(out / MODULE_MAP, module_map)
     return manifest
 

@@ -2,7 +2,7 @@
 them, and the record of how good that graph is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,14 +36,6 @@ from bigtrk.graphs.sector import edge_order
 # A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV
 TARGET_HITS = 3
-QUALITY = (
-    "true_edges",
-    "target_edges",
-    "edge_efficiency",
-    "target_efficiency",
-    "purity",
-    "target_purity",
-)
 
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
@@ -53,25 +45,29 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     truth: then y, particle_id, hit_weight and particles are None; a particle whose momentum is
     unknown has pT NaN.
     """
-    edges = _sorted(doublets, len(event.hits["hit_id"]))
-    del doublets  # as large as the edges, and of no use beside them
-    features = hit_columns(event)
-    hit_id = event.hits["hit_id"].astype(np.int64)
-    known = true is not None
-    weight = hit_weights(event) if known else None
-    return EventGraph(
+    features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
+    order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
+    edges = np.take(doublets, order, axis=1)
+    del doublets, order  # as large as the edges, and of no use beside them
+    graph = EventGraph(
         name=event.name,
         node_feature_names=tuple(features),
         edge_feature_names=EDGE_FEATURES,
         node_features=as_tensor(features),
         edge_index=torch.from_numpy(edges),
         edge_features=edge_table(features, edges),
-        y=None if true is None else torch.from_numpy(are_true(edges, true, len(hit_id))),
         hit_id=torch.from_numpy(hit_id),
-        particle_id=torch.from_numpy(hit_particles(event)) if known else None,
-        hit_weight=None if weight is None else torch.from_numpy(weight),
         modules=torch.from_numpy(module_ids(event.hits)),
-        particles=_particle_table(event) if known else None,
+    )
+    if true is None:
+        return graph
+    weight = hit_weights(event)
+    return replace(
+        graph,
+        y=torch.from_numpy(are_true(edges, true, len(hit_id))),
+        particle_id=torch.from_numpy(hit_particles(event)),
+        hit_weight=None if weight is None else torch.from_numpy(weight),
+        particles=_particle_table(event),
     )
 
 
@@ -90,17 +86,14 @@ def quality(event: Event, graph: EventGraph, true: Ints | None) -> dict[str, Any
     graph / edges; target_efficiency and target_purity likewise for true edges of particles with
     pT > 1 GeV and >= 3 hits.
     """
-    found = dict.fromkeys(QUALITY) if true is None else _quality(event, graph, true)
-    return {"nodes": graph.n_nodes, "edges": graph.n_edges, **found}
-
-
-def _quality(event: Event, graph: EventGraph, true_edge: Ints) -> dict[str, float | None]:
-    assert graph.y is not None
-    source = true_edge[0]
+    sizes = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    if true is None or graph.y is None:
+        return {**sizes, **dict.fromkeys(QUALITY)}
     target = is_target(event, TARGET_PT, TARGET_HITS)
-    found = int(graph.y.sum())
     found_target = int((graph.y & torch.from_numpy(target)[graph.edge_index[0]]).sum())
-    return shares(found, found_target, graph.n_edges, len(source), int(target[source].sum()))
+    n_true, n_target = true.shape[1], int(target[true[0]].sum())
+    found = int(graph.y.sum())
+    return {**sizes, **shares(found, found_target, graph.n_edges, n_true, n_target)}
 
 
 def shares(
@@ -117,6 +110,13 @@ def shares(
     }
 
 
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
+
+
 def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
     """Returns which edges [2, E] are the first of those with the same ends: rows, ascending.
 
@@ -124,10 +124,6 @@ def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
     """
     _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
     return torch.from_numpy(np.sort(first))
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
@@ -146,20 +142,14 @@ def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
     return found
 
 
-def _sorted(edges: Ints, n_nodes: int) -> Ints:
-    """Sorts edges [2, E] by (destination, source), as sectors hold them."""
-    return np.take(edges, edge_order(torch.from_numpy(edges), n_nodes).numpy(), axis=1)
-
-
 def _particle_table(event: Event) -> ParticleTable:
-    columns = particle_kinematics(event)
-    vertex = np.stack([columns[name] for name in ("vx", "vy", "vz")], axis=1)
+    columns = {name: torch.from_numpy(c) for name, c in particle_kinematics(event).items()}
     return ParticleTable(
-        particle_id=torch.from_numpy(columns["particle_id"]),
-        pt=torch.from_numpy(columns["pt"].astype(np.float32)),
-        eta=torch.from_numpy(columns["eta"].astype(np.float32)),
-        vertex=torch.from_numpy(vertex.astype(np.float32)),
-        nhits=torch.from_numpy(columns["nhits"]),
+        particle_id=columns["particle_id"],
+        pt=columns["pt"].float(),
+        eta=columns["eta"].float(),
+        vertex=torch.stack([columns[name] for name in ("vx", "vy", "vz")], dim=1).float(),
+        nhits=columns["nhits"],
     )
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
-from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.graphs.event_graph import Layout, Section, check_columns, check_rows
 from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
 from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
@@ -74,13 +73,9 @@ class Bounds:
     lower: Floats
     upper: Floats
 
-    def at(self, rows: slice) -> "Bounds":
-        """Takes some rows of FEATURES."""
-        return Bounds(self.lower[rows], self.upper[rows])
-
     def hold(self, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
-        """Says of which columns of `features` [F, K] all are within the windows of their `triplet`
-        [K]: [K]; never where one is NaN.
+        """Whether each column of `features` [F, K] is within the windows of its `triplet` [K]: [K];
+        never where one is NaN.
         """
         inside = np.ones(len(triplet), dtype=bool)
         for feature, lower, upper in zip(features, self.lower, self.upper, strict=True):
@@ -93,23 +88,20 @@ class ModuleMap:
     """A learnt map; made: how.
 
     modules [M, 3]: volume, layer and module. triplets [T, 3]: rows of `modules` from the inside
-    out, none twice. counts [T]: how often each was seen. bounds: of each kind of windows.
+    out, none twice. counts [T]: how often each was seen.
     """
 
     made: str
     modules: Ints
     triplets: Ints
     counts: Ints
-    bounds: dict[MapWindows, Bounds]
+    bounds: Bounds
 
     def sections(self) -> dict[str, Section]:
-        """Returns the map's tensors, windows in sections of their own, as its file has them."""
-        joined = {"modules": self.modules, "triplets": self.triplets, "counts": self.counts}
-        made = {"map": {name: torch.from_numpy(rows) for name, rows in joined.items()}}
-        for kind, bounds in self.bounds.items():
-            ends = {"lower": bounds.lower, "upper": bounds.upper}
-            made[kind.value] = {name: torch.from_numpy(rows) for name, rows in ends.items()}
-        return made
+        """Returns the map's tensors, as its file has them."""
+        joined = {name: torch.from_numpy(getattr(self, name)) for name in _MAP}
+        ends = {name: torch.from_numpy(getattr(self.bounds, name)) for name in _BOUNDS}
+        return {"map": joined, _WINDOWS: ends}
 
     def digest(self) -> str:
         """Returns the SHA-256 of triplets and windows."""
@@ -125,6 +117,7 @@ _MAP: Layout = {
     "counts": (torch.int64, "T"),
 }
 _BOUNDS: Layout = {"lower": (torch.float64, "FT"), "upper": (torch.float64, "FT")}
+_WINDOWS = "minmax"  # their section; older files have others, too
 
 
 class _Record(Settings):
@@ -162,21 +155,16 @@ def read_module_map(path: Path) -> ModuleMap:
     check_columns(joined, _MAP, {}, str(path))
     check_rows(joined["triplets"], len(joined["modules"]), f"{path}: triplets")
     sizes = {"F": len(FEATURES), "T": len(joined["triplets"])}
-    bounds = {kind: _read_bounds(opened, kind, sizes) for kind in MapWindows}
+    ends = opened.read(_WINDOWS)
+    check_columns(ends, _BOUNDS, sizes, f"{path}: {_WINDOWS}")
+    bounds = Bounds(*(ends[name].numpy() for name in _BOUNDS))
+    if not (np.isfinite(bounds.lower).all() and np.isfinite(bounds.upper).all()):
+        raise InputError(f"{path}: windows are not finite; learn it again")
     modules, triplets, counts = (joined[name].numpy() for name in _MAP)
     for rows, what in ((modules, "module"), (triplets, "triplet")):
         if len(grouped(rows)[1]) < len(rows):
             raise InputError(f"{path}: holds a {what} twice; learn it again")
     return ModuleMap(record.made, modules, triplets, counts, bounds)
-
-
-def _read_bounds(opened: SectionFile, kind: MapWindows, sizes: dict[str, int]) -> Bounds:
-    ends = opened.read(kind.value)
-    check_columns(ends, _BOUNDS, sizes, f"{opened.path}: {kind.value}")
-    lower, upper = (ends[name].numpy() for name in _BOUNDS)
-    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        raise InputError(f"{opened.path}: {kind.value} windows are not finite; learn it again")
-    return Bounds(lower, upper)
 
 
 def hit_places(hits: Columns) -> dict[str, Floats]:

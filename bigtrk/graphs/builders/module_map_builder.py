@@ -22,7 +22,6 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.truth import module_ids
-from bigtrk.graphs.builders.map_windows import MapWindows
 from bigtrk.graphs.builders.module_map import (
     CHANGE,
     FEATURES,
@@ -71,8 +70,12 @@ def learn_module_map(
     order, start = grouped(keys)
     counts = np.diff(start, append=len(order))
     modules, row = numbered(keys[order[start]].reshape(-1, 3))
-    spread = _spread_on_layers(keys, values)[:, order[start]]
-    bounds = _bounds(values[:, order], start, counts, spread)
+    lowest, highest = (
+        end.reduceat(values[:, order], start, axis=1) for end in (np.minimum, np.maximum)
+    )
+    # The next of n values lies beyond all before in 2 of n + 1 cases.
+    margin = SIGMAS * _spread_on_layers(keys, values)[:, order[start]] / counts
+    bounds = Bounds(lowest - margin, highest + margin)
     return ModuleMap(made, modules, row.reshape(-1, 3), counts, bounds)
 
 
@@ -110,32 +113,6 @@ def _spread_on_layers(keys: Ints, values: Floats) -> Floats:
     return spreads[:, group]
 
 
-def _bounds(values: Floats, start: Ints, counts: Ints, spread: Floats) -> dict[MapWindows, Bounds]:
-    """Makes the windows of triplets whose `values` [F, K] begin at `start` [T]; spread [F, T]."""
-    lowest, highest = (end.reduceat(values, start, axis=1) for end in (np.minimum, np.maximum))
-    # The next of n values lies beyond all before in 2 of n + 1 cases.
-    margin = SIGMAS * spread / counts
-    mean = np.add.reduceat(values, start, axis=1) / counts
-    squared = (values - np.repeat(mean, counts, axis=1)) ** 2
-    variance = np.add.reduceat(squared, start, axis=1) / counts
-    # Of n values neither the mean nor the variance is known better than to 1 / n of the spread's.
-    reach = SIGMAS * np.sqrt(variance + 2 * spread**2 / counts)
-    return {
-        MapWindows.MINMAX: Bounds(lowest - margin, highest + margin),
-        MapWindows.SIGMA: Bounds(mean - reach, mean + reach),
-    }
-
-
-@dataclass(frozen=True)
-class ModulePairs:
-    """The pairs of modules that triplets are made of: modules [P, 2] (rows of the map's), bounds
-    [4, P] as wide as the widest of all its triplets'.
-    """
-
-    modules: Ints
-    bounds: Bounds
-
-
 @dataclass(frozen=True)
 class Candidates:
     """Doublets of an event that are in the windows of some triplet: pair of modules [D] (ascending,
@@ -158,14 +135,20 @@ class Candidates:
 class TripletSearch:
     """A module map made ready: its triplets ordered by first pair.
 
-    second [T]: the second pair of each; start [P + 1]: the first triplet of each first pair.
+    pairs [P, 2]: rows of `modules` that are one of a triplet's pairs; pair_bounds [4, P]: as wide
+    as the widest of all its triplets'. second [T]: the second pair of each triplet; start [P + 1]:
+    the first triplet of each first pair; the windows of its first and second pair of hits [4, T],
+    and of the change between them [2, T].
     """
 
     modules: Ints
-    pairs: ModulePairs
+    pairs: Ints
+    pair_bounds: Bounds
     second: Ints
     start: Ints
-    bounds: Bounds
+    of_first: Bounds
+    of_second: Bounds
+    of_change: Bounds
 
     def doublets(self, hits: Columns) -> Ints:
         """Finds the doublets of `hits` [N] that are in a triplet that passes: [2, E] rows of hits,
@@ -188,7 +171,7 @@ class TripletSearch:
         module = rows_of(module_ids(hits), self.modules)
         order = np.argsort(module, kind="stable")
         begin = np.searchsorted(module[order], np.arange(len(self.modules) + 1))
-        inside, outside = self.pairs.modules.T
+        inside, outside = self.pairs.T
         pair, inner = expand(np.arange(len(inside)), begin[inside], begin[inside + 1], order)
         first, last = begin[outside[pair]], begin[outside[pair] + 1]
         found = [(np.empty(0, np.int64), np.empty((2, 0), np.int64))]
@@ -196,7 +179,7 @@ class TripletSearch:
             row, outer = expand(np.arange(len(pair))[part], first[part], last[part], order)
             doublets = np.stack([inner[row], outer])
             passed = place[doublets[0]] < place[doublets[1]]
-            passed &= self.pairs.bounds.hold(doublet_features(places, doublets), pair[row])
+            passed &= self.pair_bounds.hold(doublet_features(places, doublets), pair[row])
             found.append((pair[row[passed]], doublets[:, passed]))
         pairs, parts = zip(*found, strict=True)
         doublets = np.concatenate(parts, axis=1)
@@ -210,45 +193,45 @@ class TripletSearch:
         for part in chunks(last - first):
             rows = np.arange(len(found.pair))[part]
             one, triplet = expand(rows, first[part], last[part], np.arange(len(self.second)))
-            passed = self.bounds.at(FIRST).hold(found.features[:, one], triplet)
+            passed = self.of_first.hold(found.features[:, one], triplet)
             yield one[passed], triplet[passed]
 
     def _pass(self, found: Candidates, triplet: Ints, first: Ints, second: Ints) -> Ints:
         """Returns the rows of `triplet` whose windows `second` doublets, and the change to them
         from the `first`, pass.
         """
-        fine = self.bounds.at(SECOND).hold(found.features[:, second], triplet)
-        passed = np.flatnonzero(fine)
+        passed = np.flatnonzero(self.of_second.hold(found.features[:, second], triplet))
         hits = np.stack([*found.hits[:, first[passed]], found.hits[1, second[passed]]])
         change = changes(found.places, hits)
-        return passed[self.bounds.at(CHANGE).hold(change, triplet[passed])]
+        return passed[self.of_change.hold(change, triplet[passed])]
 
 
-def make_search(module_map: ModuleMap, windows: MapWindows) -> TripletSearch:
-    """Makes the search by one kind of the map's windows."""
-    bounds, triplets = module_map.bounds[windows], module_map.triplets
-    n_triplets = len(triplets)
+def make_search(module_map: ModuleMap) -> TripletSearch:
+    """Makes the search by a map's windows."""
+    bounds, triplets = module_map.bounds, module_map.triplets
     pairs, number = numbered(np.concatenate([triplets[:, :2], triplets[:, 1:]]))
-    first, second = number[:n_triplets], number[n_triplets:]
-    order = np.argsort(first, kind="stable")
-    return TripletSearch(
-        modules=module_map.modules,
-        pairs=ModulePairs(pairs, _widest(bounds, number)),
-        second=second[order],
-        start=np.searchsorted(first[order], np.arange(len(pairs) + 1)),
-        bounds=Bounds(bounds.lower[:, order], bounds.upper[:, order]),
-    )
-
-
-def _widest(bounds: Bounds, number: Ints) -> Bounds:
-    """Returns bounds [4, P] of pairs: `number` [2 T] of each triplet's first, then second one."""
-    order, start = grouped(number[:, None])
+    first, second = np.split(number, 2)
+    by_pair, start = grouped(number[:, None])
     lower, upper = (
-        np.concatenate([side[FIRST], side[SECOND]], axis=1)[:, order]
+        np.concatenate([side[FIRST], side[SECOND]], axis=1)[:, by_pair]
         for side in (bounds.lower, bounds.upper)
     )
-    return Bounds(
-        np.minimum.reduceat(lower, start, axis=1), np.maximum.reduceat(upper, start, axis=1)
+    order = np.argsort(first, kind="stable")
+    of_first, of_second, of_change = (
+        Bounds(bounds.lower[rows][:, order], bounds.upper[rows][:, order])
+        for rows in (FIRST, SECOND, CHANGE)
+    )
+    return TripletSearch(
+        modules=module_map.modules,
+        pairs=pairs,
+        pair_bounds=Bounds(
+            np.minimum.reduceat(lower, start, axis=1), np.maximum.reduceat(upper, start, axis=1)
+        ),
+        second=second[order],
+        start=np.searchsorted(first[order], np.arange(len(pairs) + 1)),
+        of_first=of_first,
+        of_second=of_second,
+        of_change=of_change,
     )
 
 
@@ -261,11 +244,10 @@ class ModuleMapBuilder:
     """Takes doublets that are part of a triplet of hits that passes a module map."""
 
     module_map: ModuleMap
-    windows: MapWindows
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, Any]:
-        return {"module_map": self._digest, "module_map_windows": self.windows.value}
+        return {"module_map": self.module_map.digest()}
 
     def doublets(self, event: Event) -> Ints:
         """Gives pairs of hit rows, ordered outwards: [2, E]; says so where many hits have none."""
@@ -283,9 +265,5 @@ class ModuleMapBuilder:
         return true_pairs(event)
 
     @cached_property
-    def _digest(self) -> str:
-        return self.module_map.digest()
-
-    @cached_property
     def _search(self) -> TripletSearch:
-        return make_search(self.module_map, self.windows)
+        return make_search(self.module_map)

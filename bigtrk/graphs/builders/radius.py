@@ -54,13 +54,9 @@ class RadiusBuilder:
         tree = hit_tree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
-            # No radius parts hits that the embedding, or the event, has in one place.
-            in_one_place = count_pairs(tree, 0.0) > self.most
-            remedy = (
-                "the hits are in one place: correct their coordinates"
-                if in_one_place
-                else "lower --radius or --efficiency, or train the embedding for longer"
-            )
+            remedy = "lower --radius or --efficiency, or train the embedding for longer"
+            if count_pairs(tree, 0.0) > self.most:  # which no radius parts
+                remedy = "the hits are in one place: correct their coordinates"
             raise InputError(
                 f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g}, which "
                 f"are more than {self.most:,}; {remedy}"

@@ -2,13 +2,13 @@
 
 Every layer pair starts with cuts around all its true edges, which are then peeled: whichever
 side of whichever pair sheds the most doublets per true edge lost gives way first (patient rule
-induction, Friedman and Fisher, Statistics and Computing 9, 1999). For 98.8 % of the target edges
-of a simulated event of 99 k hits this takes 0.28 M doublets, equal quantiles on all cuts 0.70 M.
+induction, Friedman and Fisher, Statistics and Computing 9, 1999).
 
 Shapes: T true edges and K doublets of one layer pair; a box is six upper bounds, one per side.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,16 +31,14 @@ Key = tuple[Layer, Layer]
 # |phi_slope|, |dphi|, z0, -z0, deta, -deta: either charge, both directions along the beam.
 SIDES = 6
 PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
-# One edge in 2000 comes from a particle that scattered so far out that boxes around it would hold
-# most hits; no box starts wider than this quantile of all pairs' edges.
+# No box starts wider than this quantile of all pairs' edges, some of which scattered far out, nor
+# than so many times the way from the median to the 95 % quantile, in case of a few wrong labels.
 OUTLIER = 0.9995
-# Nor does one start wider than so many times the way from the median to the 95 % quantile: of few
-# edges, the quantile above may be a wrong label. Simulated events without any keep their windows.
 FENCE = 30.0
 DPHI_MAX = 3.0  # rad
 PEEL = 0.005  # fraction of a pair's true edges that one step gives up
 DEEPEST = 0.5  # fraction of a pair's true edges at which peeling ends
-# The 741 target edges of a 5 % event: 92.4 % found with 0.985 and pairs of >= 3, 99.7 % with these.
+# The efficiency, with pairs of one edge, where fewer target edges than these are there.
 FEW = 10_000
 FEW_EFFICIENCY = 0.995
 SAMPLE = 50_000  # doublets that show what a pair's sides cost
@@ -206,14 +204,11 @@ def _state_at(path: list[Step], price: float) -> Step:
 def _price_of(paths: list[list[Step]], wanted: float) -> float:
     """Returns the lowest price at which the pairs together still keep `wanted` true edges."""
     prices = sorted({step.price for path in paths for step in path}, reverse=True)
-    low, high = 0, len(prices) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(_state_at(path, prices[middle]).kept for path in paths) >= wanted:
-            low = middle
-        else:
-            high = middle - 1
-    return prices[low]
+
+    def is_too_low(price: float) -> bool:
+        return sum(_state_at(path, price).kept for path in paths) < wanted
+
+    return prices[max(bisect_left(prices, True, key=is_too_low) - 1, 0)]
 
 
 def _with_margin(key: Key, step: Step) -> LayerPair:

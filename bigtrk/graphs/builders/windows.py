@@ -7,6 +7,7 @@ Shapes: N hits, E doublets, K candidates of one chunk.
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -64,11 +65,9 @@ class Windows(Settings):
 
     @model_validator(mode="after")
     def _each_pair_once(self) -> "Windows":
-        known: set[tuple[Layer, Layer]] = set()
-        for pair in self.pairs:
-            if (pair.inner, pair.outer) in known:
-                raise ValueError(f"layer pair {pair.inner} to {pair.outer} appears twice")
-            known.add((pair.inner, pair.outer))
+        for (inner, outer), n in Counter((one.inner, one.outer) for one in self.pairs).items():
+            if n > 1:
+                raise ValueError(f"layer pair {inner} to {outer} appears twice")
         return self
 
     @property
@@ -106,10 +105,8 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
             volumes that the event has hits in.
     """
     volumes = event.hits["volume_id"].astype(np.int64)
-    if given is None:
-        windows = builtin_windows("odd" if is_open_data_detector(volumes) else "trackml")
-    else:
-        windows = _named(given)
+    detector = "odd" if is_open_data_detector(volumes) else "trackml"
+    windows = builtin_windows(detector) if given is None else _named(given)
     unknown = sorted(set(volumes.tolist()) - windows.volumes)
     if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
         raise InputError(
@@ -135,12 +132,10 @@ def _named(given: str | Path) -> Windows:
 def write_windows(path: Path, windows: Windows) -> None:
     """Writes `windows` as YAML with one layer pair per line, atomically."""
     content = windows.model_dump(mode="json")
-    head = yaml.safe_dump({"made": content["made"]}, width=90)
-    rows = [
-        "- " + yaml.safe_dump(pair, default_flow_style=True, sort_keys=False, width=math.inf)
-        for pair in content["pairs"]
-    ]
-    text = head + "pairs:\n" + "".join(rows)
+    text = yaml.safe_dump({"made": content["made"]}, width=90) + "pairs:\n"
+    for pair in content["pairs"]:
+        row = yaml.safe_dump(pair, default_flow_style=True, sort_keys=False, width=math.inf)
+        text += f"- {row}"
     write_atomically(path, lambda temporary: temporary.write_text(text))
 
 

@@ -21,7 +21,6 @@ from bigtrk.events.simulation.tracks import (
     propagate,
     scattering_angle,
     slowed,
-    take,
 )
 
 Float64 = NDArray[np.float64]
@@ -86,7 +85,7 @@ def test_without_material_all_is_on_the_helix_of_the_vertex() -> None:
     rng = np.random.default_rng(3)
     helix = helices(generate_particles(500, rng))
     met = propagate(helix, EMPTY, rng)
-    track = take(helix, met.particle)
+    track = helix.take(met.particle)
     assert len(met.particle) > 3000
     np.testing.assert_array_equal((met.x, met.y, met.z), position(track, met.angle))
     np.testing.assert_array_equal((met.px, met.py, met.pz), momentum(track, met.angle))
@@ -125,7 +124,7 @@ def test_beyond_its_edge_a_layer_is_not_there() -> None:
     helix = beam(50, 0.5, 0.8)
     met = propagate(helix, narrow, np.random.default_rng(6))
     assert set(met.layer) == {1}
-    on_helix = position(take(helix, met.particle), met.angle)
+    on_helix = position(helix.take(met.particle), met.angle)
     np.testing.assert_array_equal((met.x, met.y, met.z), on_helix)
 
 
