@@ -132,18 +132,21 @@ def partition(
         raise typer.BadParameter("give either --parts or --max-edges")
     settings = CutSettings(parts, max_edges, method, seed)
     place = find_place()
-    # RANK and WORLD_SIZE alone are also set in pods and batch scripts, where this is one process.
-    shared = place.launcher in ("srun", "mpirun", "torchrun")
     folder = GraphFolder(graphs)
     check(folder, out)
-    unfit = of_wrong_size(folder, settings)
-    mine = list(folder.events)[place.rank :: place.world_size] if shared else list(folder.events)
+    unfit, mine = of_wrong_size(folder, settings), folder.events
+    # RANK and WORLD_SIZE alone are also set in pods and batch scripts, where this is one process.
+    if place.launcher in ("srun", "mpirun", "torchrun"):
+        mine = mine[place.rank :: place.world_size]
     failed = {event: unfit[event] for event in mine if event in unfit}
     to_cut = [event for event in mine if event not in unfit]
     failed |= cut_share(folder, out, settings, to_cut, workers, quiet=as_json)
     finish(folder, out, settings, unfit | failed, as_json=as_json)
     if failed:
-        raise InputError(told(failed, len(folder.events)))
+        named = "; ".join(list(failed.values())[:_MOST_NAMED])
+        more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+        n_events = len(folder.events)
+        raise InputError(f"{len(failed)} of {n_events} events were not cut: {named}{more}")
 
 
 def cut_share(
@@ -197,10 +200,3 @@ def finish(
         print(json.dumps(report, indent=1))
     else:
         console.print(table(report))
-
-
-def told(failed: Failures, events: int) -> str:
-    """Says in a line what failed, of so many events."""
-    named = "; ".join(list(failed.values())[:_MOST_NAMED])
-    more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
-    return f"{len(failed)} of {events} events were not cut: {named}{more}"

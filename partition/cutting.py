@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, check_rows
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder, check_same_event
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest
@@ -38,7 +38,6 @@ Counts = list[dict[str, Any]]  # "sectors" of a sector file's record
 
 def computed_edges(edge_index: Integers, part: Integers, parts: int) -> Integers:
     """Counts the edges that touch each part, which its rank computes: [2, E], [N] -> [parts]."""
-    # One byte for each end: of a large graph new memory takes longer than looking up.
     owner = part.astype(np.min_scalar_type(max(parts - 1, 0)))
     source, destination = (owner.take(ends) for ends in edge_index)
     inside_or_in = np.bincount(destination, minlength=parts)
@@ -54,17 +53,12 @@ def figures(sectors: list[Sector]) -> dict[str, float]:
     """
     nodes, edges = sectors[0].event_nodes, sectors[0].event_edges
     computed = [sector.n_edges for sector in sectors]
-    exchanges = [
-        sum(
-            sent + received > 0 for sent, received in zip(s.send_splits, s.recv_splits, strict=True)
-        )
-        for s in sectors
-    ]
+    exchanged = np.array([[s.send_splits, s.recv_splits] for s in sectors]).sum(axis=1)
     return {
         "cut_fraction": _ratio(sum(computed) - edges, edges),
         "halo_fraction": _ratio(sum(s.n_nodes - s.n_owned for s in sectors), nodes),
         "edge_imbalance": _ratio(max(computed) * len(sectors), sum(computed), empty=1.0),
-        "neighbours": sum(exchanges) / len(sectors),
+        "neighbours": np.count_nonzero(exchanged) / len(sectors),
     }
 
 
@@ -140,16 +134,10 @@ def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> Non
 
 
 def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
-    """Refuses to cut `event`, whose graph has the record `source`, where `out` has another one.
-
-    Raises:
-        InputError: it has.
-    """
-    path = file_of(out, event)
-    try:
+    """Refuses to cut `event`, whose graph has the record `source`, where `out` has another one."""
+    path, before = file_of(out, event), {}
+    with suppress(InputError):  # there is none, or it is damaged and replaced
         before = SectionFile(path).record
-    except InputError:
-        return  # there is none, or it is damaged and replaced
     check_same_event(path, before, source)
 
 
@@ -162,15 +150,15 @@ def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, flo
     edge_index = graph.edge_index.numpy()
     _check_cut(graph, settings)
     undirected = adjacency(edge_index, graph.n_nodes)
-    if settings.method is Method.METIS:
+    is_metis = settings.method is Method.METIS
+    if is_metis:
         check_width(graph.name, undirected)
     parts, seconds = settings.parts_for(graph.n_edges), 0.0
     while True:
         check_parts(graph.name, graph.n_nodes, parts)
         started = time.perf_counter()
         part = PARTITIONERS[settings.method](graph, undirected, parts, settings.seed)
-        if settings.method is Method.METIS:
-            seconds += time.perf_counter() - started
+        seconds += (time.perf_counter() - started) * is_metis
         largest = int(computed_edges(edge_index, part, parts).max())
         if settings.max_edges is None or largest <= settings.max_edges:
             return part, parts, seconds
@@ -182,11 +170,8 @@ def _check_cut(graph: EventGraph, settings: CutSettings) -> None:
     if not 0 <= settings.seed <= MOST_SEED:
         raise InputError(f"seed={settings.seed}: must be between 0 and {MOST_SEED}")
     check_size(graph.name, graph.n_nodes, graph.n_edges)
+    check_rows(graph.edge_index, graph.n_nodes, f"{graph.name}: edge_index")
     edge_index = graph.edge_index.numpy()
-    if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < graph.n_nodes:
-        raise InputError(
-            f"{graph.name}: edges join nodes outside 0..{graph.n_nodes - 1}; build the graph again"
-        )
     if settings.max_edges is None or not edge_index.size:
         return
     most = int(computed_edges(edge_index, np.arange(graph.n_nodes), graph.n_nodes).max())
@@ -198,11 +183,7 @@ def _check_cut(graph: EventGraph, settings: CutSettings) -> None:
 
 
 def check_size(event: str, nodes: int, edges: int) -> None:
-    """Refuses to cut an event whose nodes or edges sectors cannot number, in 32 bits.
-
-    Raises:
-        InputError: there are too many; names the event, both counts and the remedy.
-    """
+    """Refuses to cut an event of more nodes or edges than sectors can number, in 32 bits."""
     if max(nodes, edges) > MOST_IDS:
         raise InputError(
             f"{event}: has {nodes:,} nodes and {edges:,} edges, and sectors number at most "
@@ -243,13 +224,13 @@ def check(graphs: GraphFolder, out: Path) -> None:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the sectors")
+    kind = "sectors"
     try:
-        kind = read_manifest(out)[0] if (out / MANIFEST).exists() else "sectors"
-    except InputError:
-        # Another rank may have removed it meanwhile.
         if (out / MANIFEST).exists():
+            kind, _ = read_manifest(out)
+    except InputError:
+        if (out / MANIFEST).exists():  # else another rank has removed it meanwhile
             raise
-        kind = "sectors"
     if kind != "sectors":
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
     for event in graphs.events:
@@ -291,8 +272,14 @@ def cut_events(
         return
     keep_freed_memory()
     for event in events:
-        with _one_thread():
-            yield _tried(event, partial(cut_event, graphs, out, event, settings))
+        # A second thread gains a tenth, but on a busy machine costs 8 times.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            failure = _tried(event, partial(cut_event, graphs, out, event, settings))
+        finally:
+            torch.set_num_threads(threads)
+        yield failure
 
 
 def _tried(event: str, cut: Callable[[], None]) -> Failures:
@@ -340,17 +327,6 @@ def _in_processes(
 def _start_worker() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keeps torch to one thread: a second gains a tenth, but on a busy machine costs 8 times."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def useful_workers(graphs: GraphFolder, events: list[str]) -> int:

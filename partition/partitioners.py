@@ -50,22 +50,6 @@ def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
 
 def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
     """Symmetrises directed edges, drops self loops, merges repeated edges: [2, E] int64."""
-    both = _symmetric(edge_index, n_nodes)
-    starts, neighbours, weight = both.indptr, both.indices, both.data
-    # One after the other: of a large graph each takes as much memory as the graph's edges.
-    del both
-    neighbours = neighbours.astype(np.int64)
-    weight = weight.astype(np.int64)
-    return Adjacency(
-        starts=starts.astype(np.int64),
-        neighbours=neighbours,
-        edge_weight=weight,
-        node_weight=node_weight(edge_index, n_nodes),
-    )
-
-
-def _symmetric(edge_index: Integers, n_nodes: int) -> scipy.sparse.csr_array:
-    """Counts the edges between each two nodes, in either direction: [2, E] -> [N, N]."""
     # 32 bits are enough for node numbers and take a third off the time.
     source, destination = edge_index.astype(np.int32)
     joins_two = source != destination
@@ -80,25 +64,34 @@ def _symmetric(edge_index: Integers, n_nodes: int) -> scipy.sparse.csr_array:
         directed.sum_duplicates()
     else:
         directed = scipy.sparse.coo_array((ones, (destination, source)), shape=shape).tocsr()
-    return (directed + directed.T).tocsr()
+    both = (directed + directed.T).tocsr()
+    starts, neighbours, weight = both.indptr, both.indices, both.data
+    # One after the other: of a large graph each takes as much memory as the graph's edges.
+    del both, directed
+    neighbours = neighbours.astype(np.int64)
+    weight = weight.astype(np.int64)
+    return Adjacency(
+        starts=starts.astype(np.int64),
+        neighbours=neighbours,
+        edge_weight=weight,
+        node_weight=node_weight(edge_index, n_nodes),
+    )
 
 
 def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone.
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
-    any smaller power of two K. A part may be empty where `parts` comes close to N.
+    any smaller power of two K. A part may be empty where `parts` comes close to N. `check_parts`
+    and `check_width` refuse what METIS cannot cut.
 
     Raises:
-        InputError: there are more parts than nodes, or METIS counts in too few bits.
         RuntimeError: METIS failed.
 
     Source: G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359.
     """
-    check_parts("this graph", graph.n_nodes, parts)
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)
-    check_width("this graph", graph)
     index_type = pymetis.zero_copy_dtype()
     result = pymetis.part_graph(
         parts,
@@ -118,9 +111,8 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 
 
 def check_width(event: str, graph: Adjacency) -> None:
-    """Refuses a graph with counts or sums of weights above METIS's largest integer.
-
-    METIS would wrap around, and crash or cut badly.
+    """Refuses a graph with counts or sums of weights above METIS's largest integer, at which METIS
+    wraps around, and crashes or cuts badly.
 
     Raises:
         InputError: one is above it; names the event and the remedy.
@@ -162,7 +154,7 @@ def wedges(graph: EventGraph, parts: int) -> Integers:
     Raises:
         InputError: the graph's nodes have neither phi nor x and y.
     """
-    order = np.argsort(azimuth(graph), kind="stable")
+    order = np.argsort(_azimuth(graph), kind="stable")
     weight = node_weight(graph.edge_index.numpy(), graph.n_nodes)[order]
     # A node belongs to the wedge that its weight's midpoint falls in; doubled to stay in integers.
     midpoint = 2 * np.cumsum(weight) - weight
@@ -171,7 +163,7 @@ def wedges(graph: EventGraph, parts: int) -> Integers:
     return part
 
 
-def azimuth(graph: EventGraph) -> NDArray[np.float32]:
+def _azimuth(graph: EventGraph) -> NDArray[np.float32]:
     """Returns a value per node, [N], that ascends with phi: phi in any unit, or atan2(y, x)."""
     columns = dict(zip(graph.node_feature_names, graph.node_features.numpy().T, strict=True))
     if "phi" in columns:

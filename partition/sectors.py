@@ -23,7 +23,8 @@ def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
     edges = _edges_by_part(order, owner, crossing, parts)
     owned = _group(torch.arange(graph.n_nodes), part, parts)
     halo, halo_counts = _halo(graph.edge_index[:, order[crossing]], part, parts)
-    asked, asked_counts = _asked(halo, halo_counts, part)
+    asked_counts = halo_counts.T
+    asked = halo[part[halo].argsort(stable=True)]  # by (owner, receiver, node id)
     sent = torch.split(asked, asked_counts.sum(1).tolist())
     received = torch.split(halo, halo_counts.sum(1).tolist())
     row = torch.empty(graph.n_nodes, dtype=torch.int64)
@@ -66,12 +67,6 @@ def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     key = torch.unique(pair * n_nodes + cut_edges)
     counts = torch.bincount(key // n_nodes, minlength=parts * parts)
     return key % n_nodes, counts.view(parts, parts)
-
-
-def _asked(halo: Tensor, counts: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts halo nodes by (owner, receiver, node id), [H]; counts [owners, receivers]."""
-    order = part[halo].argsort(stable=True)
-    return halo[order], counts.T
 
 
 def _sector(

@@ -53,40 +53,26 @@ def test_a_bad_row(
     refused(tiny, f"{file}, row {row}: ", problem, remedy)
 
 
-@pytest.mark.parametrize("content", ["", "hit_id,x,y,z,volume_id,layer_id,module_id\n"])
-def test_an_empty_table(tiny: Path, content: str) -> None:
-    path = tiny / f"{NAME}-hits.csv"
-    path.write_text(content)
-    refused(tiny, f"{path}: the table is empty", "remove the event")
-
-
-def test_text_that_is_not_utf8(tiny: Path) -> None:
+def test_an_empty_table_and_text_that_is_not_utf8(tiny: Path) -> None:
     path = tiny / f"{NAME}-hits.csv"
     path.write_bytes(path.read_bytes().replace(b"70.5", b"\xff\xfe"))
     refused(tiny, f"{path}, row 3: x is ", "correct the value")
+    for content in ("", "hit_id,x,y,z,volume_id,layer_id,module_id\n"):
+        path.write_text(content)
+        refused(tiny, f"{path}: the table is empty", "remove the event")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "trailing"])
-def test_a_damaged_gzip_file(tiny: Path, damage: str) -> None:
+def test_a_damaged_gzip_file(tiny: Path) -> None:
+    """Browsers unpack some downloads and keep their names, too."""
     path = tiny / f"{NAME}-hits.csv"
-    content = bytearray(gzip.compress(path.read_bytes()))
-    path.unlink()
-    if damage == "truncated":
-        content = content[:-20]
-    elif damage == "flipped":
-        content[len(content) // 2] ^= 1
-    else:
-        content += b"rubbish"
-    packed = path.with_name(path.name + ".gz")
-    packed.write_bytes(content)
-    refused(tiny, f"{packed}: damaged or truncated gzip file", "fetch it again")
-
-
-def test_a_table_that_only_its_name_packs(tiny: Path) -> None:
-    """Browsers unpack some downloads and keep their names."""
-    path = tiny / f"{NAME}-hits.csv"
-    path.rename(path.with_name(f"{path.name}.gz"))
-    refused(tiny, f"{path}.gz: is no gzip file", f"rename it to {path.name}")
+    whole = gzip.compress(path.read_bytes())
+    packed = path.rename(path.with_name(f"{path.name}.gz"))
+    refused(tiny, f"{packed}: is no gzip file", f"rename it to {path.name}")
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (whole[:-20], flipped, whole + b"rubbish"):
+        packed.write_bytes(content)
+        refused(tiny, f"{packed}: damaged or truncated gzip file", "fetch it again")
 
 
 def test_hits_may_be_none_where_truth_is_not_read(tiny: Path) -> None:
@@ -114,21 +100,22 @@ def test_a_damaged_zip_archive(tiny: Path) -> None:
     refused(archive, f"{archive}: not a folder and not a readable zip", "fetch it again")
 
 
-@pytest.mark.parametrize("member", ["../evil.csv", "a/../../b.csv", "/etc/x.csv", "C:\\x.csv"])
-def test_an_unsafe_zip_member(tiny: Path, member: str) -> None:
+@pytest.mark.parametrize(
+    ("member", "problem", "remedy"),
+    [
+        ("../evil.csv", "the unsafe member", "make the archive again"),
+        ("a/../../b.csv", "the unsafe member", "make the archive again"),
+        ("/etc/x.csv", "the unsafe member", "make the archive again"),
+        ("C:\\x.csv", "the unsafe member", "make the archive again"),
+        (f"b/{NAME}-hits.csv", f"{NAME}-hits.csv twice", "unpack it"),
+    ],
+)
+def test_a_bad_zip_member(tiny: Path, member: str, problem: str, remedy: str) -> None:
     archive = tiny / "sample.zip"
     with ZipFile(archive, "w") as target:
         target.write(tiny / f"{NAME}-hits.csv", f"{NAME}-hits.csv")
         target.writestr(member, "x")
-    refused(archive, f"{archive}: holds the unsafe member", "make the archive again")
-
-
-def test_a_zip_that_holds_a_file_twice(tiny: Path) -> None:
-    archive = tiny / "sample.zip"
-    with ZipFile(archive, "w") as target:
-        for folder in ("a", "b"):
-            target.write(tiny / f"{NAME}-hits.csv", f"{folder}/{NAME}-hits.csv")
-    refused(archive, f"{archive}: holds {NAME}-hits.csv twice", "unpack it")
+    refused(archive, f"{archive}: holds {problem}", remedy)
 
 
 def test_archives_in_an_archive_or_a_folder(tiny: Path, tmp_path: Path) -> None:
@@ -142,23 +129,13 @@ def test_archives_in_an_archive_or_a_folder(tiny: Path, tmp_path: Path) -> None:
         refused(tmp_path / folder, "holds no events, but archives such as train_1.zip", told)
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
-    refused(tmp_path / "none", f"{tmp_path / 'none'}: no such file or folder", "name a folder")
-    with pytest.raises(InputError, match="no such file or folder; name a folder or zip"):
-        find_events(tmp_path / "none")
-
-
-def test_a_folder_without_events(tmp_path: Path) -> None:
-    refused(tmp_path, f"{tmp_path}: holds no events", "bigtrk simulate")
+def test_folders_without_what_is_asked_for(tiny: Path) -> None:
+    (tiny / "none").mkdir()
+    refused(tiny / "absent", f"{tiny / 'absent'}: no such file or folder", "name a folder or zip")
+    refused(tiny / "none", f"{tiny / 'none'}: holds no events", "bigtrk simulate")
     with pytest.raises(InputError, match=r"holds no events.*bigtrk simulate"):
-        find_events(tmp_path)
-
-
-def test_an_event_without_hits(tiny: Path) -> None:
-    (tiny / f"{NAME}-hits.csv").unlink()
-    refused(tiny / NAME, str(tiny), f"has no {NAME}-hits.csv", "name another event")
-
-
-def test_a_folder_without_detectors(tiny: Path) -> None:
+        find_events(tiny / "none")
     with pytest.raises(InputError, match=r"holds no detectors\.csv.*copy the detector file"):
         read_detectors(tiny)
+    (tiny / f"{NAME}-hits.csv").unlink()
+    refused(tiny / NAME, str(tiny), f"has no {NAME}-hits.csv", "name another event")

@@ -175,22 +175,17 @@ def test_tasks_of_an_srun_share_the_events(
     assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
 
 
-def test_one_task_of_a_larger_job_cuts_all_events(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
-) -> None:
-    as_srun(monkeypatch, tasks=1)  # as in the shell of salloc
-    monkeypatch.setenv("SLURM_STEP_ID", "4294967290")
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "4")
-    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
-    assert len(SectorFolder(tmp_path / "out").events) == 4
+SALLOC = {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
 
 
-def test_the_variables_of_a_pod_leave_no_event_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+@pytest.mark.parametrize("variables", [SALLOC, {"RANK": "0", "WORLD_SIZE": "2"}])
+def test_variables_of_salloc_and_of_pods_leave_no_event_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, variables: dict[str, str]
 ) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    if variables is SALLOC:
+        as_srun(monkeypatch, tasks=1)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
     assert len(SectorFolder(tmp_path / "out").events) == 4
 
@@ -243,48 +238,38 @@ def test_folders_of_something_else_are_refused(
     graphs: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(monkeypatch, graphs, graphs, "--parts", 2) == 2
-    assert "holds graphs, not sectors" in capsys.readouterr().err
-    assert run(monkeypatch, tmp_path / "none", tmp_path / "out", "--parts", 2) == 2
-    assert "no such folder" in capsys.readouterr().err
-    empty = write(tmp_path / "empty", [])
-    assert run(monkeypatch, empty, tmp_path / "out", "--parts", 2) == 2
-    assert "holds no graphs" in capsys.readouterr().err
     other = tmp_path / "other"
     other.mkdir()
     (other / "manifest.json").write_text("{}")
-    assert run(monkeypatch, graphs, other, "--parts", 2) == 2
-    assert "not a manifest of bigtrk (it has no checksum)" in capsys.readouterr().err
+    for source, out, said in (
+        (graphs, graphs, "holds graphs, not sectors"),
+        (tmp_path / "none", tmp_path / "out", "no such folder"),
+        (write(tmp_path / "empty", []), tmp_path / "out", "holds no graphs"),
+        (graphs, other, "not a manifest of bigtrk (it has no checksum)"),
+    ):
+        assert run(monkeypatch, source, out, "--parts", 2) == 2
+        assert said in capsys.readouterr().err
     assert (other / "manifest.json").read_text() == "{}"
 
 
-def damage(graphs: Path, event: str) -> bytes:
-    """Flip a bit of its last value; returns the file as it was."""
-    path = file_of(graphs, event)
-    good = path.read_bytes()
-    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    return good
-
-
-@pytest.mark.parametrize("workers", [1, 2])
 def test_a_damaged_graph_is_named_and_the_others_are_cut(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     graphs: Path,
     capsys: pytest.CaptureFixture[str],
-    workers: int,
 ) -> None:
-    out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", workers)
+    out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", 1)
     first, *others = GraphFolder(graphs).events
-    good = damage(graphs, first)
+    path = file_of(graphs, first)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     assert run(monkeypatch, *command) == 2
-    printed = capsys.readouterr()
-    [said] = [line for line in printed.err.splitlines() if "error: " in line]
-    assert f"1 of 4 events were not cut: {file_of(graphs, first)}: section 'graph'" in said
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert f"1 of 4 events were not cut: {path}: section 'graph'" in said
     assert SectorFolder(out).events == others == list(report_of(out)["events"])
     assert list(report_of(out)["failed"]) == [first]
     cut = {event: file_of(out, event).stat().st_mtime_ns for event in others}
-    file_of(graphs, first).write_bytes(good)
+    path.write_bytes(good)
     assert run(monkeypatch, *command) == 0
     assert SectorFolder(out).events == [first, *others]
     assert report_of(out)["failed"] == {}
@@ -335,11 +320,7 @@ def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
     ]
     assert json.loads(printed.out) == report_of(out)
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]
-    together = open_events([one_small, out])
-    assert [event.parts for event in together] == [8, 1, 8, 8]
-    manifest = (out / "manifest.json").stat().st_mtime_ns
-    assert run(monkeypatch, *command, "--parts", 8) == 2
-    assert (out / "manifest.json").stat().st_mtime_ns >= manifest
+    assert [event.parts for event in open_events([one_small, out])] == [8, 1, 8, 8]
     assert run(monkeypatch, *command, "--parts", 4) == 0
     assert len(SectorFolder(out).events) == 4
 

@@ -1,5 +1,4 @@
 import itertools
-from unittest import mock
 
 import numpy as np
 import pymetis
@@ -12,7 +11,15 @@ from hypothesis import strategies as st
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from partition.cutting import CutSettings, computed_edges, divide
-from partition.partitioners import Adjacency, Integers, Method, adjacency, bisect, wedges
+from partition.partitioners import (
+    Adjacency,
+    Integers,
+    Method,
+    adjacency,
+    bisect,
+    check_width,
+    wedges,
+)
 
 
 def edges_of(pairs: list[tuple[int, int]]) -> Integers:
@@ -73,20 +80,19 @@ def test_metis_is_a_function_of_its_seed() -> None:
     assert not np.array_equal(once, other)
 
 
-@pytest.mark.parametrize("merged", [8, 4, 2])
-def test_merged_parts_are_good_parts(merged: int) -> None:
+def test_merged_parts_are_good_parts() -> None:
     edge_index = grid(64)
-    part = bisect(adjacency(edge_index, 64 * 64), 8, seed=0) * merged // 8
-    computed = computed_edges(edge_index, part, merged)
-    cut = int((part[edge_index[0]] != part[edge_index[1]]).sum())
-    straight = {8: 4 * 64, 4: 2 * 64, 2: 64}[merged]  # cuts along the grid's lines
-    assert cut <= 1.5 * straight
-    assert computed.max() / computed.mean() <= 1.03
+    whole = bisect(adjacency(edge_index, 64 * 64), 8, seed=0)
+    for merged, straight in ((8, 4 * 64), (4, 2 * 64), (2, 64)):  # cuts along the grid's lines
+        part = whole * merged // 8
+        computed = computed_edges(edge_index, part, merged)
+        assert (part[edge_index[0]] != part[edge_index[1]]).sum() <= 1.5 * straight
+        assert computed.max() / computed.mean() <= 1.03
 
 
 def test_more_parts_than_nodes_are_refused() -> None:
     with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
-        bisect(adjacency(grid(2), 4), 5, seed=0)
+        divide(a_graph(grid(2), phi=[0.0] * 4), CutSettings(5, None, Method.METIS, 0))
 
 
 def of_size(edges: int, weight: int) -> Adjacency:
@@ -100,42 +106,24 @@ def of_size(edges: int, weight: int) -> Adjacency:
     )
 
 
-@pytest.mark.parametrize(
-    ("graph", "said"),
-    [
-        (of_size(edges=2**31, weight=2), r"2,147,483,648 edges counted from either end"),
-        (of_size(edges=2, weight=2**31), r"2,147,483,648 units of weight"),
-    ],
-)
-def test_more_than_metis_counts_is_refused(
-    graph: Adjacency, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_metis_counts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
-    with pytest.raises(InputError, match=rf"{said}.* 2,147,483,647;.*64-bit.*--method wedges"):
-        bisect(graph, 2, seed=0)
-
-
-def test_metis_in_32_bits_cuts_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest weight that 32 bits hold reaches METIS."""
-    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
-    monkeypatch.setattr(pymetis, "part_graph", lambda *_, **__: mock.Mock(vertex_part=[0, 1]))
-    assert bisect(of_size(edges=2, weight=2**31 - 1), 2, seed=0).tolist() == [0, 1]
+    check_width("event1", of_size(edges=2, weight=2**31 - 1))
+    for graph, what in (
+        (of_size(edges=2**31, weight=2), "edges counted from either end"),
+        (of_size(edges=2, weight=2**31), "units of weight"),
+    ):
+        said = rf"event1: has 2,147,483,648 {what}.* 2,147,483,647;.*64-bit.*--method wedges"
+        with pytest.raises(InputError, match=said):
+            check_width("event1", graph)
 
 
 @pytest.mark.parametrize(("nodes", "edges"), [(2**31, 1), (2, 2**31)])
 def test_more_than_sectors_number_is_refused(nodes: int, edges: int) -> None:
-    zero = torch.zeros(1, 1)
-    graph = EventGraph(
-        name="event000000001",
-        node_feature_names=("phi",),
-        edge_feature_names=("dr",),
-        node_features=zero.expand(nodes, 1),
-        edge_index=torch.zeros(2, 1, dtype=torch.int64).expand(2, edges),
-        edge_features=zero.expand(edges, 1),
-    )
-    settings = CutSettings(parts=2, max_edges=None, method=Method.METIS, seed=0)
-    with pytest.raises(InputError, match=r"event000000001: has .* sectors number at most 2,147,48"):
-        divide(graph, settings)
+    zeros, ends = torch.zeros(1, 1), torch.zeros(2, 1, dtype=torch.int64).expand(2, edges)
+    graph = EventGraph("event1", ("r",), ("dr",), zeros.expand(nodes, 1), ends, zeros)
+    with pytest.raises(InputError, match=r"event1: has .* sectors number at most 2,147,483,647"):
+        divide(graph, CutSettings(2, None, Method.METIS, seed=0))
 
 
 @pytest.mark.parametrize("names", [("phi",), ("x", "y")])

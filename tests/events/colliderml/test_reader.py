@@ -32,11 +32,10 @@ def sample(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1, 1)])
-def test_every_value_is_the_one_written(sample: Path, order: tuple[int, ...]) -> None:
+def test_every_value_is_the_one_written(sample: Path) -> None:
     """Rows are read in any order, also back to a row that was read before."""
     assert find_events(sample) == NAMES
-    for place in order:
+    for place in (2, 0, 1, 1):
         event = read_event(sample, NAMES[place])
         hits, particles = rows()[0][place], rows()[1][place]
         assert event.name == NAMES[place]
@@ -84,15 +83,15 @@ def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
     assert hit_particles(read_event(tmp_path)).tolist() == [0, 3, 2, 0, 3]
 
 
-@pytest.mark.parametrize("kind", [pa.uint64(), pa.int64(), pa.uint32()])
-def test_a_null_particle_is_none(sample: Path, kind: pa.DataType) -> None:
+def test_a_null_particle_is_none(sample: Path) -> None:
     """So a join of polars or pandas leaves hits of no particle."""
     (file,) = (sample / "tracker_hits").iterdir()
-    table = pq.read_table(file)
-    lists = pa.array([[2, None, 0, 1, None]] * len(EVENTS), pa.list_(kind))
-    place = table.schema.get_field_index("particle_id")
-    pq.write_table(table.set_column(place, "particle_id", lists), file)
-    assert hit_particles(read_event(sample, NAMES[1])).tolist() == [3, 0, 1, 2, 0]
+    for kind in (pa.uint64(), pa.int64(), pa.uint32()):
+        table = pq.read_table(file)
+        lists = pa.array([[2, None, 0, 1, None]] * len(EVENTS), pa.list_(kind))
+        place = table.schema.get_field_index("particle_id")
+        pq.write_table(table.set_column(place, "particle_id", lists), file)
+        assert hit_particles(read_event(sample, NAMES[1])).tolist() == [3, 0, 1, 2, 0]
 
 
 def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(

@@ -119,15 +119,6 @@ def test_each_layer_takes_its_mean_energy(total: float) -> None:
     np.testing.assert_allclose(energy[0] - energy[1], expected[0], rtol=1e-9)
 
 
-def test_beyond_its_edge_a_layer_is_not_there() -> None:
-    narrow = replace(discs(THICKNESS, 0.0), high=np.array([10.0, 1e4]))
-    helix = beam(50, 0.5, 0.8)
-    met = propagate(helix, narrow, np.random.default_rng(6))
-    assert set(met.layer) == {1}
-    on_helix = position(helix.take(met.particle), met.angle)
-    np.testing.assert_array_equal((met.x, met.y, met.z), on_helix)
-
-
 def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
     """Also checks that no particle gains momentum on its way."""
     rng = np.random.default_rng(8)
@@ -145,23 +136,18 @@ def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
     assert len(met.particle) == pytest.approx(len(without.particle), rel=0.03)
 
 
-def test_scattering_angle_by_hand() -> None:
-    """1 GeV has beta 0.99040: 13.6 / 990.4 * sqrt(0.02) * (1 + 0.038 ln(0.02 / 0.98089))."""
-    angle = scattering_angle(np.array([1.0, 1.0, 0.2]), np.array([0.02, 0.08, 0.02]))
+def test_scattering_and_loss_are_those_of_the_formulas() -> None:
+    """1 GeV has beta 0.99040: 13.6 / 990.4 * sqrt(0.02) * (1 + 0.038 ln(0.02 / 0.98089)). Groom,
+    Mokhov and Striganov, Atomic Data and Nuclear Data Tables 78 (2001): 6.363 MeV cm^2/g at the
+    velocity of muons of 10 MeV, where there is no density effect yet, 1.664 at the least.
+    """
+    angle = scattering_angle(np.array([1.0, 1.0]), np.array([0.02, 0.08]))
     assert angle[0] == pytest.approx(1.6547e-3, rel=1e-4)
     assert angle[1] / angle[0] == pytest.approx(2 * 0.90477 / 0.85209, rel=1e-4)
-    assert angle[2] > 5 * angle[0]  # 1 / (beta p)
-
-
-def test_energy_loss_is_that_of_silicon() -> None:
-    """Groom, Mokhov and Striganov, Atomic Data and Nuclear Data Tables 78 (2001): 6.363 MeV cm^2/g
-    at the velocity of muons of 10 MeV, where there is no density effect yet, 1.664 at the least.
-    """
     momentum = PION_MASS * np.array([0.4452, *np.geomspace(0.5, 100, 400)])
     per_mass = energy_loss(momentum, np.ones(401)) / RADIATION_MASS
     assert per_mass[0] == pytest.approx(6.363e-3, rel=0.01)
     assert 1.664e-3 < per_mass.min() < 1.03 * 1.664e-3
-    assert 2.5 < momentum[per_mass.argmin()] / PION_MASS < 3.6
 
 
 def test_what_is_lost_is_gone_and_all_of_it_stops() -> None:

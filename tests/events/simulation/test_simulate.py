@@ -1,17 +1,23 @@
+"""Simulated events: particles on their helices, hits on their modules, cells along their tracks."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
 from bigtrk.errors import InputError
+from bigtrk.events.detectors import module_places, module_table
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS, DetectorLayers
+from bigtrk.events.simulation import simulate
 from bigtrk.events.simulation.simulate import (
     Deposits,
     fired_cells,
     measure,
     merge_deposits,
+    particle_deposits,
     simulate_event,
 )
 from bigtrk.events.simulation.tracks import (
@@ -22,8 +28,8 @@ from bigtrk.events.simulation.tracks import (
     position,
 )
 
-# Whose tracks are the helices of their particles.
-NO_MATERIAL = replace(TRACKML_LAYERS, material=np.zeros(len(TRACKML_LAYERS)))
+Float64 = NDArray[np.float64]
+
 C = 0.299792458  # GeV / (T m)
 
 
@@ -32,7 +38,12 @@ def event() -> Event:
     return simulate_event(2000, seed=11)
 
 
-def table(columns: Columns | None) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+@pytest.fixture(scope="module")
+def in_odd() -> Event:
+    return simulate_event(1500, seed=11, detector=ODD_LAYERS)
+
+
+def table(columns: Columns | None) -> dict[str, Float64]:
     assert columns is not None
     return {name: values.astype(np.float64) for name, values in columns.items()}
 
@@ -97,43 +108,100 @@ def test_crossings_lie_on_cylinders_and_discs_and_are_the_first() -> None:
         np.testing.assert_allclose(z[hit], plane, rtol=1e-9)
 
 
-def test_hits_lie_on_their_layers_within_the_error(event: Event) -> None:
-    hits, truth, layers = table(event.hits), table(event.truth), TRACKML_LAYERS
-    row = np.searchsorted(
-        layers.volume_id * 100 + layers.layer_id, hits["volume_id"] * 100 + hits["layer_id"]
-    )
-    barrel = layers.is_barrel[row]
-    radius, true_radius = np.hypot(hits["x"], hits["y"]), np.hypot(truth["tx"], truth["ty"])
-    across = np.where(barrel, radius, hits["z"])
-    np.testing.assert_allclose(np.abs(across - layers.position[row]), layers.gap[row], atol=0.01)
-    along = np.where(barrel, hits["z"] - truth["tz"], radius - true_radius)
-    turn = np.arctan2(hits["y"], hits["x"]) - np.arctan2(truth["ty"], truth["tx"])
-    module_row = np.floor((true_radius - layers.low[row]) / layers.row_length[row] + 1e-4)
-    arc_radius = np.where(barrel, radius, layers.row_centre(row, module_row.astype(np.int64)))
-    sideways = (np.mod(turn + np.pi, 2 * np.pi) - np.pi) * arc_radius
-    for error, pitch in ((along, layers.pitch_v[row]), (sideways, layers.pitch_u[row])):
-        pull = error / (pitch / np.sqrt(12))
-        assert 0.95 < pull.std() < 1.05
-        assert np.abs(pull).max() < 6
+@pytest.mark.parametrize("layers", [TRACKML_LAYERS, ODD_LAYERS], ids=["trackml", "odd"])
+def test_hits_lie_on_their_modules_within_the_error(
+    layers: DetectorLayers, event: Event, in_odd: Event
+) -> None:
+    simulated = event if layers is TRACKML_LAYERS else in_odd
+    hits, modules = table(simulated.hits), modules_of(simulated, layers)
+    truth = table(simulated.truth)
+    barrel = np.abs(modules["rot_zw"]) < 0.5
+    across = np.where(barrel, np.hypot(hits["x"], hits["y"]), hits["z"])
+    place = np.where(barrel, np.hypot(modules["cx"], modules["cy"]), modules["cz"])
+    np.testing.assert_allclose(across, place, atol=0.01)
+    u, v = local(hits["x"], hits["y"], hits["z"], modules)
+    tu, tv = local(truth["tx"], truth["ty"], truth["tz"], modules)
+    long = modules["pitch_v"] > 20
+    assert (np.abs(v)[long] <= modules["module_hv"][long]).all(), "in the middle of a strip"
+    assert (np.abs(v) <= modules["module_hv"] + 6 * modules["pitch_v"]).all()
+    assert (np.abs(u) <= modules["module_maxhu"] + 6 * modules["pitch_u"]).all()
+    assert (np.abs(v - tv)[long] < 0.501 * modules["pitch_v"][long]).all()
+    kinds = [modules["pitch_v"] < 0.1, (modules["pitch_v"] > 0.1) & ~long]
+    for kind in kinds if layers is TRACKML_LAYERS else [*kinds, long]:
+        assert kind.sum() > 500
+        for error, pitch in ((u - tu, modules["pitch_u"]), (v - tv, modules["pitch_v"])):
+            pull = error[kind] / (pitch[kind] / np.sqrt(12))
+            assert 0.93 < pull.std() < 1.07
+            assert np.abs(pull).max() < 6
 
 
-def test_true_hits_lie_on_the_helix_of_their_particle_without_material() -> None:
-    event = simulate_event(2000, seed=11, detector=NO_MATERIAL)
-    truth, particles = table(event.truth), table(event.particles)
-    signal = ids_of(event.truth) != 0
-    owner = np.searchsorted(ids_of(event.particles), ids_of(event.truth)[signal])
-    helix = helices(dict(particles))
-    x, y, z = (truth[name][signal] for name in ("tx", "ty", "tz"))
-    distance = np.hypot(x - helix.centre_x[owner], y - helix.centre_y[owner])
-    np.testing.assert_allclose(distance, helix.radius[owner], atol=0.02)
-    pt = np.hypot(truth["tpx"], truth["tpy"])[signal]
-    np.testing.assert_allclose(pt, helix.pt[owner], rtol=1e-5)
-    chord = np.hypot(x - helix.vx[owner], y - helix.vy[owner])
-    arc = 2 * helix.radius[owner] * np.arcsin(np.minimum(chord / 2 / helix.radius[owner], 1))
-    near_half_turn = chord > 1.99 * helix.radius[owner]
-    slope = helix.cot_theta[owner]
-    off = np.abs(z - helix.vz[owner] - arc * slope) / (1 + np.abs(slope))
-    assert off[~near_half_turn].max() < 0.1
+def modules_of(event: Event, layers: DetectorLayers) -> dict[str, Float64]:
+    """The columns of the module of each hit."""
+    names = ("volume_id", "layer_id", "module_id")
+    modules = module_table(layers)
+    keys = zip(*(modules[name].tolist() for name in names), strict=True)
+    row = {key: i for i, key in enumerate(keys)}
+    rows = [row[key] for key in zip(*(event.hits[name].tolist() for name in names), strict=True)]
+    return {name: column[rows].astype(float) for name, column in modules.items()}
+
+
+def local(x: Float64, y: Float64, z: Float64, modules: dict[str, Float64]) -> tuple[Float64, ...]:
+    """Takes u along phi, at the module's radius, and v of points: [N] each."""
+    turn = np.arctan2(y, x) - np.arctan2(modules["cy"], modules["cx"])
+    centre = np.hypot(modules["cx"], modules["cy"])
+    u = (np.mod(turn + np.pi, 2 * np.pi) - np.pi) * centre
+    barrel = np.abs(modules["rot_zw"]) < 0.5
+    return u, np.where(barrel, z - modules["cz"], np.hypot(x, y) - centre)
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets particles reach the end, and sensors miss none."""
+    monkeypatch.setattr(simulate, "INEFFICIENCY", 0.0)
+    monkeypatch.setattr(simulate, "STOPPED_PER_MODULE", 1e-12)
+
+
+def straight(x: Float64, y: Float64, z: Float64) -> Deposits:
+    """Sends a particle of 10 TeV or more from the origin through each point [P]; their deposits."""
+    scale = 1e4 / np.hypot(x, y)
+    zeros = np.zeros_like(x)
+    particles: Columns = {"vx": zeros, "vy": zeros, "vz": zeros, "q": zeros + 1}
+    particles |= {"px": x * scale, "py": y * scale, "pz": z * scale}
+    no_material = replace(ODD_LAYERS, material=np.zeros(len(ODD_LAYERS)))
+    return particle_deposits(particles, no_material, np.random.default_rng(0))
+
+
+@pytest.mark.usefixtures("whole")
+def test_every_module_can_be_reached() -> None:
+    modules = table(module_table(ODD_LAYERS))
+    found = straight(modules["cx"], modules["cy"], modules["cz"])
+    reached = np.unique(np.stack([found.layer, found.row, found.column]), axis=1)
+    layer, column, row = module_places(ODD_LAYERS)
+    assert reached.T.tolist() == np.unique(np.stack([layer, row, column]), axis=1).T.tolist()
+
+
+@pytest.mark.usefixtures("whole")
+def test_straight_tracks_leave_hits_at_all_eta() -> None:
+    """Thirteen and more on the mean, as ACTS's reconstruction has them, overlaps included."""
+    eta = np.linspace(-3, 3, 3001)
+    phi = np.random.default_rng(1).uniform(-np.pi, np.pi, len(eta))
+    found = straight(np.cos(phi), np.sin(phi), np.sinh(eta))
+    hits = np.bincount(found.particle, minlength=len(eta))
+    assert hits.min() >= 9
+    layers = np.stack([ODD_LAYERS.volume_id, ODD_LAYERS.layer_id])[:, found.layer]
+    crossed = np.unique(np.stack([found.particle, *layers]), axis=1)[0]
+    assert np.bincount(crossed)[np.abs(eta) < 2.5].min() >= 8
+    for low in np.arange(0, 2.5, 0.25):
+        here = (low <= np.abs(eta)) & (np.abs(eta) < low + 0.25)
+        assert 12.5 < hits[here].mean() < 16
+
+
+def test_the_beam_spot_is_as_long_as_in_colliderml(in_odd: Event) -> None:
+    primary = ids_of(in_odd.particles).astype(np.int64) & 0xFFFFFF == 0
+    z = table(in_odd.particles)["vz"][primary]
+    assert 30 < np.unique(z).std() < 80, "55.5 mm"
+    of_trackml = table(simulate_event(1500, seed=11).particles)["vz"][primary]
+    np.testing.assert_allclose(z, 55.5 / 5.5 * of_trackml, rtol=1e-4)
 
 
 def test_event_has_the_make_up_of_trackml(event: Event) -> None:
@@ -213,7 +281,7 @@ def test_same_seed_and_event_give_the_same_event_and_others_do_not() -> None:
         assert not np.array_equal(ids_of(other.truth), ids_of(first.truth))
 
 
-@pytest.mark.parametrize(("particles", "seed", "event_id"), [(0, 1, 1), (5, -1, 1), (5, 1, -1)])
-def test_impossible_requests(particles: int, seed: int, event_id: int) -> None:
-    with pytest.raises(InputError, match="give at least 1 particle and no negative numbers"):
-        simulate_event(particles, seed, event_id)
+def test_impossible_requests() -> None:
+    for request in ((0, 1, 1), (5, -1, 1), (5, 1, -1)):
+        with pytest.raises(InputError, match="give at least 1 particle and no negative numbers"):
+            simulate_event(*request)
