@@ -35,11 +35,13 @@ def hit_particles(event: Event) -> Int64:
 
 def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDArray[np.generic]:
     """Returns the first value that a column of the truth has for each hit row, [N]."""
-    hit_id, listed = event.hits["hit_id"], _truth(event)["hit_id"]
-    listed, first = np.unique(listed.astype(np.int64, copy=False), return_index=True)
+    hit_id, of_truth = (
+        table["hit_id"].astype(np.int64, copy=False) for table in (event.hits, _truth(event))
+    )
+    listed, first = np.unique(of_truth, return_index=True)
     # Row -1, of hits the truth does not list, is appended at the end.
     values = np.append(column[first], np.array(unlisted, column.dtype))
-    return values[_rows_of(hit_id.astype(np.int64, copy=False), listed)]
+    return values[_rows_of(hit_id, listed)]
 
 
 def hit_weights(event: Event) -> Float64 | None:

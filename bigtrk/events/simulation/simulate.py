@@ -372,14 +372,14 @@ def simulate_event(
     particles["nhits"] = np.bincount(lead.particle[~is_noise], minlength=n_particles)
     hit_id = np.arange(1, len(lead) + 1)
     point = to_global(lead, *measure(deposits, hit, detector, rng), detector)
-    hits = {
+    hits: Columns = {
         "hit_id": hit_id,
         **dict(zip("xyz", point, strict=True)),
         "volume_id": detector.volume_id[lead.layer],
         "layer_id": detector.layer_id[lead.layer],
         "module_id": detector.module_id(lead.layer, lead.column, lead.row),
     }
-    truth = {
+    truth: Columns = {
         "hit_id": hit_id,
         "particle_id": np.where(is_noise, NOISE, particles["particle_id"][lead.particle]),
         **dict(zip(("tx", "ty", "tz"), to_global(lead, lead.u, lead.v, detector), strict=True)),

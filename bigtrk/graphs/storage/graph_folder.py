@@ -42,7 +42,8 @@ def write_graph(
     node_feature_names, edge_feature_names, scales of these features, nodes, edges.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
-    names = {
+    described = {
+        **record,
         "event": graph.name,
         "node_feature_names": list(graph.node_feature_names),
         "edge_feature_names": list(graph.edge_feature_names),
@@ -51,7 +52,7 @@ def write_graph(
         "edges": graph.n_edges,
     }
     path = file_of(folder, graph.name)
-    write_sections(path, {**graph_sections(graph), **(beside or {})}, {**record, **names})
+    write_sections(path, {**graph_sections(graph), **(beside or {})}, described)
     return path
 
 
@@ -78,18 +79,6 @@ class GraphFolder(EventFolder):
         return _graph(self.open(event))
 
 
-def check_graph(opened: SectionFile) -> None:
-    """Refuses a file that holds anything but a graph, and what is kept beside it, whole.
-
-    Raises:
-        InputError: the file is no graph, or a section of it is damaged.
-    """
-    parse(GraphEntry, describe(opened), str(opened.path))
-    _graph(opened)
-    for beside in opened.digests.keys() - {"graph", "particles"}:
-        opened.read(beside)
-
-
 def _graph(opened: SectionFile) -> EventGraph:
     content, record, where = opened.read("graph"), opened.record, f"{opened.path}, graph"
     nodes, node_names = record["nodes"], tuple(record["node_feature_names"])
@@ -106,8 +95,8 @@ Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
 
 @dataclass(frozen=True)
 class GraphToMake:
-    """One graph to make. `source` is a digest of what it is made from. beside: called when it is
-    made, gives sections of what its source knows and a graph has no place for.
+    """One graph to make. source: a digest of what it is made from. beside: gives more sections of
+    its file, as of `write_graph`, once it is made.
     """
 
     event: str
@@ -128,16 +117,16 @@ def fill_folder(
 ) -> dict[str, Any]:
     """Makes each graph that `out` lacks with these parameters, then writes the manifest.
 
-    A graph is kept if its file is whole, a graph, and was made from the same source with the same
-    `parameters`. The folder is made with the first graph. The manifest lists all whole graphs there
-    that were made with these `parameters`, by whatever call.
+    A graph is kept if its file is whole and was made from the same source with the same
+    `parameters`. The manifest lists all whole graphs there that were made with these, by whatever
+    call.
 
     prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
     only, and they replace others of their names.
 
     Raises:
         InputError: `out` holds something else, or a graph of this name from another source, or a
-            task's input is bad; the graphs made before stay, and the same call resumes behind them.
+            task's input is bad; the graphs made before stay.
     """
     _check_out(out)
     events = []
@@ -166,8 +155,8 @@ def finish_folder(
     alone: bool = False,
 ) -> dict[str, Any]:
     """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
-    `options`, read from their records, are these `parameters`. The folder's lock is held meanwhile:
-    of two calls that fill it at once, the later one lists the files of both.
+    `options`, read from their records, are these `parameters`. Of two calls that fill the folder at
+    once, the later one lists the files of both.
     """
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:
@@ -177,11 +166,7 @@ def finish_folder(
 
 
 def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Refuses to replace a file of record `before` by one `after` that was made from another event.
-
-    Raises:
-        InputError: their sources are known, and differ.
-    """
+    """Refuses to replace a file of record `before` by one `after` made from another event."""
     old, new = (record.get("made_from", {}).get("source") for record in (before, after))
     if old and new and old != new:
         event = path.name.removesuffix(SUFFIX)
@@ -196,10 +181,9 @@ def event_digest(event: Event) -> str:
     """Returns the SHA-256 over the names and values of an event's tables."""
     sha = hashlib.sha256(event.name.encode())
     for table in ("hits", "cells", "particles", "truth"):
-        columns = getattr(event, table) or {}
-        for name in sorted(columns):
-            sha.update(f"{table} {name} {columns[name].dtype} {len(columns[name])}\n".encode())
-            sha.update(columns[name].tobytes())
+        for name, column in sorted((getattr(event, table) or {}).items()):
+            sha.update(f"{table} {name} {column.dtype} {len(column)}\n".encode())
+            sha.update(column.tobytes())
     return sha.hexdigest()
 
 
@@ -242,7 +226,10 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         return False
     try:
         opened = SectionFile(path)
-        check_graph(opened)
+        parse(GraphEntry, describe(opened), str(path))
+        _graph(opened)
+        for beside in opened.digests.keys() - {"graph", "particles"}:
+            opened.read(beside)
     except InputError:
         return False  # it is damaged, or no graph: made again
     if not replaces:

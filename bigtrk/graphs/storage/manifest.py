@@ -135,11 +135,7 @@ class SectorsEntry(GraphEntry):
 
 
 def file_of(folder: Path, event: str) -> Path:
-    """Returns the path of the file of `event`.
-
-    Raises:
-        InputError: the name is not one of a file in this folder: it would lead elsewhere.
-    """
+    """Returns the path of the file of `event`, and refuses a name that would lead elsewhere."""
     if not event or "/" in event or not event.isprintable():
         raise InputError(f"{folder}: {event!r} is no name of an event; leave path separators out")
     return folder / f"{event}{SUFFIX}"
@@ -147,20 +143,16 @@ def file_of(folder: Path, event: str) -> Path:
 
 def describe(opened: SectionFile) -> dict[str, Any]:
     """Returns a file's entry in the manifest: its own record, and its name, bytes and digests."""
-    return {
-        **opened.record,
-        "file": opened.path.name,
-        "bytes": opened.path.stat().st_size,
-        "digests": opened.digests,
-    }
+    path = opened.path
+    facts = {"file": path.name, "bytes": path.stat().st_size, "digests": opened.digests}
+    return {**opened.record, **facts}
 
 
 def write_manifest(
     folder: Path, kind: str, parameters: dict[str, Any], events: Iterable[str]
 ) -> dict[str, Any]:
-    """Assembles the manifest of `events` from their files' records and writes it.
-
-    `kind` is "graphs" or "sectors".
+    """Assembles the manifest of `events`, "graphs" or "sectors", from their files' records and
+    writes it.
     """
     ordered = sorted(events, key=by_numbers)
     manifest = {
@@ -178,8 +170,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     """Reads the kind ("graphs" or "sectors") and content of a folder's manifest.
 
     Raises:
-        InputError: `folder` is a file, or it or its manifest is missing, damaged, or of another
-            program or version.
+        InputError: it is missing, damaged, or of another program or version.
     """
     path = folder / MANIFEST
     if folder.is_file():
@@ -215,7 +206,7 @@ class EventFolder:
     events: the names, ascending. manifest: the content of manifest.json.
 
     Raises:
-        InputError: the folder is missing, holds something else, or has a damaged manifest.
+        InputError: as `read_manifest`, or the folder holds something else, or entries are bad.
     """
 
     kind: ClassVar[str]  # in the manifest
@@ -240,11 +231,7 @@ class EventFolder:
                 raise InputError(f"{where}: describes {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
-        """Returns the manifest's entry of `event`.
-
-        Raises:
-            InputError: the folder has no such event.
-        """
+        """Returns the manifest's entry of `event`, and refuses another event."""
         found: dict[str, Any] | None = self.manifest["events"].get(event)
         if found is None:
             made = self.maker.format(path=self.path)

@@ -46,8 +46,7 @@ def sector_sums(sector: Sector) -> dict[str, int]:
 
     own_edges: the number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of
     the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of the
-    rows sent, less those received, each with its owner, receiver and node id. cut: the sum of
-    hashes of the cut edges owned, less the others, each with its id and the node ids of its ends.
+    rows sent, less those received. cut: that of the cut edges owned, less the others.
     """
     foreign, edges = sector.edge_id[~sector.owns_edge], sector.edge_id
     owned = sector.node_id[: sector.n_owned]
@@ -92,14 +91,10 @@ def _check_content(
 
     counts: those of this sector in the record.
     """
-    nodes = counts["owned"] + counts["halo"]
-    sizes = {
-        "N": nodes,
-        "E": counts["edges"],
-        "F": len(record["node_feature_names"]),
-        "G": len(record["edge_feature_names"]),
-        "S": sum(counts["send_splits"]),
-    }
+    nodes, n_sent = counts["owned"] + counts["halo"], sum(counts["send_splits"])
+    node_names, edge_names = record["node_feature_names"], record["edge_feature_names"]
+    features = {"F": len(node_names), "G": len(edge_names)}
+    sizes = {"N": nodes, "E": counts["edges"], "S": n_sent, **features}
     check_columns(content, SECTOR, sizes, where)
     labels = [name for name in LABELS if name in content]
     if labels != record["labels"]:
@@ -231,8 +226,7 @@ class SectorFolder(EventFolder):
 
         Raises:
             InputError: the event is not stored in a multiple of `parts`, nor `parts` a smaller
-                power of two; or the file is damaged, has changed since the manifest was written,
-                or holds no such sectors.
+                power of two; or the file is damaged or has changed.
         """
         stored = self.parts(event)
         assert all(0 <= part < parts for part in numbers), "parts are numbered from 0"
@@ -251,11 +245,7 @@ class SectorFolder(EventFolder):
 
 
 def check_sectors(opened: SectionFile) -> None:
-    """Refuses a file that holds anything but all sectors of an event, which fit together.
-
-    Raises:
-        InputError: the file holds anything else, or sectors that do not fit.
-    """
+    """Refuses a file that holds anything but all sectors of an event, which fit together."""
     parse(SectorsEntry, describe(opened), str(opened.path))
     particles = read_particles(opened)
     for part in range(opened.record["parts"]):

@@ -57,11 +57,7 @@ class MappedFile:
             self._content = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         self._start = SIZE_BYTES + size
         self.metadata: dict[str, str] = self._header.pop(METADATA, {})
-
-    @property
-    def names(self) -> list[str]:
-        """Lists the tensors."""
-        return list(self._header)
+        self.names = list(self._header)
 
     def tensor(self, name: str) -> Tensor:
         """Returns a tensor, which lies in the file.
@@ -108,11 +104,7 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
 
 
 def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file, atomically.
-
-    Raises:
-        OSError: the disk refuses, which safetensors tells by an error of its own.
-    """
+    """Writes a safetensors file, atomically; OSError if the disk refuses."""
 
     def write(temporary: Path) -> None:
         try:
@@ -164,10 +156,10 @@ class SectionFile:
         Raises:
             InputError: there is no such section, or its bytes have changed since it was written.
         """
-        prefix = section + "/"
-        names = [name for name in self._file.names if name.startswith(prefix)]
         if section not in self.digests:
             raise InputError(f"{self.path}: has no section {section!r}; make the file again")
+        prefix = section + "/"
+        names = [name for name in self._file.names if name.startswith(prefix)]
         try:
             content = {name.removeprefix(prefix): self._file.tensor(name) for name in names}
             found = digest(content)

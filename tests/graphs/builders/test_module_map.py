@@ -117,7 +117,8 @@ def plainly(hits: Columns, module_map: ModuleMap) -> Pairs:
 
 def found_by(module_map: ModuleMap, hits: Columns) -> Pairs:
     edges = ModuleMapBuilder(module_map).doublets(Event("event000000001", hits))
-    assert (edges.dtype, len(edges)) == (np.int64, 2)
+    assert edges.dtype == np.int64
+    assert len(edges) == 2
     pairs = set(map(tuple, edges.T.tolist()))
     assert len(pairs) == edges.shape[1], "no doublet twice"
     return pairs
