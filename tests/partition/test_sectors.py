@@ -37,7 +37,8 @@ def make_graph(n_nodes: int, edges: list[tuple[int, int]], *, labelled: bool = T
     )
 
 
-PARTICLES = ParticleTable(torch.arange(1, 4), *torch.ones(2, 3), torch.zeros(3, 3), torch.ones(3))
+ONES = torch.ones(3)
+PARTICLES = ParticleTable(torch.arange(1, 4), ONES, ONES, torch.zeros(3, 3), ONES.long())
 
 
 @st.composite
