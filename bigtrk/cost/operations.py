@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.models.edges.stores import THERE, Block, Mover, Place, Rows, StreamedStore
+from bigtrk.models.edges.stores import Block, Mover, Place, Rows, StreamedStore, there
 from bigtrk.models.edges.work import Work
 
 _aten = torch.ops.aten
@@ -60,7 +60,7 @@ class CountingStore(StreamedStore):
     @contextmanager
     def mover(self) -> Iterator[Mover]:
         """Moves nothing, as there are no values."""
-        yield lambda *_: THERE
+        yield lambda *_: there
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
         """Yields the blocks, and counts what would be moved."""

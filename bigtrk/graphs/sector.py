@@ -3,7 +3,6 @@
 Several of an event can be merged into one of a coarser cut, without the event's graph.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,20 +60,12 @@ class Sector:
         return self.edge_index.shape[1]
 
 
-def labels_at(
-    whole: EventGraph | Sector,
-    nodes: Tensor,
-    edges: Tensor,
-    take: Callable[[Tensor, Tensor], Tensor] = Tensor.__getitem__,
-) -> dict[str, Any]:
-    """Returns the labels of some rows of a graph or sector by name, None where it has none.
-
-    nodes, edges: the rows. take: takes rows of a column.
-    """
+def labels_at(whole: EventGraph | Sector, nodes: Tensor, edges: Tensor) -> dict[str, Any]:
+    """Returns the labels of some rows of a graph or sector by name, None where it has none."""
     rows = {"N": nodes, "E": edges}
     columns = {name: getattr(whole, name) for name in LABELS}
     return {
-        name: None if column is None else take(column, rows[LABELS[name][1][0]])
+        name: None if column is None else column[rows[LABELS[name][1][0]]]
         for name, column in columns.items()
     }
 

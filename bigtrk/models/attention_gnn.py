@@ -63,12 +63,10 @@ class Neighbours:
 
     @cached_property
     def incoming(self) -> _Rows:
-        """Returns the edges by their destination."""
         return _Rows(self.destination, self.source, self._n_nodes)
 
     @cached_property
     def outgoing(self) -> _Rows:
-        """Returns the edges by their source."""
         return _Rows(self.source, self.destination, self._n_nodes)
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
@@ -206,12 +204,7 @@ class AttentionGNNConfig(ModelSettings):
     precision: Precision = "fp32"
     """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,
-        pt_head: bool,  # noqa: ARG002
-    ) -> "AttentionGNN":
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "AttentionGNN":  # noqa: ARG002
         return AttentionGNN(self, n_node_features, n_edge_features)
 
 
@@ -255,9 +248,7 @@ class AttentionGNN(LayeredModel[_Graph]):
     def _layer(
         self, i: int, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        states = _states(graphs, nodes)
-        with traced(f"layer {i} edge"):
-            logits = self.edge_network(_neighbours(graphs), states, edges)
+        states, logits = self._logits(graphs, nodes, edges, f"layer {i} edge")
         with traced(f"layer {i} node"):
             return self.node_network(graphs, logits, states), edges
 
@@ -265,18 +256,16 @@ class AttentionGNN(LayeredModel[_Graph]):
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
         """Computes the logits [E] of each sector, float32 at least."""
-        logits: list[Tensor] = self.edge_network(_neighbours(graphs), _states(graphs, nodes), edges)
-        return logits
+        return self._logits(graphs, nodes, edges, "logits")[1]
 
-
-def _states(graphs: list[_Graph], nodes: list[Tensor]) -> list[Tensor]:
-    """Puts their input features beside the nodes [N, H]: [N, D]."""
-    pairs = zip(graphs, nodes, strict=True)
-    return [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
-
-
-def _neighbours(graphs: list[_Graph]) -> list[Neighbours]:
-    return [graph.neighbours for graph in graphs]
+    def _logits(
+        self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor], place: str
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Returns the states [N, D], which have the input features beside them, and logits [E]."""
+        pairs = zip(graphs, nodes, strict=True)
+        states = [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
+        with traced(place):
+            return states, self.edge_network([graph.neighbours for graph in graphs], states, edges)
 
 
 class _Network(Perceptrons):
@@ -323,10 +312,7 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[Neighbours], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the logits [E] of each sector from states [N, D] and edge features [E, G].
-
-        They are float32 at least.
-        """
+        """Computes logits [E], float32 at least, from states [N, D] and edge features [E, G]."""
         sectors = zip(graphs, states, edges, strict=True)
         return [self._logits(*sector) for sector in sectors]
 

@@ -145,7 +145,6 @@ class InteractionGNNConfig(ModelSettings):
 
     @property
     def in_chunks(self) -> bool:
-        """Says whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"
 
     @property
@@ -160,12 +159,7 @@ class InteractionGNNConfig(ModelSettings):
     def offloads(self) -> bool:
         return self.recompute == "offload"
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,
-        pt_head: bool,
-    ) -> "InteractionGNN":
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "InteractionGNN":
         return InteractionGNN(self, n_node_features, n_edge_features, pt_head)
 
 

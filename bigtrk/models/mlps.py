@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigtrk.models.edges.mlp import Regressor
+from bigtrk.models.edges.mlp import Encoder
 from bigtrk.models.edges.plain import accumulable
 from bigtrk.models.edges.workspace import Workspace
 from bigtrk.models.options import Kind, Linears, ModelSettings, Precision, Width
@@ -38,15 +38,9 @@ class EdgeMLPConfig(ModelSettings):
 
     @property
     def in_chunks(self) -> bool:
-        """Says whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,
-        pt_head: bool,  # noqa: ARG002
-    ) -> "EdgeMLP":
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "EdgeMLP":  # noqa: ARG002
         return EdgeMLP(self, n_node_features, n_edge_features)
 
 
@@ -58,19 +52,14 @@ class EdgeMLP(LayeredModel[None]):
         self.config = config
         n_inputs = n_edge_features + 2 * n_node_features
         self.layers = nn.ModuleList()
-        self.network = Regressor(n_inputs, config.hidden, config.mlp_layers, 1)
+        self.network = Encoder(n_inputs, config.hidden, config.mlp_layers, 1)
 
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
         """Puts the features of an edge and of its two nodes side by side: [E, G + 2 F]."""
         edges = [_features(sector) for sector in sectors]
         return [None] * len(sectors), [sector.x for sector in sectors], edges
 
-    def decode(
-        self,
-        graphs: list[None],  # noqa: ARG002  # as of the other models
-        nodes: list[Tensor],  # noqa: ARG002
-        edges: list[Tensor],
-    ) -> list[Tensor]:
+    def decode(self, graphs: list[None], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:  # noqa: ARG002
         """Computes the logits [E] of each sector, float32 at least."""
         config = self.config
         dtype = torch.bfloat16 if config.precision == "bf16" else edges[0].dtype
@@ -105,20 +94,14 @@ class EmbeddingConfig(ModelSettings):
 
     @property
     def kind(self) -> Kind:
-        """Says what the model gives."""
         return "hit"
 
     @property
     def in_chunks(self) -> bool:
-        """Says whether hits are computed in chunks that stay in cache."""
+        """Whether hits are computed in chunks that stay in cache."""
         return self.recompute != "layer"
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,  # noqa: ARG002  # as of the other models
-        pt_head: bool,  # noqa: ARG002
-    ) -> "Embedding":
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "Embedding":  # noqa: ARG002
         return Embedding(self, n_node_features)
 
 
@@ -129,21 +112,14 @@ class Embedding(LayeredModel[None]):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList()
-        self.network = Regressor(
-            n_node_features, config.hidden, config.mlp_layers, config.dimensions
-        )
+        self.network = Encoder(n_node_features, config.hidden, config.mlp_layers, config.dimensions)
 
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
         """Takes the features of nodes [N, F] and of edges as they are."""
         nodes = [sector.x for sector in sectors]
         return [None] * len(sectors), nodes, [sector.edge_features for sector in sectors]
 
-    def decode(
-        self,
-        graphs: list[Any],  # noqa: ARG002  # as of the other models
-        nodes: list[Tensor],
-        edges: list[Tensor],  # noqa: ARG002
-    ) -> list[Tensor]:
+    def decode(self, graphs: list[Any], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:  # noqa: ARG002
         """Computes the embedding [N, D] of each sector, float32 at least."""
         config = self.config
         work = Workspace(config.hidden, config.recompute, nodes[0].dtype, nodes[0].device)

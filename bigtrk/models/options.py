@@ -47,12 +47,11 @@ class ModelSettings(Settings):
 
     @property
     def kind(self) -> Kind:
-        """Says what the model gives."""
         return "edge"
 
     @property
     def in_chunks(self) -> bool:
-        """Says whether edges are computed in chunks that stay in cache."""
+        """Whether edges are computed in chunks that stay in cache."""
         return False
 
     @property

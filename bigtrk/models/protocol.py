@@ -36,15 +36,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import (
-    Any,
-    Generic,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-    overload,
-    runtime_checkable,
-)
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +56,7 @@ class Arrival(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Says whether they may not be there yet."""
+        """Whether they may not be there yet."""
 
     def wait(self) -> None:
         """Returns when all of them are there; the first call puts them in their places."""
@@ -107,12 +99,7 @@ class Model(Protocol):
     """The call of every model, and all that one of the simple form has to offer."""
 
     def __call__(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Exchange,
+        self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
         """Computes logits [E] or [E, 2], or an embedding [N, D], of one sector.
 
@@ -151,7 +138,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
     def exchanged(
         self,
-        graphs: list[Graph],  # noqa: ARG002  # of a model that waits in its layers
+        graphs: list[Graph],  # noqa: ARG002
         owned: list[Tensor],
         exchange: ExchangeAll,
     ) -> list[Tensor]:
@@ -164,9 +151,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         """Computes what the model gives for each sector.
 
         Each layer is called once for all sectors: engines that shard parameters gather them by
-        hooks of that call, so all ranks must make the same calls, however their sectors differ. The
-        exchange runs outside of the layers, so what these recompute in the backward pass sends
-        nothing again.
+        hooks of that call, so all ranks must make the same calls, however their sectors differ.
 
         Raises:
             IndexError: an edge ends outside of the nodes of its sector.
@@ -184,13 +169,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
     @overload
     def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Exchange,
-        /,
+        self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange, /
     ) -> Tensor: ...
     @overload
     def forward(self, sectors: list[SectorInputs], exchange: ExchangeAll, /) -> list[Tensor]: ...
@@ -221,7 +200,6 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
     Raises:
         IndexError: one is not. An accelerator is not waited for; its next call fails instead.
     """
-    # Meta tensors, on which a pass is counted (cost/footprint.py), have no ends.
     if edge_index.numel() == 0 or edge_index.is_meta:
         return
     if edge_index.is_cuda:
@@ -244,17 +222,13 @@ def units(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def told(path: str, module: nn.Module) -> str:
-    """Names a module of a model by its path there and its class, `convs.0 (GATConv)`; the model
-    itself, whose path is "", by its class alone.
-    """
+    """Names a module by its path in a model and its class, `convs.0 (GATConv)`."""
     kind = type(module).__name__
     return f"{path} ({kind})" if path else kind
 
 
 def failing_layer(error: BaseException) -> str:
-    """Names the innermost layer that was at work when `error` was raised in a model; nothing where
-    it was the model itself.
-    """
+    """Names the innermost layer that was at work when `error` was raised in a model, if any was."""
     at_work = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
     modules = [module for module in at_work if isinstance(module, nn.Module)]
     if not modules:

@@ -113,7 +113,7 @@ def _averages(module: nn.Module) -> bool:
 
 
 def _drops(module: nn.Module) -> bool:
-    """Says whether a layer such as GATConv, or PyG's MLP, drops with a probability of its own."""
+    """Whether a layer such as GATConv, or PyG's MLP, drops with a probability of its own."""
     found = getattr(module, "dropout", 0.0)
     shares = found if isinstance(found, list | tuple) else [found]
     return any(isinstance(share, float | int) and share > 0 for share in shares)
@@ -314,12 +314,7 @@ class PyGModel(nn.Module):
         self.decoder = EdgeNetwork(decoder, width, n_edge_features)
 
     def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Exchange,
+        self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
         """Computes the logits [E], float32 at least.
 

@@ -58,22 +58,16 @@ def _of_one_model(content: Any) -> Any:
     for key in content:
         models = [model for model, options in _OPTIONS.items() if key in options]
         if models and known and tag not in models:
-            hint = (
-                f" (what it takes itself is model.options.{key})"
-                if "options" in _OPTIONS[tag]
-                else ""
-            )
+            own = f" (what it takes itself is model.options.{key})"
             raise ValueError(
                 f"model.{key} is an option of {' and '.join(models)}; remove it for "
-                f"{content['name']}{hint}"
+                f"{content['name']}{own if 'options' in _OPTIONS[tag] else ''}"
             )
     return content
 
 
 ModelConfig = Annotated[
-    AnyConfig,
-    Field(discriminator=Discriminator(name)),
-    BeforeValidator(_of_one_model),
+    AnyConfig, Field(discriminator=Discriminator(name)), BeforeValidator(_of_one_model)
 ]
 
 

@@ -50,20 +50,11 @@ class UserModelConfig(ModelSettings):
 
     @property
     def kind(self) -> Kind:
-        """Says what the model gives."""
         return self.gives
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,
-        pt_head: bool,  # noqa: ARG002  # as of the other models
-    ) -> nn.Module:
-        """Makes the model for so many features, with fresh weights.
-
-        Raises:
-            InputError: the class cannot be imported, is none of torch.nn.Module, does not take the
-                options, or fails.
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:  # noqa: ARG002
+        """Raises InputError if the class cannot be imported, is none of torch.nn.Module, does not
+        take the options, or fails.
         """
         made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):
@@ -80,11 +71,7 @@ class UserModelConfig(ModelSettings):
             ) from error
 
     def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
-        """Returns what the class is called with: the options, or the fields of its own `Options`.
-
-        Raises:
-            InputError: it takes no such option, or no such value, or needs one more.
-        """
+        """Returns the options that the class is called with, or the fields of its own `Options`."""
         checker = getattr(made, "Options", None)
         if isinstance(checker, type) and issubclass(checker, BaseModel):
             self._refuse_unknown(list(checker.model_fields))  # pydantic would ignore them
@@ -139,11 +126,7 @@ class PyGConfig(ModelSettings):
 
     @property
     def module(self) -> str:
-        """Gives the `package.module:Class` of the network.
-
-        Raises:
-            InputError: none is named.
-        """
+        """The `package.module:Class` of the network; InputError if none is named."""
         module = self.options.get("module")
         if not isinstance(module, str) or not names_code(module):
             raise InputError(
@@ -152,27 +135,14 @@ class PyGConfig(ModelSettings):
         return module
 
     def lacks_degrees(self) -> bool:
-        """Says whether the network's class takes a `degree_histogram` that the options lack.
-
-        Raises:
-            InputError: the class is not named or cannot be imported.
-        """
+        """Whether the network's class takes a `degree_histogram` that the options lack."""
         made = load_code(self.module, _NetworkConfig.key)
         name = "degree_histogram"
         return name in inspect.signature(made).parameters and name not in self.options
 
-    def build(
-        self,
-        n_node_features: int,
-        n_edge_features: int,
-        pt_head: bool,
-    ) -> "PyGModel":
-        """Makes the model for so many features, with fresh weights; on the CPU, where it tells its
-        width.
-
-        Raises:
-            InputError: the class cannot be imported or made, or does not make a network that gives
-                in a sector what it gives in the whole graph.
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "PyGModel":
+        """Raises InputError if the class cannot be imported or made, or makes a network that does
+        not give in a sector what it gives in the whole graph.
         """
         # Importing PyG takes seconds, which other models should not pay.
         from bigtrk.models.pyg_model import PyGModel

@@ -156,7 +156,7 @@ def library() -> ctypes.CDLL | None:
     found = compiled(*CODE)
     if found is not None:
         found.shadow_sample.restype = ctypes.c_void_p
-        found.shadow_collect.restype = found.take_rows.restype = None
+        found.shadow_collect.restype = None
     return found
 
 
@@ -190,27 +190,6 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
         ctypes.c_void_p(handle), *pointers(node_at, edge_at, node, edge, source, destination)
     )
     return Bulk(node, node_at, edge, edge_at, source, destination)
-
-
-def take_rows(table: Tensor, row: Tensor) -> Tensor:
-    """Returns table[row]: [M, ...], [L] int64 -> [L, ...].
-
-    On event 1000 with two threads the features of a mini-batch's edges take 0.6 ms instead of the
-    1.1 to 1.9 ms of index_select, which does not fetch ahead and was most of sampling.
-    """
-    usable = table.device.type == "cpu" and table.is_contiguous()
-    if not usable or (found := library()) is None:
-        return table.index_select(0, row)
-    made = table.new_empty((len(row), *table.shape[1:]))
-    found.take_rows(
-        ctypes.c_void_p(table.data_ptr()),
-        ctypes.c_long(table[:1].numel() * table.element_size()),
-        ctypes.c_void_p(row.data_ptr()),
-        ctypes.c_long(len(row)),
-        ctypes.c_void_p(made.data_ptr()),
-        ctypes.c_int(torch.get_num_threads()),
-    )
-    return made
 
 
 def fastest(device: torch.device) -> Sampler:

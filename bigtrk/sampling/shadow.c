@@ -218,27 +218,3 @@ void shadow_collect(Sample *sample, const int64_t *node_at, const int64_t *edge_
     }
     shadow_free(sample);
 }
-
-// Rows are prefetched so far ahead of the one copied: they lie anywhere in a large table.
-#define AHEAD 24
-
-#define COPY(width)                                                             \
-    for (long i = begin; i < end; i++) {                                        \
-        __builtin_prefetch(table + row[i + AHEAD < n ? i + AHEAD : i] * width); \
-        memcpy(out + i * width, table + row[i] * width, width);                 \
-    }
-
-// out[i] = table[row[i]] for rows of `width` bytes.
-void take_rows(const char *table, long width, const int64_t *row, long n, char *out, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int t = 0; t < threads; t++) {
-        long begin = n * t / threads, end = n * (t + 1) / threads;
-        switch (width) {
-        case 1: COPY(1) break;
-        case 8: COPY(8) break;
-        case 16: COPY(16) break;
-        case 24: COPY(24) break;
-        default: COPY(width)
-        }
-    }
-}

@@ -4,9 +4,8 @@ ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): a random wal
 `depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched. As
 PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to source
 (inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded twice. The
-edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which never draws the upper
-bound in Floyd's algorithm, so that the last of n edges has the probability (s - 1) / (n - 1)
-instead of s / n, and earlier ones more than that.
+edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which draws the last one
+too rarely.
 
 As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
 in the subgraphs of several roots counts in each.
@@ -22,7 +21,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector, labels_at
 from bigtrk.process.threads import Prefetcher
-from bigtrk.sampling.engines import fastest, sample_bulk, take_rows
+from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.subgraphs import (
     InEdges,
     Rows,
@@ -121,15 +120,15 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
         edge_feature_names=whole.edge_feature_names,
         event_nodes=whole.event_nodes,
         event_edges=whole.event_edges,
-        node_features=take_rows(whole.node_features, node),
+        node_features=whole.node_features.index_select(0, node),
         edge_index=subgraphs.edge_index,
-        edge_features=take_rows(whole.edge_features, edge),
-        node_id=take_rows(whole.node_id, node),
-        edge_id=take_rows(whole.edge_id, edge),
+        edge_features=whole.edge_features.index_select(0, edge),
+        node_id=whole.node_id[node],
+        edge_id=whole.edge_id[edge],
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
         recv_splits=(0,),
-        **labels_at(whole, node, edge, take_rows),
+        **labels_at(whole, node, edge),
         particles=whole.particles,
     )

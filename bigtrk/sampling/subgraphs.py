@@ -37,16 +37,8 @@ class InEdges:
 
 
 def in_edges(edge_index: Tensor, n_nodes: int) -> InEdges:
-    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are.
-
-    Raises:
-        InputError: there are more nodes or edges than the walks count, in 32 bits.
-    """
-    if max(n_nodes, edge_index.shape[1]) >= 2**31:
-        raise InputError(
-            f"a graph of {n_nodes:,} nodes and {edge_index.shape[1]:,} edges: subgraphs are drawn "
-            f"of at most {2**31 - 1:,} of each; build it with tighter windows or a smaller radius"
-        )
+    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are."""
+    assert max(n_nodes, edge_index.shape[1]) < 2**31, "walks count in 32 bits"
     destination = edge_index[1]
     assert bool((destination[1:] >= destination[:-1]).all()), "edges by destination"
     first = torch.zeros(n_nodes + 1, dtype=torch.int64)

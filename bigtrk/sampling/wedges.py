@@ -21,9 +21,6 @@ _OF_Z = ("z", "eta", "dz", "deta")
 def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
     """Cuts wedge `part` of `parts` equal ones, the first of which begins at `offset` (rad), out of
     a whole event: its nodes, and the edges between them.
-
-    Raises:
-        InputError: the event's nodes have no phi.
     """
     turned = (_column(event, "phi") - offset) / (2 * math.pi)
     wedge = (turned.remainder(1.0) * parts).long().clamp(max=parts - 1)

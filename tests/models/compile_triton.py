@@ -1,9 +1,10 @@
-"""Compiles the Triton kernels for GPUs, without one, and prints a line of JSON for each of them.
+"""Compiles the Triton kernels that a layer launches on a GPU, without one, and says what they are.
 
     python -m tests.models.compile_triton CASES
 
-A program of its own, since the tests have chosen the interpreter. CASES is JSON: a list of [kernel,
-hidden, layers, options, type of the rows, compute capability, other options of the launch].
+prints a line of JSON for each. A program of its own, since the tests have chosen the interpreter.
+CASES is JSON: a list of [hidden, linear layers, whether the encoded edges are read, type of the
+rows, compute capability].
 """
 
 import contextlib
@@ -11,196 +12,129 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
+from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
 from bigtrk.models.edges import (
     fused,
-    schedule,
     triton_edges,
     triton_kernels,
-    triton_partials,
+    triton_passes,
     triton_sums,
     triton_whole_rows,
-    tuning,
 )
-from tests.models.ptx import atomics
+from bigtrk.models.edges.plain import Ends
+from tests.models.fused import Case, computed, make
+from tests.models.test_kernels import CALLS
 
-TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16}
 MODULES = {
-    "norm_relu": triton_kernels,
-    "norm_relu_backward": triton_kernels,
-    "relu_backward": triton_kernels,
-    "sum_at_ends": triton_sums,
-    "sum_partials": triton_partials,
-    "forward": triton_edges,
-    "backward": triton_edges,
-    "whole_forward": triton_whole_rows,
-    "whole_backward": triton_whole_rows,
-    "sum_inputs": triton_whole_rows,
-    "sum_products": triton_whole_rows,
+    triton_kernels: ("norm_relu", "norm_relu_backward", "relu_backward"),
+    triton_sums: ("sum_at_ends", "sum_partials"),
+    triton_edges: ("forward", "backward"),
+    triton_whole_rows: ("whole_forward", "whole_backward", "sum_inputs", "sum_products"),
 }
-ENDS = "of_source", "of_destination", "source", "destination"
-INT64, INT32 = (
-    ("source", "destination"),
-    (
-        "source_starts",
-        "source_order",
-        "destination_starts",
-        "destination_order",
-        "turns",
-    ),
-)
-# Weights are parameters, but of whole rows, sums float32.
-WEIGHTS = "first", "second", "third"
-FLOAT32 = (
-    *WEIGHTS,
-    "second_bias",
-    "third_bias",
-    "scales",
-    "partials",
-    "rstd",
-    "of_first",
-    "of_second",
-    "of_second_bias",
-    "of_third",
-    "of_third_bias",
-    "others_of_source",
-    "others_of_destination",
-)
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+}
+ALIGNED = [["tt.divisibility", 16]]
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
 STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride"
 TERMS = 9  # of sum_products: what eight layers give
-COUNTS = "n_rows", "n_partials", "n_lines", *STRIDES
+_ATOMIC = re.compile(
+    r"(?:^|[;:{}])\s*(?:@!?%?\w+\s+)?((?:atom|red|multimem\.red|cp\.reduce)\.\S+)", re.MULTILINE
+)
 
 
-def constants_of(
-    name: str,
-    names: list[str],
-    hidden: int,
-    layers: int,
-    options: list[str],
-    rows: str,
-    hopper: bool,
-) -> dict[str, Any]:
-    """The constants of a kernel; `options`: what it has of "ends", "encoded", "decoded", "others",
-    "adds", and "second" of its launches.
-    """
-    size = schedule.tile(hidden, TYPES[rows])
-    values: dict[str, Any] = {
-        "hidden": hidden,
-        "layers": layers,
-        "inputs": 2 if "encoded" in options else 1,
-        "adds": "adds" in options,
-        "block": schedule.block_rows(hidden, TYPES[rows]),
-        **size._asdict(),
-    }
-    absent = ["encoded", "others", "others_of_source", "others_of_destination"]
-    absent = [one for one in absent if one.partition("_")[0] not in options]
-    if "decoded" in options:
-        absent += ["after", "of_state", "outer_of_source", "outer_of_destination"]
-    if layers < 3:
-        absent += ["third", "third_bias", "of_third", "of_third_bias"]
-    if layers < 2:
-        absent += ["second", "second_bias", "of_second", "of_second_bias"]
-    if MODULES[name] is triton_kernels:
-        values["height"], values["width"] = schedule.feature_tile(hidden)
-        absent += [] if "ends" in options else ENDS
-    if name == "forward":
-        values["height"] = 2 * size.height
-    if MODULES[name] is triton_whole_rows:
-        whole = schedule.whole_rows(hidden, layers, TYPES[rows], hopper)
-        assert whole is not None
-        launches = fused._launches(whole, layers)
-        values |= launches["second" in options]._asdict() if name == "whole_backward" else {}
-        heights = {"whole_backward": whole.height, "sum_inputs": schedule.SUM_HEIGHT}
-        values["height"] = heights.get(name, schedule.FORWARD_HEIGHT)
-    if name == "sum_at_ends":
-        values["width"] = schedule.summed_columns(hidden, TYPES[rows])
-    values |= dict.fromkeys(absent)
-    return {key: value for key, value in values.items() if key in names}
+class Launch(NamedTuple):
+    """A kernel and what it is launched with."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
 
 
-def launch_options(name: str, hidden: int, layers: int, rows: str, hopper: bool) -> dict[str, int]:
-    """The options of a kernel's launch, which the compiler takes."""
-    if name == "sum_inputs":
-        return {"num_warps": schedule.SUM_ROWS_WARPS, "num_stages": schedule.SUM_STAGES}
-    if MODULES[name] is triton_whole_rows:
-        whole = schedule.whole_rows(hidden, layers, TYPES[rows], hopper)
-        assert whole is not None
-        products = schedule.sum_products_warps(hidden)
-        warps = {"whole_backward": whole.warps, "sum_products": products}
-        forward = schedule.whole_rows_forward_warps(hidden)
-        return {
-            "num_warps": warps.get(name, forward),
-            "num_stages": 1,
-            "maxnreg": schedule.REGISTERS,
-        }
-    if MODULES[name] is triton_kernels:
-        return {"num_warps": schedule.FEATURE_WARPS}
-    if MODULES[name] is not triton_edges:
-        return {"num_warps": schedule.SUM_WARPS}
-    return {
-        "num_warps": schedule.tile(hidden, TYPES[rows]).warps,
-        "num_stages": schedule.BACKWARD_STAGES if name == "backward" else tuning.STAGES[0],
-        "maxnreg": schedule.REGISTERS,
-    }
+class _Noting:
+    """Stands for a kernel: notes its launches, and computes nothing."""
+
+    def __init__(self, kernel: Any, launched: list[Launch]) -> None:
+        self._kernel, self._launched = kernel, launched
+
+    def __getitem__(self, _: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments, **named: self._launched.append(
+            Launch(self._kernel, arguments, named)
+        )
 
 
-def compiled(
-    name: str,
-    hidden: int,
-    layers: int,
-    options: list[str],
-    rows: str,
-    capability: int,
-    launched: dict[str, int],
-) -> dict[str, Any]:
-    """Counts atomics in a kernel's PTX, and registers, spills and memory of its machine code; lists
-    how its sums and products lay numbers on threads, which fixes their order.
-    """
-    kernel = getattr(MODULES[name], name)
-    hopper = capability >= 90
-    constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows, hopper)
-    types: dict[str, str] = dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(COUNTS, "i32")
-    types |= dict.fromkeys(INT64, "*i64") | dict.fromkeys(INT32, "*i32") | {"first": "*fp32"}
-    if name == "sum_at_ends":
-        types |= {"first": "i32", "of_source": "*fp32", "of_destination": "*fp32"}
-    if MODULES[name] is triton_whole_rows:
-        types |= dict.fromkeys(WEIGHTS, rows)
-    types |= dict.fromkeys(constants, "constexpr")
-    signature: dict[str, Any] = {
-        argument: types.get(argument, rows) for argument in kernel.arg_names
-    }
-    tuples = [names for names in ("rows_of", "weights") if names in signature]
-    signature |= dict.fromkeys(tuples, (rows,) * TERMS)
-    aligned: dict[tuple[int, ...], Any] = {
-        (i,): [["tt.divisibility", 16]]
-        for i, (argument, type_) in enumerate(signature.items())
-        if type_[0].startswith("*") or (argument in STRIDES and hidden % 16 == 0)
-        if argument not in tuples
-    }
-    aligned |= {(i, j): [["tt.divisibility", 16]] for i in range(len(tuples)) for j in range(TERMS)}
-    source = ASTSource(kernel, signature, constants, aligned)
+def launched(case: Case, hopper: bool) -> list[Launch]:
+    """Lists what passes over edges of `case` launch, each with the options that it may have."""
+    found: list[Launch] = []
+    inputs = make(case)
+    ends = Ends.between(*inputs.shares, inputs.edge_index)
+    with contextlib.ExitStack() as stack:
+        for module, names in MODULES.items():
+            for name in names:
+                noting = _Noting(getattr(module, name), found)
+                stack.enter_context(patch.object(module, name, noting))
+        stack.enter_context(patch.object(fused, "has_hopper", lambda _: hopper))
+        stack.enter_context(patch.object(triton_passes, "usable", lambda *_: True))
+        computed(inputs, blocks=2)
+        weights = inputs.weights
+        if fused.shape_of(inputs.inputs, weights).whole:
+            weights = [w.to(case.dtype) if w.ndim > 1 else w for w in weights]
+        rows = inputs.after, inputs.inputs[0].clone()
+        fused.backward(inputs.inputs, ends, weights, rows[0], None, rows[1], inputs.weights, False)
+        fused.sum_products([rows[0]] * TERMS, [inputs.of_state] * TERMS, rows[1])
+        for call in CALLS:
+            call(triton_passes, *rows, None)
+            call(triton_passes, *rows, ends)
+    return found
+
+
+def source_of(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
+    """Returns what Triton compiles for a launch, and the options of the compiler."""
+    names, named = launch.kernel.arg_names, launch.named
+    given = dict(zip(names, launch.arguments, strict=False)) | named
+    signature: dict[str, Any] = {}
+    aligned: dict[tuple[int, ...], Any] = {}
+    for i, name in enumerate(names):
+        value = given[name]
+        if name in named or value is None:
+            signature[name] = "constexpr"
+        elif isinstance(value, Tensor):
+            signature[name], aligned[i,] = POINTERS[value.dtype], ALIGNED
+        elif isinstance(value, tuple):
+            signature[name] = tuple(POINTERS[one.dtype] for one in value)
+            aligned |= {(i, j): ALIGNED for j in range(len(value))}
+        else:
+            signature[name] = "i32"
+            if name in STRIDES and value % 16 == 0:
+                aligned[i,] = ALIGNED
+    constants = {name: given[name] for name, kind in signature.items() if kind == "constexpr"}
+    options = {name: value for name, value in named.items() if name not in names}
+    return ASTSource(launch.kernel, signature, constants, aligned), options
+
+
+def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dict[str, Any]:
+    """Counts atomics in a kernel's PTX, and registers, spills and memory of its machine code."""
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
-        launch = launch_options(name, hidden, layers, rows, hopper) | launched
-        made = compile_source(source, target=target, options=launch)
+        made = compile_source(source, target=target, options=options)
     said = log.getvalue()
     return {
-        "kernel": name,
-        "hidden": hidden,
-        "layers": layers,
-        "options": options,
-        "rows": rows,
+        "kernel": source.fn.__name__,
+        "hidden": source.constants[source.fn.arg_names.index("hidden"),],
         "capability": capability,
-        "launched": launched,
-        "sums": sorted(set(_sums(made.asm["ttgir"]))),
         "atomics": atomics(made.asm["ptx"]),
         "registers": _number(r"Used (\d+) registers", said),
         "spilled": _number(r"(\d+) bytes spill stores", said),
@@ -208,18 +142,11 @@ def compiled(
     }
 
 
-def _sums(code: str) -> Iterator[str]:
-    """Yields each sum and product of a kernel with the layouts of what it reads and makes."""
-    code = re.sub(r" loc\(.*$", "", code, flags=re.MULTILINE)  # of the source
-    layouts = dict(re.findall(r"^(#\w+) = (.*)$", code, re.MULTILINE))
-    # A sum has its operation in braces before its types, on lines of its own.
-    for pattern in (
-        r'"(tt\.reduce)"\(.*?\}\)[^\n]*? : (\([^\n]*)',
-        r"(tt\w*\.\w*dot\w*) [^\n]* : ([^\n]*)",
-    ):
-        for operation, types in re.findall(pattern, code, re.DOTALL):
-            named = re.sub(r"#\w+", lambda found: layouts.get(found[0], found[0]), types)
-            yield f"{operation} {named}"
+def atomics(ptx: str) -> list[str]:
+    """Returns the instructions that change memory atomically, of all types and spaces. A statement
+    begins with its instruction, but for a label and a predicate.
+    """
+    return _ATOMIC.findall(ptx)
 
 
 def _number(pattern: str, said: str) -> int:
@@ -229,5 +156,12 @@ def _number(pattern: str, said: str) -> int:
 
 
 if __name__ == "__main__":
-    for case in json.loads(sys.argv[1]):
-        print(json.dumps(compiled(*case)), flush=True)
+    done = set()
+    for hidden, layers, encoded, rows, capability in json.loads(sys.argv[1]):
+        case = Case(hidden, layers, encoded, dtype=TYPES[rows])
+        for launch in launched(case, capability >= 90):
+            source, options = source_of(launch)
+            key = source.hash(), str(options), capability
+            if key not in done:
+                done.add(key)
+                print(json.dumps(compiled(source, options, capability)), flush=True)

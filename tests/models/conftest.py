@@ -1,12 +1,16 @@
-"""Triton's interpreter, where there is no GPU; the instruction sets of this processor."""
+"""Triton's interpreter, where there is no GPU; the passes in C for several processors."""
 
+import platform
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from bigtrk.models.edges import native
+from bigtrk.native_code import NATIVE, _cpu_flags, build
 from tests.models.interpreted import mended
+
+_X86 = ("-march=x86-64", "-march=x86-64-v3") if platform.machine() == "x86_64" else ()
 
 
 @pytest.fixture
@@ -19,13 +23,16 @@ def interpreted_bf16() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=native.SETS)
-def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the passes in C use an instruction set, if this processor has it."""
+@pytest.fixture(params=(NATIVE, *_X86))
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the passes in C compiled for a processor; this one can run them."""
     if native.library() is None:
         pytest.skip("no C compiler")
-    found = native.instructions()
-    if request.param not in found:
-        pytest.skip(f"this processor has no {request.param}")
-    used = found[: found.index(request.param) + 1]
-    monkeypatch.setattr(native, "instructions", lambda: used)
+    if request.param.endswith("v3") and "avx2" not in _cpu_flags():
+        pytest.skip("this processor has no AVX2")
+    name, source, headers, flags = native.CODE
+    of_it = [request.param if flag == NATIVE else flag for flag in flags]
+    found = build(name, source, headers, of_it).library
+    if found is None:
+        pytest.skip(f"the compiler knows no {request.param}")
+    monkeypatch.setattr(native, "library", lambda: found)

@@ -6,11 +6,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.edges import fused
+from bigtrk.models.edges import fused, schedule, triton_passes
 from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.triton_passes import sum_at_ends
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def usable_everywhere(
+    device: torch.device,  # noqa: ARG001
+    dtype: torch.dtype,
+    hidden: int,  # noqa: ARG001
+    layers: int,
+) -> bool:
+    """Stands for fused.usable: any device has the fused passes."""
+    return dtype in triton_passes.TYPES and layers <= schedule.MOST_LAYERS
 
 
 @dataclass(frozen=True)

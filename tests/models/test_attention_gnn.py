@@ -55,12 +55,11 @@ def test_equals_the_dense_matrix_form(options: dict[str, Any], recompute: str) -
 
 
 @each_option
-@each_recompute
 @pytest.mark.parametrize("n_nodes", [0, 5])
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
-    options: dict[str, Any], recompute: str, n_nodes: int
+    options: dict[str, Any], n_nodes: int
 ) -> None:
-    model = make_model(recompute=recompute, **options)
+    model = make_model(**options)
     no_edges = torch.zeros(2, 0, dtype=torch.int64)
     logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
     assert logits.shape == (0,)
@@ -69,26 +68,17 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
     assert all(gradient.abs().sum() == 0 for gradient in found.values())
 
 
-@each_option
 @each_recompute
-def test_a_sector_with_halo_computes_the_whole_graphs_logits(
-    options: dict[str, Any], recompute: str
-) -> None:
-    model = make_model(recompute=recompute, **options).double()
+def test_a_sector_with_halo_computes_the_whole_graphs_logits(recompute: str) -> None:
+    """Recomputation exchanges nothing."""
+    model = make_model(recompute=recompute).double()
     graph, whole = make_graph(), Recorder()
     expected = model(*graph, len(graph[0]), whole)
     sector = sector_of(graph)
     logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
     torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-12)
-
-
-def test_recomputation_exchanges_nothing() -> None:
-    model, exchange = make_model(recompute="layer").double(), Recorder()
-    x, edge_features, edge_index = make_graph()
-    logits = model(x, edge_features, edge_index, len(x), exchange)
-    assert len(exchange.seen) == 3
-    gradients(model, logits)
-    assert len(exchange.seen) == 3
+    gradients(model, expected)
+    assert len(whole.seen) == 3
 
 
 def test_recomputation_keeps_the_logits_of_edges_alone() -> None:
@@ -129,18 +119,14 @@ def test_bf16_stays_near_float32(recompute: str) -> None:
         assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
 
 
-@each_recompute
-def test_edges_may_lie_in_any_order_of_memory(recompute: str) -> None:
+def test_edges_may_lie_in_any_order_of_memory() -> None:
     """A graph's edge_index may be the transpose of what was read."""
-    model = make_model(recompute=recompute)
+    model = make_model()
     x, edge_features, edge_index = make_graph()
-    logits = [
-        model(x.float(), edge_features.float(), ends, len(x), no_exchange)
-        for ends in (edge_index, edge_index.T.contiguous().T)
-    ]
-    assert torch.equal(*logits)
-    one, other = (gradients(model, found) for found in logits)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    for ends in (edge_index, edge_index.T.contiguous().T):
+        logits = model(x.float(), edge_features.float(), ends, len(x), no_exchange)
+    inputs = x.float(), edge_features.float(), edge_index, len(x), no_exchange
+    assert torch.equal(model(*inputs), logits)
 
 
 def test_edge_features_may_be_left_out() -> None:

@@ -1,23 +1,19 @@
-"""Input out of the ordinary: the right result or a clear error, whatever is recomputed."""
+"""Input out of the ordinary: the right result or a clear error."""
 
-from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bigtrk.formats.acorn.model_files import load_acorn_weights
-from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 F, G, NODES, EDGES = 4, 6, 30, 200
-SETTINGS = list(product(get_args(Recompute), get_args(Precision)))
-each_setting = pytest.mark.parametrize(("recompute", "precision"), SETTINGS)
+each_precision = pytest.mark.parametrize("precision", ["fp32", "bf16"])
 TOLERANCE = {"fp32": 2e-5, "bf16": 0.15}
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -58,25 +54,22 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found.detach() - expected.detach()).norm() / expected.detach().norm())
 
 
-@each_setting
 @pytest.mark.parametrize("end", [-1, NODES, 2**40])
 @pytest.mark.parametrize("row", [0, 1])
-def test_an_edge_out_of_range(recompute: str, precision: str, end: int, row: int) -> None:
-    model, _ = make_models(recompute=recompute, precision=precision)
+def test_an_edge_out_of_range(end: int, row: int) -> None:
+    model, _ = make_models()
     inputs = make_inputs()
     inputs[2][row, 7] = end
     with pytest.raises(IndexError, match=f"an edge ends at node {end}, outside of the 30 nodes"):
         logits_of(model, inputs)
 
 
-@each_setting
+@each_precision
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("of_nodes", [True, False])
-def test_what_is_not_finite_stays_visible(
-    recompute: str, precision: str, value: float, of_nodes: bool
-) -> None:
+def test_what_is_not_finite_stays_visible(precision: str, value: float, of_nodes: bool) -> None:
     """It shows in the logits, so that the loss is not finite and the step is refused."""
-    model, _ = make_models(recompute=recompute, precision=precision)
+    model, _ = make_models(precision=precision)
     x, edge_features, edge_index = make_inputs()
     (x if of_nodes else edge_features)[3, 1] = value
     logits = logits_of(model, (x, edge_features, edge_index))
@@ -85,37 +78,19 @@ def test_what_is_not_finite_stays_visible(
     assert not logits[touched].isfinite().any()
 
 
-@each_setting
-def test_no_edges(recompute: str, precision: str) -> None:
-    model, _ = make_models(recompute=recompute, precision=precision)
-    logits = logits_of(model, make_inputs(n_edges=0))
-    assert (logits.shape, logits.dtype) == ((0,), torch.float32)
-    found = gradients(model, logits)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    assert all(gradient.abs().sum() == 0 for gradient in found.values())
-
-
-def assert_as_the_reference(n_edges: int, precision: str, **options: Any) -> None:
+@each_precision
+@pytest.mark.parametrize(
+    ("n_edges", "hidden"), [(EDGES, 6), (EDGES, 7), (EDGES, 100), (1, 8), (17, 8)]
+)
+def test_sizes_that_fill_no_vector_and_no_chunk(precision: str, n_edges: int, hidden: int) -> None:
     """Logits and the gradient, against the plain model in float64."""
-    model, reference = make_models(precision=precision, **options)
+    model, reference = make_models(precision=precision, hidden=hidden)
     inputs = make_inputs(n_edges)
     logits = logits_of(model, inputs)
     exact = reference(inputs[0].double(), inputs[1].double(), inputs[2])
     assert relative_error(logits, exact) < TOLERANCE[precision]
     found = gradients(model, logits)
-    wanted, _ = make_models(precision=precision, **options)
+    wanted, _ = make_models(precision=precision, hidden=hidden)
     load_acorn_weights(wanted, gradients(reference, exact))
     assert found.keys() == wanted.state_dict().keys()
     assert relative_error(flat(found), flat(wanted.state_dict())) < TOLERANCE[precision]
-
-
-@each_setting
-@pytest.mark.parametrize("hidden", [6, 7, 12, 100])
-def test_hidden_sizes_that_no_vector_fits(recompute: str, precision: str, hidden: int) -> None:
-    assert_as_the_reference(EDGES, precision, recompute=recompute, hidden=hidden)
-
-
-@each_setting
-@pytest.mark.parametrize("n_edges", [1, 2, 17])
-def test_fewer_edges_than_a_chunk(recompute: str, precision: str, n_edges: int) -> None:
-    assert_as_the_reference(n_edges, precision, recompute=recompute)

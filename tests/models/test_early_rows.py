@@ -10,9 +10,9 @@ from bigtrk.models.edges import fused, workspace
 from bigtrk.models.edges.mlp import ChunkedMLP
 from bigtrk.models.edges.workspace import Recompute
 from bigtrk.models.protocol import SectorInputs
+from tests.models.fused import usable_everywhere
 from tests.models.graphs import Cut, gradients, make_graph
-from tests.models.launches import usable_everywhere
-from tests.models.test_interaction_gnn import OPTIONS, make_model
+from tests.models.test_interaction_gnn import make_model
 
 LAYERS = 3
 
@@ -82,9 +82,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, count)
 
 
-def trained(late: bool, **options: Any) -> tuple[dict[str, Tensor], list[int]]:
+def trained(late: bool, n_edges: int = 200, **options: Any) -> tuple[dict[str, Tensor], list[int]]:
     """Returns logits and gradients, and what was computed before each wait."""
-    cut = Cut(make_graph(30, 200), 2)
+    cut = Cut(make_graph(30, n_edges), 2)
     exchange, model = Exchange(cut, late), make_model(layers=LAYERS, **options)
     made = torch.cat(model(interior_first(cut), exchange))
     return {"logits": made.detach(), **gradients(model, made)}, exchange.before
@@ -99,7 +99,7 @@ def assert_same_bits(early: dict[str, Tensor], late: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("recompute", get_args(Recompute))
-@pytest.mark.parametrize("options", [one for one in OPTIONS if "layers" not in one], ids=str)
+@pytest.mark.parametrize("options", [{}, {"concatenate": False, "in_out": False}], ids=str)
 def test_layers_wait_no_sooner_than_they_must(
     options: dict[str, Any], recompute: str, precision: str
 ) -> None:
@@ -121,8 +121,9 @@ def test_a_gpu_starts_the_edges_that_read_no_halo_first(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fused, "usable", usable_everywhere)
+    n_edges = 150 if precision == "fp32" else 200
     options = {"hidden": 16, "precision": precision}
-    (there, _), (late, before) = (trained(one, **options) for one in (False, True))
+    (there, _), (late, before) = (trained(one, n_edges, **options) for one in (False, True))
     assert_same_bits(there, late)
     assert before == [1] * (LAYERS - 1)
 

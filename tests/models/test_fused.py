@@ -145,7 +145,8 @@ def test_choices_that_fix_no_order_change_no_bit(
     for block_rows in (16, 32, 64):
         monkeypatch.setattr(schedule, "BLOCK_ROWS", block_rows)
         assert schedule.block_rows(case.hidden, dtype) == block_rows
-        assert schedule.rows_of_program(case.n_edges, block_rows, case.hidden, dtype) == 64
+        shape = schedule.Shape(case.hidden, case.layers, 2, dtype)
+        assert shape.rows_of_program(case.n_edges) == 64
         found.append(computed(make(case)).found)
         monkeypatch.setattr(triton_passes, "_turns", lambda ends: turned(ends).flip(0))
     one, *others = found

@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from bigtrk.errors import InputError
 from bigtrk.models.edges import triton_passes
 from bigtrk.models.edges.plain import gathered
 from bigtrk.models.edges.triton_passes import Segments, incidence_of
@@ -41,16 +40,6 @@ def test_each_sum_has_its_turn_where_its_edges_are(n_edges: int) -> None:
     expected = sorted(range(18), key=lambda turn: (middles[turn], turn))
     assert found.turns.tolist() == expected
     assert found.turns.dtype == torch.int32
-
-
-def test_edges_beyond_int32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_passes, "LARGEST", 19)
-    incidence_of(torch.zeros(2, 19, dtype=torch.int64), 7)
-    with pytest.raises(InputError, match=r"a sector of 20 edges .* at most 19 edges, .*; cut"):
-        incidence_of(torch.zeros(2, 20, dtype=torch.int64), 7)
-    incidence_of(torch.zeros(2, 1, dtype=torch.int64), 9)
-    with pytest.raises(InputError, match=r"and 10 nodes: .* half as many nodes; cut its event"):
-        incidence_of(torch.zeros(2, 1, dtype=torch.int64), 10)
 
 
 def test_a_sectors_edges_are_sorted_once_and_forgotten_with_it() -> None:

@@ -80,10 +80,9 @@ def relu_backward(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) ->
 
 
 def add_to_nodes(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
+    del grad
     if ends is None:
-        total = statistics(z).expand_as(z).contiguous().fill_(1)
-        passes.add_rows(grad, total)
-        return [total]
+        return []
     kind = statistics(z).dtype
     of_source, of_destination = (values.to(kind, copy=True) for values in ends[:2])
     passes.add_to_nodes(z, Ends.between(of_source, of_destination, ends.edge_index))
@@ -122,7 +121,7 @@ def assert_equal_plain_ones(
         torch.testing.assert_close(values.cpu().double(), expected, rtol=0, atol=atol)
 
 
-@pytest.mark.usefixtures("instructions")
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -166,13 +165,13 @@ def test_threads_share_columns_and_change_no_bit(n_threads: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_float64_and_a_gpu_without_triton_take_the_plain_passes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert passes_for(torch.device("cpu"), torch.float64) is plain
-    assert passes_for(torch.device("cuda"), torch.float64) is plain
+def test_each_device_and_type_has_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert passes_for(cpu, torch.float64) is passes_for(cuda, torch.float64) is plain
+    found = native if native.library() is not None else plain
+    assert passes_for(cpu, torch.float32) is passes_for(cpu, torch.bfloat16) is found
     monkeypatch.setattr(triton_passes, "_installed", lambda: False)
-    assert passes_for(torch.device("cuda"), torch.float32) is plain
+    assert passes_for(cuda, torch.float32) is plain
 
 
 @pytest.mark.parametrize(("named", "found"), [(None, True), ("gcc", True), ("ccache gcc", False)])

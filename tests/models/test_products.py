@@ -1,8 +1,5 @@
-"""The products of rows, with every instruction set of this processor, against float64."""
+"""The products of rows in C, for several processors, against float64."""
 
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +7,6 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import Passes, native, plain
-from bigtrk.native_code import build, compiler
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
 # Rows, what they are multiplied with, and outputs.
@@ -26,7 +22,6 @@ SHAPES = [
 ]
 # Of the largest entry. bfloat16 rounds the result.
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 4e-3}
-SETS = native.instructions() if native.library() else ()
 
 
 class Numbers(NamedTuple):
@@ -78,11 +73,13 @@ def results(passes: Passes, numbers: Numbers) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.usefixtures("instructions")
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_equal_float64(shape: tuple[int, list[int], int], dtype: torch.dtype) -> None:
-    numbers = draw(shape, dtype)
+def test_products_equal_float64_with_the_same_bits_on_more_threads(
+    shape: tuple[int, list[int], int], dtype: torch.dtype
+) -> None:
+    numbers, before = draw(shape, dtype), torch.get_num_threads()
     found, exact = results(native, numbers), results(plain, wide(numbers))
     assert torch.equal(found["weights"][:, :2], numbers.total[:, :2]), "they are of another part"
     for name, values in found.items():
@@ -91,40 +88,13 @@ def test_products_equal_float64(shape: tuple[int, list[int], int], dtype: torch.
         torch.testing.assert_close(
             values.double(), exact[name], rtol=0, atol=atol * scale, msg=name
         )
-
-
-@pytest.mark.usefixtures("instructions")
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("shape", SHAPES[3:], ids=str)
-def test_threads_change_no_bit(
-    shape: tuple[int, list[int], int], dtype: torch.dtype, on_threads: Callable[[int], None]
-) -> None:
-    numbers = draw(shape, dtype)
-    expected = results(native, numbers)
-    for n_threads in (1, 2, 3, 7):
-        on_threads(n_threads)
-        found = results(native, numbers)
-        assert [name for name in found if not torch.equal(found[name], expected[name])] == []
-
-
-@pytest.fixture
-def on_threads() -> Iterator[Callable[[int], None]]:
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.mark.skipif(len(SETS) < 3, reason="one instruction set with fused products")
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_wider_instructions_change_no_bit_of_float32(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, list[int], int]
-) -> None:
-    numbers, found = draw(shape, torch.float32), []
-    for count in range(2, len(SETS) + 1):
-        monkeypatch.setattr(native, "instructions", lambda count=count: SETS[:count])
-        found.append(results(native, numbers))
-    for other in found[1:]:
-        assert [name for name in other if not torch.equal(other[name], found[0][name])] == []
+    try:
+        for n_threads in (1, 2, 7):
+            torch.set_num_threads(n_threads)
+            again = results(native, numbers)
+            assert [name for name in found if not torch.equal(found[name], again[name])] == []
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_is_not_finite_stays_visible() -> None:
@@ -133,17 +103,3 @@ def test_what_is_not_finite_stays_visible() -> None:
     found = results(native, numbers)
     assert found["product"].isnan().any(dim=1).tolist() == [row == 4 for row in range(9)]
     assert found["weights"][:, 2:].isnan().any(dim=1).tolist() == [k == 6 for k in range(7)]
-
-
-def test_compilers_without_bfloat16_products_make_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """GCC 8 has no AVX-512 for bfloat16."""
-    if "clang" in subprocess.check_output([*compiler(), "--version"], text=True):
-        pytest.skip("clang has had them for as long as AVX-512")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CC", "cc -U__GNUC__ -D__GNUC__=8")
-    older = build(*native.CODE)
-    assert older.library is not None, older.problem
-    assert older.library.instructions() == min(len(SETS), 3)
-    assert not hasattr(older.library, "multiply_bf16_avx512_bf16")

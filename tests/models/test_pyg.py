@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SuperGATConv
 
-from bigtrk.models.protocol import no_exchange
 from bigtrk.models.pyg_model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.proof.prove import check_model, prove
@@ -133,28 +132,6 @@ def test_degrees_of_learned_weights_have_gradients(improved: bool) -> None:
     assert check_model(PyGModel(net, DECODER, F, G), F, G) == [1, WIDTH, 1, WIDTH]
 
 
-class Squared(nn.Module):
-    """GCNConv with weights of edges that are changed in place after the first layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = GCNConv(F, WIDTH)
-        self.conv2 = GCNConv(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        weight = edge_attr[:, 0].sigmoid()
-        x = self.conv1(x, edge_index, weight).tanh()
-        weight.pow_(2)
-        made: Tensor = self.conv2(x, edge_index, weight)
-        return made
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_weights_changed_in_place_are_weighed_anew(parts: int) -> None:
-    torch.manual_seed(0)
-    compare(*make(Squared()), make_graph(), parts)
-
-
 class Attention(nn.Module):
     """SuperGATConv keeps its attention, with gradients, on itself."""
 
@@ -184,16 +161,3 @@ def test_what_a_constructor_computes_is_no_weight() -> None:
     model = PyGModel(Net(F, G, ["PNAConv"]), DECODER, F, G)
     assert model.state_dict().keys() == {name for name, _ in model.named_parameters()}
     assert any("avg_deg" in name for name, _ in model.named_buffers())
-
-
-def test_a_pass_leaves_no_hooks_behind() -> None:
-    model = PyGModel(Net(F, G, STACK), DECODER, F, G)
-
-    def hooks() -> list[Any]:
-        modules = model.modules()
-        return [h for m in modules for h in (*m._forward_hooks, *m._forward_pre_hooks)]
-
-    before = hooks()
-    x, e, edge_index = make_graph()
-    model.double()(x, e, edge_index, len(x), no_exchange)
-    assert hooks() == before

@@ -56,45 +56,25 @@ def refused(net: nn.Module) -> str:
     ("layer", "line"),
     [
         (nn.BatchNorm1d(4), "layer layer (BatchNorm1d): averages .* use torch.nn.LayerNorm"),
-        (nn.InstanceNorm1d(4), "layer layer (InstanceNorm1d): averages .* torch.nn.LayerNorm"),
-        (pyg.BatchNorm(4), "layer layer (BatchNorm): averages"),
         (pyg.InstanceNorm(4), "layer layer (InstanceNorm): averages"),
         (pyg.GraphNorm(4), "layer layer (GraphNorm): averages"),
-        (pyg.PairNorm(), "layer layer (PairNorm): averages"),
-        (pyg.MeanSubtractionNorm(), "layer layer (MeanSubtractionNorm): averages"),
-        (pyg.GraphSizeNorm(), "layer layer (GraphSizeNorm): averages"),
-        (pyg.DiffGroupNorm(4, 2), "layer layer (DiffGroupNorm): averages"),
         (pyg.LayerNorm(4), "layer layer (LayerNorm): averages .* mode='node'"),
         (
             pyg.GENConv(4, 4),
             "layer layer (GENConv) with layer.mlp.1 (BatchNorm1d): averages .* norm='layer'",
         ),
         (
-            pyg.CGConv(4, batch_norm=True),
-            "layer layer (CGConv) with layer.bn (BatchNorm1d): averages .* batch_norm=False",
-        ),
-        (
             pyg.GINConv(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))),
             "layer layer (GINConv) with layer.nn.1 (Dropout): drops values at random",
         ),
-        (nn.Dropout(0.5), "layer layer (Dropout): drops values at random .* dropout to 0"),
         (pyg.GATConv(4, 4, dropout=0.1), "layer layer (GATConv): drops values at random"),
-        (pyg.TransformerConv(4, 4, dropout=0.1), "layer layer (TransformerConv): drops values"),
         (pyg.MLP([4, 4, 4], norm=None, dropout=0.1), "layer layer (MLP): drops values"),
         (nn.RReLU(), "layer layer (RReLU): draws random slopes; use torch.nn.LeakyReLU"),
         (pyg.TopKPooling(4), "layer layer (TopKPooling): pools nodes"),
-        (
-            SAGEConv(4, 4, aggr="lstm"),
-            "layer layer (SAGEConv) with layer.aggr_module (LSTMAggregation): depends on the order",
-        ),
         (SAGEConv(4, 4, aggr="median"), "(MedianAggregation): depends on the order"),
         (pyg.GCNConv(4, 4, cached=True), "layer layer (GCNConv): keeps what it computes of its"),
-        (pyg.APPNP(2, 0.1), "net.layer .* in test_pyg_refusals.py:"),
         (pyg.TAGConv(4, 4, K=2), "net.layer .* in test_pyg_refusals.py:"),
-        (pyg.ChebConv(4, 4, 3), "net.layer .* in test_pyg_refusals.py:"),
-        (pyg.HypergraphConv(4, 4), "net.layer .* in test_pyg_refusals.py:"),
         (pyg.GatedGraphConv(4, 2), "net.layer .* in test_pyg_refusals.py:"),
-        (pyg.SGConv(4, 4), "net.layer .* in test_pyg_refusals.py:"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -110,12 +90,10 @@ def test_a_layer_is_refused_by_its_name(layer: nn.Module, line: str) -> None:
     [
         lambda x, _: dropout(x, 0.5),
         lambda x, _: x - x.mean(0),
-        lambda x, _: x + torch.rand_like(x),
         lambda x, edges: x * degree(edges[0], len(x))[:, None],
         lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
-        lambda x, _: x + torch.arange(len(x))[:, None],
     ],
-    ids=["dropout", "mean", "random", "degree", "sums", "number"],
+    ids=["dropout", "mean", "degree", "sums"],
 )
 def test_a_function_between_layers_is_refused(after: Between) -> None:
     """Structure does not tell them: the comparison with the whole graph does."""
@@ -137,13 +115,11 @@ class Before(Around):
 @pytest.mark.parametrize(
     "after",
     [
-        lambda x, edges: torch.cat([x, degree(edges[1], len(x))[:, None]], 1),
         lambda x, edges: scatter(x[edges[0]], edges[1], 0, len(x)),
         lambda x, _: x + torch.arange(len(x))[:, None],
         lambda x, _: x + x[:1],
-        lambda x, _: x - x.mean(0),
     ],
-    ids=["degree", "sums", "number", "first", "mean"],
+    ids=["sums", "number", "first"],
 )
 def test_a_function_after_the_last_layer_is_refused(after: Between) -> None:
     """The decoder reads the embeddings of halo nodes, too."""
@@ -165,14 +141,6 @@ class Divides(MessagePassing):  # type: ignore[misc]  # PyG has no types
         sums: Tensor = self.propagate(edge_index, x=self.linear(x))
         counts: Tensor = degree(edge_index[1], len(x), x.dtype)
         return sums / counts[:, None]
-
-
-class Length(Divides):
-    """A length, whose gradient is infinite where it is 0."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        rows: Tensor = self.linear(self.propagate(edge_index, x=x))
-        return rows.square().sum(1, keepdim=True).sqrt().expand(-1, 4)
 
 
 class Keeps(Around):
@@ -225,35 +193,25 @@ class Weights(Around):
     ("net", "line"),
     [
         (Around(Divides()), "PyGModel: gives a result that is not finite for a sector"),
-        (Around(Length()), "PyGModel: gives its parameter net.layer.linear.weight a"),
         (
             Keeps(),
             "layer Keeps: keeps a tensor that has gradients in its attribute kept; ",
         ),
         (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
         (Recomputes(True), "Recomputes: fails on a graph of 12 nodes (UserWarning: "),
-        (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:37: fails for"),
+        (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py: for"),
         (Pair(), "layer last (SAGEConv): gets several tensors at once"),
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
+        (
+            Before(after=lambda x, _: x.mean(0)),
+            "Before: gives [4] for 12 nodes; return their embeddings",
+        ),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
         (
             Around(after=lambda *_: sys.exit(0)),
             "Around: fails on a graph of 12 nodes (RuntimeError: it",
         ),
-    ],
-    ids=[
-        "division",
-        "gradient",
-        "kept",
-        "checkpoint",
-        "reentrant",
-        "float32",
-        "pair",
-        "weights",
-        "no layer",
-        "fails",
-        "leaves",
     ],
 )
 def test_other_networks_are_refused(net: nn.Module, line: str) -> None:
@@ -306,12 +264,3 @@ class RecomputesBetween(Around):
 def test_what_lies_between_layers_may_be_recomputed() -> None:
     net = RecomputesBetween(nn.Linear(4, 4))
     check_model(PyGModel(net, AttentionGNNConfig(hidden=4), F, G), F, G)
-
-
-class Pools(Around):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return super().forward(x, edge_index).mean(0)
-
-
-def test_an_embedding_has_a_row_for_each_node() -> None:
-    assert refused(Pools()).startswith("Pools: gives [4] for 12 nodes; return their embeddings")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -27,11 +27,10 @@ def attention(**options: Any) -> Model:
 
 
 MODELS = {
-    "interaction in chunks": interaction(recompute="chunk"),
+    "interaction in chunks": interaction(pt_head=True),
     "interaction by layer": interaction(recompute="layer", shared_weights=True),
     "interaction keeping all": interaction(recompute="none", concatenate=False),
     "interaction on the host": interaction(recompute="offload"),
-    "interaction with pT": interaction(pt_head=True),
     "attention": attention(),
     "attention keeping all": attention(recompute="none"),
     "mlp": EdgeMLP(EdgeMLPConfig(hidden=6), F, G),
@@ -82,46 +81,3 @@ def calls(model: Model, sectors: list[SectorInputs], cut: Cut) -> Counter[int]:
     for hook in hooks:
         hook.remove()
     return counted
-
-
-class OneLayer(LayeredModel[SectorInputs]):
-    """Is as short as a layered model can be: `layers` are called as they stand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([SumOfNeighbours()])
-
-    def encode(
-        self, sectors: list[SectorInputs]
-    ) -> tuple[list[SectorInputs], list[Tensor], list[Tensor]]:
-        return sectors, [s.x for s in sectors], [s.edge_features for s in sectors]
-
-    def decode(
-        self,
-        graphs: list[SectorInputs],
-        nodes: list[Tensor],
-        edges: list[Tensor],  # noqa: ARG002
-    ) -> list[Tensor]:
-        return [x[s.edge_index[0]].sum(1) for x, s in zip(nodes, graphs, strict=True)]
-
-
-class SumOfNeighbours(nn.Module):
-    def forward(
-        self, graphs: list[SectorInputs], nodes: list[Tensor], edges: list[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        owned = []
-        for x, sector in zip(nodes, graphs, strict=True):
-            source, destination = sector.edge_index
-            sums = torch.zeros_like(x).index_add(0, destination, x[source])
-            owned.append(sums[: sector.n_owned])
-        return owned, edges
-
-
-def test_layers_run_in_order_unless_the_model_says_otherwise() -> None:
-    graph = make_graph()
-    cut, (x, _, (source, destination)) = Cut(graph), graph
-    made = OneLayer().forward_all(cut.sectors, cut.exchange)
-    adjacency = torch.zeros(len(x), len(x), dtype=torch.float64)
-    adjacency.index_put_((destination, source), torch.ones(len(source)).double(), accumulate=True)
-    expected = (adjacency @ x).sum(1)[source]
-    torch.testing.assert_close(cut.merged(made), expected, rtol=1e-12, atol=1e-12)

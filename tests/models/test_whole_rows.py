@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused, native, triton_passes
-from tests.models.fused import DEVICE
-from tests.models.launches import usable_everywhere
+from tests.models.fused import DEVICE, usable_everywhere
 from tests.models.test_fused_layers import results
 from tests.models.test_interaction_gnn import make_model
 
@@ -79,9 +78,9 @@ def test_models_are_at_most_twice_as_far_off_as_in_plain_passes(
     launched: list[int] = []
     before = fused._launch_whole_rows
 
-    def noting(work: Any) -> None:
-        launched.append(len(work.gradient))
-        before(work)
+    def noting(shape: Any, whole: Any, read: Any, sizes: Any) -> None:
+        launched.append(sizes[0])
+        before(shape, whole, read, sizes)
 
     monkeypatch.setattr(fused, "_launch_whole_rows", noting)
     found = results(make_model(**options, precision="bf16"), torch.float32)

@@ -4,18 +4,14 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import chi2
-from torch import Tensor
 
-from bigtrk.errors import InputError
 from bigtrk.graphs.sector import edge_order
 from bigtrk.sampling import engines
 from bigtrk.sampling.engines import Products, sample_bulk
@@ -28,7 +24,6 @@ ENGINES = [
     pytest.param(PRODUCTS, id="products"),
 ]
 Edges = list[tuple[int, int]]
-Indicators = NDArray[np.float64]
 
 
 def graph_of(edges: Edges, n_nodes: int) -> InEdges:
@@ -45,14 +40,6 @@ def random_graph(n_nodes: int, n_edges: int) -> InEdges:
 
 def one(graph: InEdges, root: int, walk: Walk, key: int, engine: Sampler) -> Subgraphs:
     return sample_bulk(graph, [np.array([root])], walk, key, engine)[0]
-
-
-@pytest.mark.parametrize(("nodes", "edges"), [(2**31, 1), (2, 2**31)])
-def test_more_than_the_walks_count_is_refused(nodes: int, edges: int) -> None:
-    """The edges are one number over and over, which takes no memory."""
-    index = torch.zeros(2, 1, dtype=torch.int64).expand(2, edges)
-    with pytest.raises(InputError, match=r"subgraphs are drawn of at most 2,147,483,647"):
-        in_edges(index, nodes)
 
 
 def touched(graph: InEdges, root: int, walk: Walk, draw: random.Random) -> set[int]:
@@ -162,31 +149,6 @@ def test_threads_change_nothing(n_threads: int) -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
 
 
-TRIALS = 4000
-
-
-def p_value(found: Indicators, expected: Indicators) -> float:
-    """Computes how likely two sides of TRIALS rows with the same means differ by as much or more: a
-    chi-square test of correlated cells.
-    """
-    total = found.sum(axis=0) + expected.sum(axis=0)
-    varied = (total > 10) & (total < 2 * TRIALS - 10)
-    found, expected = found[:, varied], expected[:, varied]
-    difference = found.mean(axis=0) - expected.mean(axis=0)
-    covariance = (np.cov(found.T) + np.cov(expected.T)).reshape(varied.sum(), -1) / TRIALS
-    inverse = np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
-    degrees = np.linalg.matrix_rank(inverse, hermitian=True)
-    return float(chi2.sf(difference @ inverse @ difference, degrees))
-
-
-def indicators(sets: list[set[int]], n_cells: int) -> Indicators:
-    """Marks the cells that each set holds: [TRIALS, n_cells]."""
-    rows = np.zeros((len(sets), n_cells))
-    for row, cells in zip(rows, sets, strict=True):
-        row[list(cells)] = 1
-    return rows
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sets_of_edges_are_drawn_uniformly(engine: Sampler) -> None:
     """Every 3 of 6 edges are as likely: 20 sets. The roots are nodes with the same sources."""
@@ -199,58 +161,6 @@ def test_sets_of_edges_are_drawn_uniformly(engine: Sampler) -> None:
     mean = n_roots / 20
     statistic = sum((count - mean) ** 2 / mean for count in found.values())
     assert chi2.sf(statistic, 19) > 1e-3
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    "walk",
-    [
-        pytest.param(Walk(1, 2), marks=pytest.mark.slow),  # a minute each, the deep one 15 s
-        pytest.param(Walk(2, 2), marks=pytest.mark.slow),
-        Walk(3, 3),
-    ],
-    ids=str,
-)
-def test_inclusion_and_sizes_are_those_of_the_plain_sampler(walk: Walk) -> None:
-    graph, draw = random_graph(24, 160), random.Random(1)
-    root = int(np.diff(graph.first).argmax())
-    keys = [epoch_key(2, trial) for trial in range(TRIALS)]
-    found = [one(graph, root, walk, key, engines.sample).node.tolist() for key in keys]
-    sides = [set(nodes) for nodes in found], [touched(graph, root, walk, draw) for _ in keys]
-    measures: dict[str, Callable[[set[int]], set[int]]] = {
-        "nodes": set,
-        "edges": lambda nodes: set(induced(graph, nodes)),
-        "size": lambda nodes: {len(nodes)},
-    }
-    for name, measure in measures.items():
-        cells = [indicators([measure(nodes) for nodes in sets], 160) for sets in sides]
-        assert p_value(*cells) > 1e-3, name
-
-
-GENERATOR = torch.Generator().manual_seed(0)
-TABLES = {
-    "flags": torch.rand(500, generator=GENERATOR) < 0.5,
-    "ids": torch.randint(2**60, (500,), generator=GENERATOR),
-    "node features": torch.rand(500, 4, generator=GENERATOR),
-    "edge features": torch.rand(500, 6, generator=GENERATOR),
-    "wide": torch.rand(500, 14, generator=GENERATOR, dtype=torch.float64),
-    "not contiguous": torch.rand(6, 500, generator=GENERATOR).T,
-}
-
-
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-@pytest.mark.parametrize("n_rows", [0, 1, 7, 3000])
-def test_it_is_an_index(table: Tensor, n_rows: int) -> None:
-    row = torch.randint(len(table), (n_rows,), generator=GENERATOR)
-    found = engines.take_rows(table, row)
-    assert torch.equal(found, table[row])
-    assert found.dtype == table.dtype
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "library", lambda: None)
-    row = torch.tensor([3, 3, 499])
-    assert torch.equal(engines.take_rows(TABLES["ids"], row), TABLES["ids"][row])
 
 
 MATRICES = """

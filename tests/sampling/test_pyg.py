@@ -2,18 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.stats import chi2_contingency
 from torch import Tensor
 
 from bigtrk.graphs.sector import edge_order
 from bigtrk.machine import version
 from bigtrk.sampling.engines import fastest, sample_bulk
-from bigtrk.sampling.subgraphs import Walk, epoch_key, in_edges
+from bigtrk.sampling.subgraphs import Walk, in_edges
 
-TRIALS = 2000
 ENGINE = fastest(torch.device("cpu"))
 
 pytestmark = pytest.mark.skipif(
@@ -49,29 +46,3 @@ def test_identical_where_the_fanout_is_every_degree() -> None:
 
 def rows_of(edge: Tensor, edge_index: Tensor) -> list[tuple[int, ...]]:
     return sorted(zip(edge.tolist(), *edge_index.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("depth", [1, 2])
-def test_inclusion_and_sizes_are_equal_where_its_edges_come_in_any_order(depth: int) -> None:
-    """Walks go down a tree, so that the order of one node's edges says nothing of another's.
-
-    PyG draws a node's edges unequally, by their order (shadow.py); here each trial numbers the
-    nodes anew. A node has 5 sources, and is one of 5.
-    """
-    n_nodes, walk = 31, Walk(depth, fanout=3)
-    child = torch.arange(1, n_nodes)
-    edges = torch.stack([child, (child - 1) // 5])
-    found, expected = np.zeros(n_nodes), np.zeros(n_nodes)
-    generator = torch.Generator().manual_seed(1)
-    graph = in_edges(edges, n_nodes)
-    for trial in range(TRIALS):
-        label = torch.randperm(n_nodes, generator=generator)
-        theirs = pyg_sample(label[edges], n_nodes, label[:1], walk)
-        expected[label.argsort()[theirs.node]] += 1
-        ours = sample_bulk(graph, [np.array([0])], walk, epoch_key(4, trial), ENGINE)[0]
-        assert (len(ours.node), len(ours.edge)) == (theirs.num_nodes, theirs.num_edges)
-        found[ours.node] += 1
-    drawn = expected[1:] > 0
-    counts = np.stack([found[1:][drawn], expected[1:][drawn]])
-    assert not found[1:][~drawn].any()
-    assert chi2_contingency(counts).pvalue > 1e-3

@@ -1,5 +1,5 @@
 """Launches a layer's whole passes over its edges on GPUs (triton_whole_rows.py, triton_edges.py,
-triton_partials.py).
+triton_sums.py).
 
 schedule.py says which, and how their work is laid on programs, work.py what they compute and move.
 
@@ -13,11 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import counted, triton_passes
+from bigtrk.models.edges import triton_passes, work
 from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.schedule import (
     BACKWARD_STAGES,
     FORWARD_HEIGHT,
+    FORWARD_STAGES,
     MOST_LAYERS,
     REGISTERS,
     SUM_HEIGHT,
@@ -25,21 +26,14 @@ from bigtrk.models.edges.schedule import (
     SUM_STAGES,
     SUM_WARPS,
     WIDEST,
+    Shape,
     WholeRows,
     are_whole,
     block_rows,
     forward_rows_of_program,
-    partial_lines,
     sum_products_warps,
     tile,
     whole_rows_forward_warps,
-)
-from bigtrk.models.edges.tuning import forward_stages
-from bigtrk.models.edges.work import (
-    SOURCES_AGAIN_BACKWARD,
-    SOURCES_AGAIN_FORWARD,
-    Shape,
-    assumed_ends,
 )
 
 
@@ -56,11 +50,9 @@ class NextLayer(NamedTuple):
 
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
-    """Says whether these passes compute an MLP of so many `layers` on rows of `dtype`."""
+    """Whether these passes compute an MLP of so many `layers` on rows of `dtype`."""
     fits = hidden <= WIDEST and layers <= MOST_LAYERS and dtype in triton_passes.TYPES
-    if counted.counts(device):
-        return fits
-    return fits and triton_passes.usable(device, dtype)
+    return fits and (work.counts(device) or triton_passes.usable(device, dtype))
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
@@ -71,65 +63,35 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     whole the weights are of their type. `made` may be the state.
     """
     (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
-    if counted.counts(made.device):
-        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_FORWARD)
-        counted.note(shape.forward(n_rows, nodes))
+    if work.counts(made.device):
+        work.note(work.forward(shape, n_rows, len(ends.of_source)))
         return
-    if shape.whole:
-        _forward_of_whole_rows(inputs, ends, weights, made)
-        return
-    from bigtrk.models.edges import triton_edges
+    from bigtrk.models.edges import triton_edges, triton_whole_rows
 
-    size, height = tile(hidden, made.dtype), shape.forward_rows
-    first, others = weights[0].detach(), _others(weights)
-
-    def launch(n_rows: int, made: Tensor, stages: int) -> None:
+    first, size, height = weights[0].detach(), tile(hidden, made.dtype), shape.forward_rows
+    read = [*_inputs(inputs), *ends[:4], first, *_others(weights), made, n_rows]
+    named = {"layers": shape.layers, "hidden": hidden, "width": size.width, "maxnreg": REGISTERS}
+    with torch.cuda.device_of(made):
+        if shape.whole:
+            of_program = forward_rows_of_program(n_rows)
+            triton_whole_rows.whole_forward[(-(-n_rows // of_program),)](
+                *read,
+                of_program,
+                first.stride(0),
+                height=height,
+                num_warps=whole_rows_forward_warps(hidden),
+                num_stages=1,
+                **named,
+            )
+            return
         triton_edges.forward[(-(-n_rows // height),)](
-            *_inputs(inputs),
-            *ends[:4],
-            first,
-            *others,
-            made,
-            n_rows,
+            *read,
             first.stride(0),
-            layers=len(weights) // 2,
-            hidden=hidden,
-            width=size.width,
             height=height,
             depth=size.depth,
             num_warps=size.warps,
-            num_stages=stages,
-            maxnreg=REGISTERS,
-        )
-
-    with torch.cuda.device_of(made):
-        launch(n_rows, made, forward_stages(shape, made, launch))
-
-
-def _forward_of_whole_rows(
-    inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor
-) -> None:
-    from bigtrk.models.edges import triton_whole_rows
-
-    n_rows, hidden = made.shape
-    of_program = forward_rows_of_program(n_rows)
-    with torch.cuda.device_of(made):
-        triton_whole_rows.whole_forward[(-(-n_rows // of_program),)](
-            *_inputs(inputs),
-            *ends[:4],
-            weights[0].detach(),
-            *_others(weights),
-            made,
-            n_rows,
-            of_program,
-            weights[0].stride(0),
-            layers=len(weights) // 2,
-            hidden=hidden,
-            width=tile(hidden, made.dtype).width,
-            height=FORWARD_HEIGHT,
-            num_warps=whole_rows_forward_warps(hidden),
-            num_stages=1,
-            maxnreg=REGISTERS,
+            num_stages=FORWARD_STAGES,
+            **named,
         )
 
 
@@ -150,73 +112,52 @@ def backward(
     what is there; of the first one the inputs' columns, and not its bias's.
     """
     n_rows, shape = len(gradient), shape_of(inputs, weights)
-    partials = _new_partials(shape, gradient)
-    work = _Backward(shape, inputs, ends, weights, made, given, gradient, partials)
-    scratch = None if shape.whole else _scratch(work)
-    if counted.counts(gradient.device):
-        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_BACKWARD)
-        counted.note(shape.backward(n_rows, nodes, given=given is not None))
-        counted.note(shape.sum_partials(n_rows, adds=adds))
+    # The programs' parts of the weights' gradients and, unless rows are whole, what each program
+    # keeps of a block: its normalised rows and their scales.
+    programs, kept = shape.programs(n_rows), shape.layers - 1
+    partials = gradient.new_empty(programs, shape.lines, shape.hidden, dtype=torch.float32)
+    scratch: list[Tensor] = []
+    if not shape.whole:
+        block = block_rows(shape.hidden, gradient.dtype)
+        scratch = [
+            gradient.new_empty(programs, kept, block, shape.hidden),
+            partials.new_empty(programs, kept, block),
+        ]
+    if work.counts(gradient.device):
+        n_nodes = len(ends.of_source)
+        work.note(work.backward(shape, n_rows, n_nodes, given=given is not None))
+        work.note(work.sum_partials(shape, n_rows, adds=adds))
         return
+    # What both kernels read and write, in their order; of the biases all but the last.
+    of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
+    read = [*_inputs(inputs), *ends[:4], *of_given, made, gradient]
+    read += [weights[0].detach(), *_others(weights)[:-1], *scratch, partials]
+    of_state = given.of_state.stride(0) if given else shape.hidden
+    sizes = [n_rows, shape.rows_of_program(n_rows), shape.lines, weights[0].stride(0), of_state]
     with torch.cuda.device_of(gradient):
-        if scratch:
-            _launch_through_memory(work, *scratch)
+        if shape.whole:
+            _launch_whole_rows(shape, shape.whole, read, sizes)
         else:
-            _launch_whole_rows(work)
+            _launch_through_memory(shape, read, sizes)
         _sum_partials(partials, grads, len(inputs), adds)
 
 
-class _Backward(NamedTuple):
-    """The arguments of `backward`, and its programs' parts of the weights' gradients."""
-
-    shape: Shape
-    inputs: Sequence[Tensor]
-    ends: Ends
-    weights: Sequence[Tensor]
-    made: Tensor
-    given: NextLayer | None
-    gradient: Tensor
-    partials: Tensor
-
-    @property
-    def tensors(self) -> list[Tensor | None]:
-        """Lists what both kernels read and write, in their order, up to the weights."""
-        given = [*self.given[:2], *self.given.outer[:2]] if self.given else [None] * 4
-        return [*_inputs(self.inputs), *self.ends[:4], *given, self.made, self.gradient]
-
-    @property
-    def read_weights(self) -> list[Tensor | None]:
-        """Lists the weights and biases that are read again: not the last bias."""
-        return [self.weights[0].detach(), *_others(self.weights)[:-1]]
-
-    @property
-    def sizes(self) -> list[int]:
-        """Lists the edges, those of a program, the lines of its part, and the weights' strides."""
-        n_rows, hidden = self.gradient.shape
-        of_state = self.given.of_state.stride(0) if self.given else hidden
-        of_program, n_lines = self.shape.rows_of_program(n_rows), self.partials.shape[1]
-        return [n_rows, of_program, n_lines, self.weights[0].stride(0), of_state]
-
-
-def _launch_through_memory(work: _Backward, normals: Tensor, scales: Tensor) -> None:
+def _launch_through_memory(
+    shape: Shape, read: Sequence[Tensor | None], sizes: Sequence[int]
+) -> None:
     from bigtrk.models.edges import triton_edges
 
-    hidden, dtype = work.shape.hidden, work.gradient.dtype
-    size = tile(hidden, dtype)
-    triton_edges.backward[(len(work.partials),)](
-        *work.tensors,
-        *work.read_weights,
-        normals,
-        scales,
-        work.partials,
-        *work.sizes,
-        layers=work.shape.layers,
-        hidden=hidden,
+    size = tile(shape.hidden, shape.dtype)
+    triton_edges.backward[(shape.programs(sizes[0]),)](
+        *read,
+        *sizes,
+        layers=shape.layers,
+        hidden=shape.hidden,
         width=size.width,
         height=size.height,
         depth=size.depth,
         side=size.side,
-        block=block_rows(hidden, dtype),
+        block=block_rows(shape.hidden, shape.dtype),
         num_warps=size.warps,
         num_stages=BACKWARD_STAGES,
         maxnreg=REGISTERS,
@@ -238,18 +179,16 @@ def _launches(whole: WholeRows, layers: int) -> list[_Sums]:
     return [_Sums(whole.sums_first, layers > 1, layers > 2)]
 
 
-def _launch_whole_rows(work: _Backward) -> None:
+def _launch_whole_rows(
+    shape: Shape, whole: WholeRows, read: Sequence[Tensor | None], sizes: Sequence[int]
+) -> None:
     from bigtrk.models.edges import triton_whole_rows
 
-    shape, whole = work.shape, work.shape.whole
-    assert whole is not None
-    width = tile(shape.hidden, shape.dtype).width
+    programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
     for sums in _launches(whole, shape.layers):
-        triton_whole_rows.whole_backward[(len(work.partials),)](
-            *work.tensors,
-            *work.read_weights,
-            work.partials,
-            *work.sizes,
+        triton_whole_rows.whole_backward[(programs,)](
+            *read,
+            *sizes,
             layers=shape.layers,
             hidden=shape.hidden,
             width=width,
@@ -261,32 +200,19 @@ def _launch_whole_rows(work: _Backward) -> None:
         )
     if whole.sums_first:
         return
-    triton_whole_rows.sum_inputs[(len(work.partials), len(work.inputs))](
-        *_inputs(work.inputs),
-        work.gradient,
-        work.partials,
-        *work.sizes[:3],
+    state, encoded, gradient, partials = read[0], read[1], read[11], read[-1]
+    triton_whole_rows.sum_inputs[(programs, shape.inputs)](
+        state,
+        encoded,
+        gradient,
+        partials,
+        *sizes[:3],
         hidden=shape.hidden,
         width=width,
         height=SUM_HEIGHT,
         num_warps=SUM_ROWS_WARPS,
         num_stages=SUM_STAGES,
     )
-
-
-def _new_partials(shape: Shape, gradient: Tensor) -> Tensor:
-    """Makes room for the programs' parts of the weights' gradients."""
-    lines = partial_lines(shape.inputs, shape.layers, shape.hidden)
-    programs = shape.programs(len(gradient))
-    return gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
-
-
-def _scratch(work: _Backward) -> tuple[Tensor, Tensor]:
-    """Makes room for what each program keeps of a block: its normalised rows and their scales."""
-    gradient, partials, shape = work.gradient, work.partials, work.shape
-    block = block_rows(shape.hidden, gradient.dtype)
-    normals = gradient.new_empty(len(partials), shape.layers - 1, block, shape.hidden)
-    return normals, partials.new_empty(len(partials), shape.layers - 1, block)
 
 
 def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
@@ -296,8 +222,8 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
     n_rows, hidden = made.shape
     if not are_whole(hidden, made.dtype):
         return False
-    if counted.counts(made.device):
-        counted.note(Shape(hidden, 1, 1, made.dtype).sum_products(n_rows, len(rows)))
+    if work.counts(made.device):
+        work.note(work.sum_products(hidden, made.dtype, n_rows, len(rows)))
         return True
     if not triton_passes.usable(made.device, made.dtype):
         return False
@@ -325,10 +251,10 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
     """Writes or adds the sums of the programs' parts [programs, lines, H] to the weights' `grads`,
     of a first layer that reads so many `inputs`.
     """
-    from bigtrk.models.edges import triton_partials
+    from bigtrk.models.edges import triton_sums
 
     programs, n_lines, hidden = partials.shape
-    triton_partials.sum_partials[(n_lines,)](
+    triton_sums.sum_partials[(n_lines,)](
         partials,
         grads[0],
         *_others(grads),
@@ -352,7 +278,7 @@ def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
 
 @cache
 def has_hopper(device: torch.device) -> bool:
-    """Says whether a card is of capability 9.0 or later; what is counted or interpreted is so."""
+    """Whether a card is of capability 9.0 or later; what is counted or interpreted is so."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
 
 

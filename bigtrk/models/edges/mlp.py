@@ -243,8 +243,7 @@ class EncodeEdges(torch.autograd.Function):
 class Encoded:
     """Encoded features of nodes [M, H], which every layer reads.
 
-    Each layer adds its part to one gradient [M, H] (float32 at least). The first layer, which reads
-    them as its state too, takes the sum: one such tensor, not one per layer.
+    Each layer adds its part to one gradient [M, H] (float32 at least), which the first layer takes.
     """
 
     def __init__(self, values: Tensor) -> None:
@@ -254,7 +253,7 @@ class Encoded:
     def add(self, rows: slice, part: Tensor) -> None:
         if self._gradient is None:
             self._gradient = torch.zeros_like(accumulable(self.values))
-        passes_for(part.device, part.dtype).add_rows(part, self._gradient[rows])
+        self._gradient[rows] += part
 
     def take(self) -> Tensor:
         """Returns the sum over all layers; the next pass starts anew."""
@@ -294,12 +293,19 @@ class Perceptrons(nn.Module):
 
 
 class Encoder(Perceptrons):
-    """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type."""
+    """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type. With
+    `n_outputs` the last hidden layer is normalised too, and a linear one makes so many numbers.
+    """
 
-    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
+    def __init__(
+        self, n_inputs: int, hidden: int, layers: int, n_outputs: int | None = None
+    ) -> None:
         super().__init__()
         self.activations = activations(layers)
         self.add_mlp("mlp", n_inputs, hidden, layers)
+        if n_outputs is not None:
+            self.activations[-1:] = ["norm", "linear"]
+            self.add_linear("output", hidden, n_outputs)
 
     def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
         weights = self.weights()
@@ -321,34 +327,16 @@ class EdgeEncoder(Perceptrons):
         self, features: list[Tensor], states: list[EdgeStates], work: Workspace
     ) -> list[Tensor]:
         """Maps features [E, n_inputs] of each sector to the token of its state 0."""
-        weights = self.weights()
-        inputs = [
-            values if values.shape[1] else values.new_ones(len(values), 1) for values in features
-        ]
-        return [
-            EncodeEdges.apply(work, self.activations, of_sector, values, *weights)
-            for of_sector, values in zip(states, inputs, strict=True)
-        ]
-
-
-class Regressor(Perceptrons):
-    """`layers` hidden layers, each normalised, and a linear one to `n_outputs` numbers."""
-
-    def __init__(self, n_inputs: int, hidden: int, layers: int, n_outputs: int) -> None:
-        super().__init__()
-        self.activations = [*activations(layers)[:-1], "norm", "linear"]
-        self.add_mlp("mlp", n_inputs, hidden, layers)
-        self.add_linear("output", hidden, n_outputs)
-
-    def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
-        """Maps inputs [M, n_inputs] of each sector to [M, n_outputs] in the workspace's type."""
-        weights = self.weights()
-        return [Encode.apply(work, self.activations, rows, *weights) for rows in inputs]
+        weights, tokens = self.weights(), []
+        for values, of_sector in zip(features, states, strict=True):
+            inputs = values if values.shape[1] else values.new_ones(len(values), 1)
+            tokens.append(EncodeEdges.apply(work, self.activations, of_sector, inputs, *weights))
+        return tokens
 
 
 class NodeShares:
-    """The shares of the source and of the destination, from `weight` [H, ...], whose last columns
-    are theirs, `bias` [H] and the parts of the nodes, each [N, H].
+    """The nodes' shares of the edges' first product: from `weight` [H, ...], whose last columns are
+    those of source and destination, `bias` [H] and the parts of the nodes, each [N, H].
     """
 
     def __init__(
@@ -366,9 +354,7 @@ class NodeShares:
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
 
     def new(self) -> tuple[Tensor, Tensor]:
-        """Makes room for what each node adds to edges that leave it and to those that reach it:
-        [N, H].
-        """
+        """Makes room for what each node adds to edges that leave and that reach it: [N, H]."""
         n_nodes, hidden = len(self._nodes[0]), len(self._bias)
         of_source = self._work.rows("of source", n_nodes, hidden)
         return of_source, self._work.rows("of destination", n_nodes, hidden)
@@ -380,19 +366,8 @@ class NodeShares:
         for share, weights, bias in of_ends:
             self._passes.multiply(nodes, [weight.t() for weight in weights], bias, share[rows])
 
-    def clear(self, of_weight: Tensor, of_bias: Tensor) -> None:
-        """Sets to zero what `backward` adds to: the nodes' columns of a gradient [H, ...], and the
-        bias's [H].
-        """
-        of_weight[:, -sum(self._widths) :].zero_()
-        of_bias.zero_()
-
     def backward(
-        self,
-        grad: tuple[Tensor, Tensor],
-        of_weight: Tensor,
-        of_bias: Tensor,
-        sinks: Sequence[Sink],
+        self, grad: tuple[Tensor, Tensor], of_weight: Tensor, of_bias: Tensor, sinks: Sequence[Sink]
     ) -> None:
         """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
         self._passes.add_sum(grad[0], of_bias)

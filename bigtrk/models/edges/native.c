@@ -1,10 +1,10 @@
-// passes.h and products.h for rows of float32 and of bfloat16, once per instruction set: the library
-// runs on every processor of its architecture, and `instructions` says what this one has. Sums
-// and statistics are float32.
+// passes.h for rows of float32 and of bfloat16, with the instructions of this processor. Sums and
+// statistics are float32.
 
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -23,8 +23,31 @@ typedef uint16_t bf16;
     else if (h == 128) rows(__VA_ARGS__, 128);                                                     \
     else rows(__VA_ARGS__, h);
 #define UNROLL _Pragma("GCC unroll 16")
-#define JOIN(name, type, set) JOIN_(name, type, set)
-#define JOIN_(name, type, set) name##_##type##_##set
+
+// A tile of a product has HEIGHT rows of VECTORS vectors of LANES sums, which with what they read
+// fill the registers.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define LANES 16
+#define HEIGHT 6
+#define VECTORS 4
+#elif defined(__AVX2__) && defined(__FMA__)
+#define LANES 8
+#define HEIGHT 6
+#define VECTORS 2
+#else
+#define LANES 4
+#define HEIGHT 4
+#define VECTORS 2
+#endif
+#define WIDTH (VECTORS * LANES)
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+
+// Of a product: terms of a sum; rows that share a panel in a core's first cache; of a product over
+// rows those that do, and the columns of its left factor that are one task.
+#define TERMS(numbers) (((numbers) + TERM - 1) / TERM)
+#define BLOCK (8 * HEIGHT)
+#define SPAN 128
+#define GROUP 96
 
 INLINE float from_bf16(bf16 value) {
     uint32_t bits = (uint32_t)value << 16;
@@ -72,74 +95,25 @@ INLINE float normalise(float *row, long h) {
     return 1.0f / sqrtf(squares / (float)h + EPS);
 }
 
-// SET names the instruction set. A tile of a product has HEIGHT rows of VECTORS vectors of LANES
-// sums, which with what they read fill the registers.
+#define T float
+#define NAME(function) function##_f32
+#define from(v) (v)
+#define to(v) (v)
+#define TERM 1
+#include "passes.h"
+#undef T
+#undef NAME
+#undef from
+#undef to
+#undef TERM
 
-#define SET baseline
-#define LANES 4
-#define HEIGHT 4
-#define VECTORS 2
-#include "sets.h"
-
-#ifdef __x86_64__
-
-// Both GCC and clang compile what stands between the two for a processor with these instructions.
-#ifdef __clang__
-#define BEGIN(set) _Pragma(TEXT(clang attribute push(__attribute__((target(set))), apply_to = function)))
-#define END _Pragma("clang attribute pop")
-#define WIDE AVX512
+#define T bf16
+#define NAME(function) function##_bf16
+#define from from_bf16
+#define to to_bf16
+#ifdef __AVX512BF16__
+#define TERM 2
 #else
-#define BEGIN(set) _Pragma("GCC push_options") _Pragma(TEXT(GCC target(set)))
-#define END _Pragma("GCC pop_options")
-#define WIDE AVX512 ",prefer-vector-width=512"
+#define TERM 1
 #endif
-#define AVX2 "avx2,fma"
-#define AVX512 AVX2 ",avx512f,avx512bw,avx512dq,avx512vl"
-
-BEGIN(AVX2)
-#define SET avx2
-#define LANES 8
-#define HEIGHT 6
-#define VECTORS 2
-#include "sets.h"
-END
-
-BEGIN(WIDE)
-#define SET avx512
-#define LANES 16
-#define HEIGHT 6
-#define VECTORS 4
-#include "sets.h"
-END
-
-// GCC 8, which some clusters still have, knows no products of bfloat16.
-#if defined(__clang__) || __GNUC__ >= 11
-#define BF16 1
-BEGIN(WIDE ",avx512bf16")
-#define SET avx512_bf16
-#define LANES 16
-#define HEIGHT 6
-#define VECTORS 4
-#define DOTS
-#include "sets.h"
-END
-#endif
-
-#endif
-
-// The number of instruction sets, of those above and in their order, that this processor has.
-long instructions(void) {
-#ifdef __x86_64__
-    __builtin_cpu_init();
-    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) return 1;
-    if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
-        return 2;
-#ifdef BF16
-    if (__builtin_cpu_supports("avx512bf16")) return 4;
-#endif
-    return 3;
-#else
-    return 1;
-#endif
-}
+#include "passes.h"

@@ -1,13 +1,11 @@
 """The passes over edges and the products between them in C; float32 and bfloat16 on CPUs.
 
-The library has each function for several instruction sets. They are registered as torch operators,
-so that `bigtrk plan` counts their memory and time.
+They are registered as torch operators, so that `bigtrk plan` counts their memory and time.
 """
 
 import ctypes
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,11 @@ from torch.utils.flop_counter import register_flop_formula
 from bigtrk.models.edges.plain import Ends
 from bigtrk.native_code import NATIVE, compiled
 
-_SOURCE, *_HEADERS = (
-    Path(__file__).with_name(name) for name in ("native.c", "sets.h", "passes.h", "products.h")
-)
-# In the order of native.c, which has the first one alone where others do not exist.
-SETS = "baseline", "avx2", "avx512", "avx512_bf16"
-_NATIVE = () if platform.machine() == "x86_64" else (NATIVE,)
-_FLAGS = "-fno-math-errno", "-fno-trapping-math", *_NATIVE
-CODE = "kernels", _SOURCE, _HEADERS, _FLAGS
-_WIDEST = 64  # columns of a panel of products.h
+_SOURCE, _HEADER = (Path(__file__).with_name(name) for name in ("native.c", "passes.h"))
+_WIDE = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
+_FLAGS = "-fno-math-errno", "-fno-trapping-math", NATIVE, *_WIDE
+CODE = "kernels", _SOURCE, (_HEADER,), _FLAGS
+_WIDEST = 64  # columns of a panel of passes.h
 _PARTS = 8  # of a sum over rows in native.c
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
@@ -38,7 +32,6 @@ _PASSES = {
     "relu_backward": f"Tensor grad, Tensor e, {_ENDS}, Tensor(a!) out",
     "add_to_nodes": "Tensor values, Tensor source, Tensor destination, "
     "Tensor(a!) of_source, Tensor(b!) of_destination",
-    "add_rows": "Tensor values, Tensor(a!) total",
 }
 _PRODUCTS = {
     "multiply": "Tensor[] rows, Tensor[] weights, Tensor? bias, Tensor(a!) out",
@@ -48,7 +41,7 @@ _PRODUCTS = {
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
-    """Says whether these passes compute rows of `dtype` on `device`, or count them on "meta"."""
+    """Whether these passes compute rows of `dtype` on `device`, or count them on "meta"."""
     return device.type in ("cpu", "meta") and dtype in NAMES and library() is not None
 
 
@@ -59,63 +52,38 @@ def library() -> ctypes.CDLL | None:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """Computes plain.norm_relu."""
-    torch.ops.bigtrk.norm_relu(z, *_unpacked(ends), out, rstd)
+    torch.ops.bigtrk.norm_relu(z, *(ends or [None] * 4)[:4], out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """Computes plain.norm_relu_backward."""
     torch.ops.bigtrk.norm_relu_backward(grad, normal, rstd, out)
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """Computes plain.relu_backward."""
-    torch.ops.bigtrk.relu_backward(grad, e, *_unpacked(ends), out)
+    torch.ops.bigtrk.relu_backward(grad, e, *(ends or [None] * 4)[:4], out)
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """Computes plain.add_to_nodes."""
-    sums = (ends.of_source, ends.of_destination)
-    torch.ops.bigtrk.add_to_nodes(values, ends.source, ends.destination, *sums)
-
-
-def add_rows(values: Tensor, total: Tensor) -> None:
-    """Computes plain.add_rows."""
-    torch.ops.bigtrk.add_rows(values, total)
+    torch.ops.bigtrk.add_to_nodes(values, ends.source, ends.destination, *ends[:2])
 
 
 def multiply(
     rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
 ) -> None:
-    """Computes plain.multiply."""
     torch.ops.bigtrk.multiply(rows, weights, bias, out)
 
 
 def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
-    """Computes plain.add_product."""
     torch.ops.bigtrk.add_product(a, b, total)
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
-    """Computes plain.add_sum."""
     torch.ops.bigtrk.add_sum(values, total)
 
 
-@cache
-def instructions() -> Sequence[str]:
-    """Lists the instruction sets, of SETS, that this processor has."""
-    found = library()
-    assert found is not None
-    return SETS[: found.instructions()]
-
-
 def _function(name: str, dtype: torch.dtype) -> Any:
-    """Returns a C function for rows of `dtype`, with the best instructions of this processor."""
-    return getattr(library(), f"{name}_{NAMES[dtype]}_{instructions()[-1]}")
-
-
-def _unpacked(ends: Ends | None) -> tuple[Tensor | None, ...]:
-    return (None, None, None, None) if ends is None else ends[:4]
+    """Returns a C function for rows of `dtype`."""
+    return getattr(library(), f"{name}_{NAMES[dtype]}")
 
 
 def _call(name: str, *tensors: Tensor | None) -> None:
@@ -147,34 +115,31 @@ def _multiply(
 
 
 def _add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
-    a, b = a.contiguous(), b.contiguous()
+    a, b, sums = a.contiguous(), b.contiguous(), _float32(total)
     assert a.dtype == b.dtype
+    assert sums.stride(1) == 1 or sums.shape[1] == 1
     n_columns = -(-b.shape[1] // _WIDEST) * _WIDEST
     parts = torch.empty(_PARTS * a.shape[1] * n_columns, dtype=torch.float32)
-    with _float32(total) as sums:
-        assert sums.stride(1) == 1 or sums.shape[1] == 1
-        sizes = _longs(*a.shape, b.shape[1], sums.stride(0))
-        _function("add_product", a.dtype)(*map(_pointer, (a, b, sums, parts)), *sizes)
+    sizes = _longs(*a.shape, b.shape[1], sums.stride(0))
+    _function("add_product", a.dtype)(*map(_pointer, (a, b, sums, parts)), *sizes)
+    if sums is not total:
+        total.add_(sums)
 
 
 def _add_sum(values: Tensor, total: Tensor) -> None:
-    values = values.contiguous()
+    values, sums = values.contiguous(), _float32(total)
+    assert sums.is_contiguous()
     parts = torch.empty(_PARTS * values.shape[1], dtype=torch.float32)
-    with _float32(total) as sums:
-        assert sums.is_contiguous()
-        pointers = map(_pointer, (values, sums, parts))
-        _function("add_sum", values.dtype)(*pointers, *_longs(*values.shape))
+    _function("add_sum", values.dtype)(
+        *map(_pointer, (values, sums, parts)), *_longs(*values.shape)
+    )
+    if sums is not total:
+        total.add_(sums)
 
 
-@contextmanager
-def _float32(total: Tensor) -> Iterator[Tensor]:
-    """Gives sums that are added to `total`, whose type an engine may have chosen."""
-    if total.dtype == torch.float32:
-        yield total
-        return
-    sums = torch.zeros(total.shape, dtype=torch.float32)
-    yield sums
-    total.add_(sums)
+def _float32(total: Tensor) -> Tensor:
+    """Returns `total`, or zeros to sum in where an engine chose another type for it."""
+    return total if total.dtype == torch.float32 else torch.zeros(total.shape, dtype=torch.float32)
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:

@@ -9,7 +9,6 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +17,10 @@ from torch.autograd.function import once_differentiable
 from bigtrk.models.edges import fused, passes_for
 from bigtrk.models.edges.mlp import Activation, ChunkedMLP, Encoded, NodeShares, Sink
 from bigtrk.models.edges.plain import Ends
+from bigtrk.models.edges.schedule import Shape
 from bigtrk.models.edges.states import EdgeStates, HaloRows
 from bigtrk.models.edges.stores import Block, Rows
 from bigtrk.models.edges.triton_passes import sum_at_ends
-from bigtrk.models.edges.work import Shape
 from bigtrk.models.edges.workspace import Workspace
 from bigtrk.tracing import traced
 
@@ -64,9 +63,8 @@ class Layer:
 
 
 class EdgePass:
-    """The edges of a layer, their MLP and its inputs, and what the nodes read of them.
-
-    It computes chunk by chunk. fused_edge_pass.py computes all edges at once.
+    """The edges of a layer, their MLP and its inputs, and what the nodes read of them, computed
+    chunk by chunk.
     """
 
     def __init__(
@@ -88,24 +86,17 @@ class EdgePass:
         self._shares.forward(slice(0, graph.n_owned), *self._ends[:2])
         self._has_halo = False
         if not graph.halo.are_awaited:
-            self._take_halo()
+            self._await_halo()
 
-    def _take_halo(self) -> None:
-        """Reads the halo nodes, once these are there."""
-        self.layer.graph.halo.wait(self.layer.graph.n_owned)
-        if self.layer.graph.n_owned < len(self._nodes[0]):
-            self._shares.forward(slice(self.layer.graph.n_owned, None), *self._ends[:2])
+    def _await_halo(self, stop: int | None = None) -> None:
+        """Waits for the halo nodes, if edges before `stop` (None: of all) read any."""
+        graph = self.layer.graph
+        if self._has_halo or (stop is not None and stop <= graph.n_interior):
+            return
+        graph.halo.wait(graph.n_owned)
+        if graph.n_owned < len(self._nodes[0]):
+            self._shares.forward(slice(graph.n_owned, None), *self._ends[:2])
         self._has_halo = True
-
-    def _await_halo(self, stop: int) -> None:
-        """Waits for the halo nodes, if edges before `stop` read any."""
-        if not self._has_halo and stop > self.layer.graph.n_interior:
-            self._take_halo()
-
-    def _await_all(self) -> None:
-        """Waits for the halo nodes, which the backward pass reads."""
-        if not self._has_halo:
-            self._take_halo()
 
     def _in_chunks(self) -> list[Activation]:
         """Lists the activations of what is computed of the edges chunk by chunk."""
@@ -117,10 +108,6 @@ class EdgePass:
         weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
         return ChunkedMLP(weights, self._mlp_of_edges, inputs, self._work, ends, self.kept)
 
-    def new_gradients(self) -> list[Tensor]:
-        """Returns tensors for the gradients of the weights, to which all passes add theirs."""
-        return [torch.zeros_like(weight) for weight in self._weights]
-
     def _new_sums(self) -> Ends:
         """Returns buffers [N, H] in which to sum the edges at each of their ends."""
         n_nodes, hidden = self._nodes[0].shape
@@ -128,18 +115,13 @@ class EdgePass:
         incoming = self._work.zeros("incoming", n_nodes, hidden)
         return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
 
-    def _sums_before(self, of_x: Tensor) -> Ends:
-        """Returns tensors like of_x [N, H] in which to sum the edges for the layer before."""
-        sums = torch.zeros_like(of_x), torch.zeros_like(of_x)
-        return Ends.between(*sums, self.layer.graph.edge_index)
-
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
         states, i, sums = self._states, self.layer.i, self._new_sums()
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 self._block_forward(block, sums.of(block.rows))
-            self._await_all()
+            self._await_halo()
         with traced(f"layer {i} node"):
             update = self._update(sums)
             owned = sums.of_source.new_empty(update.n_rows, update.width)
@@ -167,7 +149,7 @@ class EdgePass:
                     self._await_halo(block.rows.start + rows.stop)
                     of_block[rows] = mlp.forward(rows)
                 self.kept = mlp.kept
-            self._await_all()
+            self._await_halo()
         return made
 
     def _update(self, sums: Ends) -> ChunkedMLP:
@@ -191,22 +173,27 @@ class EdgePass:
                 update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
         return Ends.between(of_sums[-1], of_sums[0], edge_index)
 
-    def backward(self, source: "Source", of_x: Tensor, of_weights: Sequence[Tensor]) -> None:
-        """Gives the edges' states the gradient of the first product, from that of the output.
+    def backward(
+        self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
+    ) -> None:
+        """Gives the edges' states the gradient of the first product: of the last layer from `grad`
+        [E, W], that of its output; else from the next layer and `outer`, what both ends add to it.
 
         It also sums the edges that it reads for the node update of the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
-        sums = self._sums_before(of_x) if i else None
-        if sums is not None:
-            states.give_sums(sums.of_source, sums.of_destination)
-        read = [*states.inputs(i), *source.read(i)]
+        self._grad, self._outer, sums = grad, outer, None
+        if i:
+            before = torch.zeros_like(of_x), torch.zeros_like(of_x)
+            sums = Ends.between(*before, self.layer.graph.edge_index)
+            states.give_sums(*before)
+        read = [*states.inputs(i), *self._read_for_gradient()]
         gradient = states.gradient_rows(i)
         with traced(f"layer {i} edge, backward"):
             for block in states.blocks(read, [gradient]):
                 of_block = None if sums is None else sums.of(block.rows)
                 self._block_backward(
-                    block, source, of_weights[: self._n_edge], shares.of(block.rows), of_block
+                    block, of_weights[: self._n_edge], shares.of(block.rows), of_block
                 )
             weight = self._shares.weight
             states.give_gradient(gradient, weight, stay=weight.dtype != self._weights[0].dtype)
@@ -214,19 +201,27 @@ class EdgePass:
             both = shares.of_source, shares.of_destination
             self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
 
+    def _read_for_gradient(self) -> list[Rows]:
+        """Lists the rows that the gradient of the layer's output is computed from."""
+        if self._outer is None:
+            return []
+        return [self._states.state(self.layer.i + 1), self._states.gradient_after]
+
     def _block_backward(
-        self,
-        block: Block,
-        source: "Source",
-        of_weights: Sequence[Tensor],
-        shares: Ends,
-        sums: Ends | None,
+        self, block: Block, of_weights: Sequence[Tensor], shares: Ends, sums: Ends | None
     ) -> None:
         mlp, [gradient] = self._mlp(block), block.made
         state, no_sinks = block.read[0], [None] * self._states.n_inputs
         for rows in self._work.chunks(mlp.n_rows):
-            of_output = source.of(block, rows)
-            part = mlp.backward(rows, *of_output, of_weights, no_sinks)
+            if self._outer is None:
+                assert self._grad is not None, "the last layer has a gradient"
+                part = mlp.backward(
+                    rows, self._grad[block.rows][rows], None, None, of_weights, no_sinks
+                )
+            else:
+                made, after = block.read[-2:]
+                grad, outer = self._states.from_next(after[rows]), self._outer.of(block.rows)
+                part = mlp.backward(rows, grad, made[rows], outer.of(rows), of_weights, no_sinks)
             gradient[rows] = part
             self.passes.add_to_nodes(part, shares.of(rows))
             if sums is not None:
@@ -235,55 +230,6 @@ class EdgePass:
     def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
         encoded = self.layer.graph.nodes
         return [_add_to(of_x), *([encoded.add] if encoded else [])]
-
-
-class Source(Protocol):
-    """The source of the gradient of a layer's edges."""
-
-    def read(self, i: int) -> list[Rows]:
-        """Lists the rows that layer i reads for it."""
-
-    def of(self, block: Block, rows: slice) -> "OfOutput":
-        """Returns the gradient of some rows of a block."""
-
-
-class OfOutput(NamedTuple):
-    """The gradient [M, W] of the edge MLP's output, what it made [M, W] (None: it is not needed),
-    and what both ends add to the gradient.
-    """
-
-    grad: Tensor
-    made: Tensor | None
-    outer: Ends | None
-
-
-@dataclass(frozen=True)
-class Given:
-    """The gradient [E, W] of the last layer's output."""
-
-    grad: Tensor
-
-    def read(self, i: int) -> list[Rows]:  # noqa: ARG002  # as of the other layers
-        return []
-
-    def of(self, block: Block, rows: slice) -> OfOutput:
-        return OfOutput(self.grad[block.rows][rows], None, None)
-
-
-@dataclass(frozen=True)
-class FromNext:
-    """The gradient that the edges' next state has from the next layer and from the nodes."""
-
-    states: EdgeStates
-    outer: Ends
-
-    def read(self, i: int) -> list[Rows]:
-        return [self.states.state(i + 1), self.states.gradient_after]
-
-    def of(self, block: Block, rows: slice) -> OfOutput:
-        made, after = block.read[-2:]
-        grad = self.states.from_next(after[rows])
-        return OfOutput(grad, made[rows], self.outer.of(block.rows).of(rows))
 
 
 def relu_of(made: Tensor, gradient: Tensor) -> Sink:
@@ -295,7 +241,7 @@ def relu_of(made: Tensor, gradient: Tensor) -> Sink:
 
 
 def _add_to(total: Tensor) -> Sink:
-    return lambda rows, part: passes_for(part.device, part.dtype).add_rows(part, total[rows])
+    return lambda rows, part: total[rows].add_(part)
 
 
 def _copy_to(target: Tensor) -> Sink:
@@ -314,58 +260,23 @@ def edge_pass(
 class FusedEdgePass(EdgePass):
     """The same as `EdgePass`; only the decoder is computed in chunks. It keeps no product of the
     edges: what the backward pass needs of them is computed anew, within a launch.
-
-    The first block writes where later blocks add, so that little is cleared before.
     """
 
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
     ) -> None:
         super().__init__(layer, weights, x, kept)
-        width, n_inputs, work = x.shape[1], self._states.n_inputs, self._work
-        hopper = fused.has_hopper(work.device)
-        self._edge_shape = Shape(width, len(layer.edge), n_inputs, work.dtype, hopper)
-        self._read_weights = self._as_read()
+        fused_weights = self._n_fused = 2 * len(layer.edge)
+        read, dtype = weights[:fused_weights], self._work.dtype
+        hopper = fused.has_hopper(self._work.device)
+        self._edge_shape = Shape(x.shape[1], len(layer.edge), self._states.n_inputs, dtype, hopper)
+        if self._edge_shape.whole:
+            others = [w.detach().to(dtype) if w.ndim > 1 else w for w in read[1:]]
+            read = [self._shares.weight, *others]
+        self._read_weights = read
 
     def _in_chunks(self) -> list[Activation]:
         return list(self.layer.head)
-
-    @property
-    def _edge_weights(self) -> Sequence[Tensor]:
-        return self._weights[: 2 * len(self.layer.edge)]
-
-    def _as_read(self) -> Sequence[Tensor]:
-        """Returns the edges' weights and biases as their launches read them."""
-        weights = self._edge_weights
-        if not self._edge_shape.whole:
-            return weights
-        others = [w.detach().to(self._work.dtype) if w.ndim > 1 else w for w in weights[1:]]
-        return [self._shares.weight, *others]
-
-    def new_gradients(self) -> list[Tensor]:
-        if not self._states.n_edges:
-            return super().new_gradients()
-        n_fused = len(self._edge_weights)
-        made = [
-            torch.empty_like(weight) if i < n_fused else torch.zeros_like(weight)
-            for i, weight in enumerate(self._weights)
-        ]
-        self._shares.clear(made[0], made[1])
-        return made
-
-    def _new_sums(self) -> Ends:
-        if not self._states.n_edges:
-            return super()._new_sums()
-        n_nodes, hidden = self._nodes[0].shape
-        outgoing = self._work.sums_of_rows("outgoing", n_nodes, hidden)
-        incoming = self._work.sums_of_rows("incoming", n_nodes, hidden)
-        return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
-
-    def _sums_before(self, of_x: Tensor) -> Ends:
-        if not self._states.n_edges:
-            return super()._sums_before(of_x)
-        sums = torch.empty_like(of_x), torch.empty_like(of_x)
-        return Ends.between(*sums, self.layer.graph.edge_index)
 
     def _block_forward(self, block: Block, sums: Ends) -> None:
         [made] = block.made
@@ -399,7 +310,7 @@ class FusedEdgePass(EdgePass):
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 self._launch(block)
-            self._await_all()
+            self._await_halo()
         output = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
         with traced("decoder"):
             for block in states.blocks([states.state(i + 1)]):
@@ -410,15 +321,17 @@ class FusedEdgePass(EdgePass):
         return output
 
     def _decoder(self, block: Block) -> ChunkedMLP:
-        weights = self._weights[len(self._edge_weights) :]
+        weights = self._weights[self._n_fused :]
         return ChunkedMLP(weights, self._mlp_of_edges, block.read, self._work, kept=self.kept)
 
-    def backward(self, source: Source, of_x: Tensor, of_weights: Sequence[Tensor]) -> None:
-        if isinstance(source, Given):
-            source = self._decoder_backward(source, of_weights[len(self._edge_weights) :])
-        super().backward(source, of_x, of_weights)
+    def backward(
+        self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
+    ) -> None:
+        if grad is not None:
+            self._decoder_backward(grad, of_weights[self._n_fused :])
+        super().backward(grad, outer, of_x, of_weights)
 
-    def _decoder_backward(self, source: Given, of_weights: Sequence[Tensor]) -> "_Decoded":
+    def _decoder_backward(self, grad: Tensor, of_weights: Sequence[Tensor]) -> None:
         """Puts the gradient of the edges' last product in the place of their last state."""
         states = self._states
         state = states.state(self.layer.i + 1)
@@ -426,42 +339,28 @@ class FusedEdgePass(EdgePass):
             for block in states.blocks([state], [state]):
                 mlp, sink = self._decoder(block), relu_of(block.read[0], block.made[0])
                 for rows in self._work.chunks(mlp.n_rows):
-                    mlp.backward(rows, *source.of(block, rows), of_weights, [sink])
-        return _Decoded(state)
+                    mlp.backward(rows, grad[block.rows][rows], None, None, of_weights, [sink])
+
+    def _read_for_gradient(self) -> list[Rows]:
+        if self._outer is None:
+            return [self._states.state(self.layer.i + 1)]
+        return super()._read_for_gradient()
 
     def _block_backward(
-        self,
-        block: Block,
-        source: Source,
-        of_weights: Sequence[Tensor],
-        shares: Ends,
-        sums: Ends | None,
+        self, block: Block, of_weights: Sequence[Tensor], shares: Ends, sums: Ends | None
     ) -> None:
         n_inputs, [gradient] = self._states.n_inputs, block.made
         inputs, made, adds = block.read[:n_inputs], block.read[n_inputs], block.rows.start > 0
         given = None
-        if isinstance(source, FromNext):
-            after = block.read[-1]
-            given = fused.NextLayer(after, self._states.weight_after, source.outer)
+        if self._outer is not None:
+            outer = self._outer.of(block.rows)
+            given = fused.NextLayer(block.read[-1], self._states.weight_after, outer)
         weights, ends = self._read_weights, self._ends.of(block.rows)
         fused.backward(
             inputs, ends, weights, made, given, gradient, of_weights[: len(weights)], adds
         )
         others = (None, None) if sums is None else (inputs[0], sums)
         sum_at_ends(gradient, shares, adds, *others)
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """The gradient of the edges' last product, which is there in the place of their state."""
-
-    gradient: Rows
-
-    def read(self, i: int) -> list[Rows]:  # noqa: ARG002  # as of the others
-        return [self.gradient]
-
-    def of(self, block: Block, rows: slice) -> OfOutput:
-        return OfOutput(block.read[-1][rows], None, None)
 
 
 class Interact(torch.autograd.Function):
@@ -500,12 +399,12 @@ class Interact(torch.autograd.Function):
         # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
         of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
         edges = edge_pass(layer, ctx.weights, x, kept)
-        of_weights = edges.new_gradients()
+        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
         if grad_owned is None:
-            edges.backward(Given(grad), of_x, of_weights)
+            edges.backward(grad, None, of_x, of_weights)
         else:
             outer = edges.update_backward(grad_owned, of_x, of_weights)
-            edges.backward(FromNext(layer.graph.edges, outer), of_x, of_weights)
+            edges.backward(None, outer, of_x, of_weights)
         if layer.i == 0 and layer.graph.nodes:
             _add_encoded(layer.graph.nodes, of_x, layer.graph.work)
         return None, layer.graph.edges.token(), of_x, *of_weights

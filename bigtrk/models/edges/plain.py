@@ -96,11 +96,6 @@ def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
         total.index_put_((rows,), values, accumulate=True)
 
 
-def add_rows(values: Tensor, total: Tensor) -> None:
-    """Adds `values` to `total`: [M, H]."""
-    total += values
-
-
 def multiply(
     rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
 ) -> None:

@@ -1,9 +1,10 @@
-"""How the fused passes over edges lay their work on a GPU's programs.
+"""How the passes over edges lay their work on a GPU's programs.
 
 What fixes the order of a sum is a function of the rows' width, their type and their number, never
 of a measurement.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,19 +12,27 @@ import torch
 WIDEST, MOST_LAYERS = 256, 3
 # Of a stream of edges in a block of the backward pass, whose program reads and writes it several
 # times: with two layers of hidden 64 or 128 the L2 of an A100 and of an H100 holds what programs at
-# work so use, which are the more the narrower the rows (docs/results/kernels.json, which has other
-# widths, too).
-BLOCK_BYTES, BLOCK_ROWS, WIDEST_IN_L2 = 2**15, 128, 128
+# work so use, which are the more the narrower the rows.
+BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
 # Their programs times the rows' width: enough for every GPU of today, and their partial sums of
 # the weights' gradients stay a few hundred MB.
 PROGRAMS = 2**16
 # Features of a program of a pass without products, and its warps. Compiled for an H100, each of its
-# 128 threads then needs at most 54 registers and reads rows 16 bytes at a time; with twice as many
-# features it needs up to 96 registers.
+# 128 threads then needs at most 54 registers and reads rows 16 bytes at a time.
 FEATURES, FEATURE_WARPS = 2048, 4
 SUM_WARPS = 1  # more would sum a row's tile in another order
 # Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
 SUMMED_BYTES = 128
+# All of a thread's registers: by itself the compiler may spill to stay below 168 or 128.
+REGISTERS = 255
+# Loads ahead of their use; they take registers, which the backward pass lacks.
+FORWARD_STAGES, BACKWARD_STAGES = 3, 1
+# Rows whose width is no multiple are read feature by feature, which takes registers.
+WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
+# The forward pass over whole rows: tile, most tiles of a program, programs enough for a GPU.
+FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
+# The launch that sums the first weight's gradient.
+SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
 
 
 class Tile(NamedTuple):
@@ -42,19 +51,6 @@ class Tile(NamedTuple):
     warps: int
 
 
-# All of a thread's registers: by itself the compiler may spill to stay below 168 or 128.
-REGISTERS = 255
-BACKWARD_STAGES = 1  # loads ahead of their use take registers, too
-
-
-def tile(hidden: int, dtype: torch.dtype) -> Tile:
-    """Returns the tile for rows [H] of `dtype`."""
-    width = max(16, 1 << (hidden - 1).bit_length())
-    # Products of float32 are not of tensor cores, and need more registers.
-    side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
-    return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
-
-
 class WholeRows(NamedTuple):
     """The tile of a backward pass whose products are of whole rows (triton_whole_rows.py).
 
@@ -69,16 +65,56 @@ class WholeRows(NamedTuple):
     sums_apart: bool = False
 
 
-# Rows whose width is no multiple are read feature by feature, which takes registers.
-WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
-# Of its forward pass: the tile, how many a program takes at most, and programs enough for a GPU.
-FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
-# Of the launch that sums the first weight's gradient.
-SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
+@dataclass(frozen=True)
+class Shape:
+    """An MLP of edges: `layers` linear layers of rows [H] of `dtype`; `inputs`: 2 where it reads
+    the encoded edges beside the state, else 1. hopper: as whole_rows says.
+    """
+
+    hidden: int
+    layers: int
+    inputs: int
+    dtype: torch.dtype
+    hopper: bool = True
+
+    @property
+    def whole(self) -> WholeRows | None:
+        """The tile of the backward pass over whole rows; None where products run through memory."""
+        return whole_rows(self.hidden, self.layers, self.dtype, self.hopper)
+
+    @property
+    def forward_rows(self) -> int:
+        """The edges that a program of the forward pass computes at a time."""
+        return FORWARD_HEIGHT if self.whole else 2 * tile(self.hidden, self.dtype).height
+
+    def rows_of_program(self, n_edges: int) -> int:
+        """Returns the edges of a program of the backward pass: whole tiles or blocks."""
+        whole = self.whole
+        step = whole.height if whole else block_rows(self.hidden, self.dtype)
+        return step * max(1, -(-n_edges // (step * most_programs(self.hidden, self.dtype))))
+
+    def programs(self, n_edges: int) -> int:
+        """Returns the number of programs of the backward pass."""
+        return -(-n_edges // self.rows_of_program(n_edges))
+
+    @property
+    def lines(self) -> int:
+        """The rows [H] of a program's part of the weights' gradients: those of the first layer's
+        columns of each input, of the other layers' weights, and of their biases.
+        """
+        return (self.inputs + self.layers - 1) * self.hidden + self.layers - 1
+
+
+def tile(hidden: int, dtype: torch.dtype) -> Tile:
+    """Returns the tile for rows [H] of `dtype`."""
+    width = max(16, 1 << (hidden - 1).bit_length())
+    # Products of float32 are not of tensor cores, and need more registers.
+    side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
+    return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
 
 
 def are_whole(hidden: int, dtype: torch.dtype) -> bool:
-    """Says whether there are products of whole rows [H] of `dtype`."""
+    """Whether there are products of whole rows [H] of `dtype`."""
     fits = hidden <= WIDEST_WHOLE_ROWS and hidden % WHOLE_ROWS_MULTIPLE == 0
     return dtype == torch.bfloat16 and fits
 
@@ -111,12 +147,10 @@ def forward_rows_of_program(n_rows: int) -> int:
 
 
 def whole_rows_forward_warps(hidden: int) -> int:
-    """Returns the warps of a program of the forward pass over whole rows."""
     return 4 if hidden <= 64 or hidden == WIDEST_WHOLE_ROWS else 8
 
 
 def sum_products_warps(hidden: int) -> int:
-    """Returns the warps of a program that sums products of whole rows."""
     return 4 if hidden <= 64 else 8
 
 
@@ -124,13 +158,6 @@ def feature_tile(hidden: int) -> tuple[int, int]:
     """Returns height and width of the tile of a pass without products, over rows [H]."""
     width = 1 << (hidden - 1).bit_length()
     return max(1, FEATURES // width), width
-
-
-def forward_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> int:
-    """Returns the edges that a program of the forward pass computes at a time."""
-    if whole_rows(hidden, layers, dtype, hopper):
-        return FORWARD_HEIGHT
-    return 2 * tile(hidden, dtype).height
 
 
 def block_rows(hidden: int, dtype: torch.dtype) -> int:
@@ -143,28 +170,6 @@ def block_rows(hidden: int, dtype: torch.dtype) -> int:
 def most_programs(hidden: int, dtype: torch.dtype) -> int:
     """Returns the most programs of the backward pass, which many edges nearly have."""
     return max(1, PROGRAMS // tile(hidden, dtype).width)
-
-
-def backward_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> int:
-    """Returns the edges that a program of the backward pass computes at a time: a tile of whole
-    rows, or a block.
-    """
-    whole = whole_rows(hidden, layers, dtype, hopper)
-    return whole.height if whole else block_rows(hidden, dtype)
-
-
-def rows_of_program(n_rows: int, at_a_time: int, hidden: int, dtype: torch.dtype) -> int:
-    """Returns the edges of a program of the backward pass over `n_rows`, which it computes so many
-    at a time.
-    """
-    return at_a_time * max(1, -(-n_rows // (at_a_time * most_programs(hidden, dtype))))
-
-
-def partial_lines(inputs: int, layers: int, hidden: int) -> int:
-    """Returns the rows [H] of a program's part of the weights' gradients: those of the first
-    layer's columns of each input, of the other layers' weights, and of their biases.
-    """
-    return (inputs + layers - 1) * hidden + layers - 1
 
 
 def summed_columns(hidden: int, dtype: torch.dtype) -> int:

@@ -161,8 +161,7 @@ class EdgeStates:
         total = self.from_next(gradients[-1])
         read_again = accumulable(total).new_zeros(total.shape)
         for values, weight in zip(gradients, weights, strict=True):
-            part = self._product("gradient of input", values, weight)
-            passes_for(part.device, part.dtype).add_rows(part, read_again)
+            read_again += self._product("gradient of input", values, weight)
         total += read_again
         return total
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -95,24 +95,15 @@ class Place:
         return self.width * self.dtype.itemsize
 
 
-class Moving(Protocol):
-    """Rows on their way."""
-
-    def wait(self) -> None:
-        """Lets what is computed next begin no sooner than they are there."""
-
-
-class _There:
-    """Rows that are there already."""
-
-    def wait(self) -> None:
-        """Returns at once."""
-
-
-THERE = _There()
+# Lets what is computed next begin no sooner than rows on their way are there.
+Wait = Callable[[], None]
 # Starts to read rows of places into blocks, or to write them `out`, once what was asked for until
 # now is computed: (places and their blocks, rows, out).
-Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Moving]
+Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Wait]
+
+
+def there() -> None:
+    """Waits for rows that are there already."""
 
 
 class StreamedStore(ABC):
@@ -178,7 +169,7 @@ class _Stream(NamedTuple):
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass through rows that are read ahead and made behind; tensors are there already."""
+    """A pass through rows that are read ahead and made behind."""
 
     move: Mover
     slices: Sequence[slice]
@@ -187,23 +178,23 @@ class _Pass:
 
     def run(self) -> Iterator[Block]:
         coming = [self._move(i, out=False) for i in range(min(DEPTH - 1, len(self.slices)))]
-        leaving: list[Moving] = []
+        leaving: list[Wait] = []
         for i, rows in enumerate(self.slices):
             if i + DEPTH - 1 < len(self.slices):
                 coming.append(self._move(i + DEPTH - 1, out=False))
-            coming[i].wait()
+            coming[i]()
             if i >= DEPTH:
-                leaving[i - DEPTH].wait()
+                leaving[i - DEPTH]()
             yield Block(rows, self._of(self.read, i), self._of(self.made, i))
             leaving.append(self._move(i, out=True))
-        for moving in leaving[-DEPTH:]:
-            moving.wait()
+        for wait in leaving[-DEPTH:]:
+            wait()
 
     def _of(self, streams: Sequence[_Stream | Tensor], i: int) -> list[Tensor]:
         rows = self.slices[i]
         return [one[rows] if isinstance(one, Tensor) else one.block(i, rows) for one in streams]
 
-    def _move(self, i: int, *, out: bool) -> Moving:
+    def _move(self, i: int, *, out: bool) -> Wait:
         rows, moved = self.slices[i], self.made if out else self.read
         blocks = [(one.place, one.block(i, rows)) for one in moved if not isinstance(one, Tensor)]
         return self.move(blocks, rows, out)
@@ -264,12 +255,13 @@ class HostStore(StreamedStore):
             return
         coming, leaving = _streams_beside(torch.cuda.current_device())
 
-        def move(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+        def move(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Wait:
             beside = leaving if out else coming
             beside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(beside):
                 _copy(blocks, rows, out)
-                return _Arrival(beside.record_event())
+                event = beside.record_event()
+            return lambda: torch.cuda.current_stream().wait_event(event)
 
         try:
             yield move
@@ -285,23 +277,17 @@ def _streams_beside(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
-@dataclass(frozen=True)
-class _Arrival:
-    """Blocks on their way in a stream; `there` is its event once they are there."""
-
-    there: torch.cuda.Event
-
-    def wait(self) -> None:
-        """Has the current stream wait."""
-        torch.cuda.current_stream().wait_event(self.there)
-
-
-def _copy(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+def _copy(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Wait:
     for place, block in blocks:
         for piece, part in place.parts(rows, block):
             target, source = (piece, part) if out else (part, piece)
             target.copy_(source, non_blocking=True)
-    return THERE
+    return there
+
+
+def _await_all(moves: Sequence[Future[None]]) -> None:
+    for move in moves:
+        move.result()
 
 
 # Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
@@ -317,25 +303,9 @@ class FilePlace(Place):
     file: UnnamedFile = field(compare=False)
 
 
-@dataclass(frozen=True)
-class _Moving:
-    """Blocks that threads move."""
-
-    moves: Sequence[Future[None]]
-
-    def wait(self) -> None:
-        """Returns when all of them are moved.
-
-        Raises:
-            RankError: one cannot be read or written.
-        """
-        for move in self.moves:
-            move.result()
-
-
 class FileStore(StreamedStore):
-    """Keeps rows in memory while they take up to `memory` bytes, then in files of `folder`, which
-    an `option` named; freed files are used again.
+    """Keeps rows in memory up to `memory` bytes, then in files of the `folder` that an `option`
+    names; freed files are used again.
     """
 
     def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
@@ -351,18 +321,15 @@ class FileStore(StreamedStore):
             RankError: the folder is full, or is no folder to write in.
         """
         if n_rows * width * dtype.itemsize <= self._memory:
-            return self._in_memory(torch.empty(n_rows, width, dtype=dtype, device=device))
+            rows = torch.empty(n_rows, width, dtype=dtype, device=device)
+            self._memory -= rows.nbytes
+            weakref.finalize(rows, self._give_back, rows.nbytes)
+            return rows
         with self.files.errors("no room for the edges there"):
             file = self.files.take(padded(n_rows * width * dtype.itemsize))
         place = FilePlace(n_rows, width, dtype, device, file)
         self.files.take_back_after(place, file)
         return place
-
-    def _in_memory(self, rows: Tensor) -> Tensor:
-        """Counts rows, as long as they are referred to."""
-        self._memory -= rows.nbytes
-        weakref.finalize(rows, self._give_back, rows.nbytes)
-        return rows
 
     def _give_back(self, n_bytes: int) -> None:
         self._memory += n_bytes
@@ -375,12 +342,12 @@ class FileStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Moves each block in a thread of its own."""
+        """Moves each block in a thread of its own; a wait raises what one met."""
         with ThreadPoolExecutor(_MOVERS) as pool:
 
-            def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> _Moving:
+            def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> Wait:
                 moves = [pool.submit(self._move, *one, rows, out) for one in blocks]
-                return _Moving(moves)
+                return partial(_await_all, moves)
 
             yield move
 

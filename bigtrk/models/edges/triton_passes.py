@@ -19,19 +19,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.cards import problems, takes_plain_passes
 from bigtrk.console import warn_once
-from bigtrk.errors import InputError
-from bigtrk.models.edges import counted, plain
+from bigtrk.models.edges import plain, work
 from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
-from bigtrk.models.edges.work import Shape, assumed_edges
-
-LARGEST = 2**31 - 1  # positions of edges are int32: they are read again in every pass
 
 
 class Segments(NamedTuple):
     """The edges at one end: those of node n are order[starts[n] : starts[n + 1]], ascending.
 
-    starts [N + 1], order [E], both int32.
+    starts [N + 1], order [E], both int32, since every pass reads them again.
     """
 
     starts: Tensor
@@ -57,26 +53,14 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
     """Returns the edges of each of `n_nodes` nodes; edge_index [2, E] must not change any more.
 
     The first call for a tensor sorts its edges.
-
-    Raises:
-        InputError: edges, or the ends of nodes, are more than int32 numbers.
     """
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
-        _check_size(edge_index.shape[1], n_nodes)
+        assert max(edge_index.shape[1], 2 * n_nodes) < 2**31, "cut the event in more sectors"
         source, destination = (_segments(end, n_nodes) for end in edge_index)
         known = Incidence(source, destination, _turns([source, destination]))
         _KNOWN[edge_index] = known
     return known
-
-
-def _check_size(n_edges: int, n_nodes: int) -> None:
-    if max(n_edges, 2 * n_nodes) > LARGEST:
-        raise InputError(
-            f"a sector of {n_edges:,} edges and {n_nodes:,} nodes: a GPU's sums number at "
-            f"most {LARGEST:,} edges, and half as many nodes; cut its event in more sectors with "
-            f"python -m partition"
-        )
 
 
 def _segments(end: Tensor, n_nodes: int) -> Segments:
@@ -108,18 +92,17 @@ TYPES = torch.float32, torch.bfloat16
 _SIDE_BY_SIDE, _FIRST = 64, 32
 
 # torch has kernels for these.
-add_rows = plain.add_rows
 multiply, add_product = plain.multiply, plain.add_product
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
-    """Says whether these kernels compute rows of `dtype` on `device`."""
+    """Whether these kernels compute rows of `dtype` on `device`."""
     return device.type == "cuda" and dtype in TYPES and _installed() and not _is_plain(device)
 
 
 @cache
 def _is_plain(device: torch.device) -> bool:
-    """Says whether a GPU has no compiled passes, once aloud."""
+    """Whether a GPU has no compiled passes; the first time a line says why."""
     plain_passes = takes_plain_passes(device)
     if plain_passes:
         for topic, text in problems(several_hosts=False).items():
@@ -129,7 +112,7 @@ def _is_plain(device: torch.device) -> bool:
 
 @cache
 def _installed() -> bool:
-    """Says whether Triton, which comes with torch for GPUs, and its C compiler are there.
+    """Whether Triton, which comes with torch for GPUs, and its C compiler are there.
 
     Triton compiles its launchers. If CC is set, it takes all of it for the name of a program and
     looks for no other.
@@ -146,17 +129,14 @@ def _installed() -> bool:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """Computes plain.norm_relu."""
     _call("norm_relu", z, *(ends or [None] * 4)[:4], out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """Computes plain.norm_relu_backward."""
     _call("norm_relu_backward", grad, normal, rstd, out)
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """Computes plain.relu_backward."""
     _call("relu_backward", grad, e, *(ends or [None] * 4)[:4], out)
 
 
@@ -176,7 +156,6 @@ def add_sum(values: Tensor, total: Tensor) -> None:
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """Computes plain.add_to_nodes."""
     sum_at_ends(values, ends, adds=True)
 
 
@@ -192,16 +171,15 @@ def sum_at_ends(
     """
     n_nodes, hidden = sums.of_source.shape
     incidence = incidence_of(sums.edge_index, n_nodes)
-    if counted.counts(values.device):
-        edges = assumed_edges(len(values))
-        streams = 1 if others is None else 2
-        shape = Shape(hidden, 1, 1, values.dtype)
-        counted.note(shape.sum_at_ends(n_nodes, edges, streams=streams, adds=adds))
+    streams = 1 if others is None else 2
+    if work.counts(values.device):
+        size = hidden, values.dtype, n_nodes, len(values)
+        work.note(work.sum_at_ends(*size, streams=streams, adds=adds))
         return
     from bigtrk.models.edges import triton_sums
 
     width = summed_columns(hidden, values.dtype)
-    parts = -(-hidden // width) * (1 if others is None else 2)
+    parts = -(-hidden // width) * streams
     with torch.cuda.device_of(values):
         triton_sums.sum_at_ends[(2 * n_nodes, parts)](
             values,
@@ -231,11 +209,4 @@ def _call(name: str, *tensors: Tensor | None) -> None:
     height, width = feature_tile(hidden)
     kernel = getattr(triton_kernels, name)[(-(-n_rows // height),)]
     with torch.cuda.device_of(rows):  # Triton starts on the current device
-        kernel(
-            *tensors,
-            n_rows,
-            hidden=hidden,
-            height=height,
-            width=width,
-            num_warps=FEATURE_WARPS,
-        )
+        kernel(*tensors, n_rows, hidden=hidden, height=height, width=width, num_warps=FEATURE_WARPS)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges.counted import as_on_gpu
+from bigtrk.models.edges.work import as_on_gpu
 
 Recompute = Literal["none", "layer", "chunk", "offload"]
 # Bytes of a chunk's features, several buffers of which stay in a core's cache. With 300,000 edges,

@@ -23,8 +23,8 @@ from scripts.bench.bench_hot_path import SIZES
 from scripts.bench.bench_hot_path import Case as HotCase
 from scripts.bench.bench_hot_path import graph as drawn_graph
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of
+from tests.models.fused import usable_everywhere
 from tests.models.interpreted import mended
-from tests.models.launches import usable_everywhere
 
 Row = dict[str, Any]
 # Graphs by name: how they are made, and drawn ones of their size.
