@@ -5,7 +5,7 @@ Values that a record does not know are None.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC
 from itertools import count, pairwise
@@ -32,8 +32,17 @@ from bigtrk.records.record import (
     some,
 )
 
+EVALUATIONS = "evaluations"
+LONGEST_NAME = 100  # letters: file systems take 255, and a temporary file's name has more
 LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
+
+
+def _check_bins(limits: Sequence[float], *counts: Sequence[int]) -> None:
+    if {len(each) for each in counts} != {len(limits) - 1}:
+        raise ValueError("there are not as many counts as there are bins")
+    if any(high <= low for low, high in pairwise(limits)):
+        raise ValueError("limits of bins do not ascend")
 
 
 class Binned(Record):
@@ -49,10 +58,7 @@ class Binned(Record):
 
     @model_validator(mode="after")
     def _is_binned(self) -> Self:
-        if not len(self.part) == len(self.whole) == len(self.edges) - 1:
-            raise ValueError("there are not as many parts and wholes as there are bins")
-        if any(high <= low for low, high in pairwise(self.edges)):
-            raise ValueError("edges do not ascend")
+        _check_bins(self.edges, self.part, self.whole)
         pairs = (*zip(self.part, self.whole, strict=True), self.outside, self.unknown)
         if any(part > whole for part, whole in pairs):
             raise ValueError("a part is larger than its whole")
@@ -60,11 +66,8 @@ class Binned(Record):
 
 
 def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
-    """Checks that all that is binned in one quantity has the same bins, as the rows of a table; a
-    name ends with its quantity, as "merged_by_pt".
-
-    Raises:
-        ValueError: they differ, or those of a quantity on a logarithmic axis do not begin above 0.
+    """Raises ValueError unless all that is binned in one quantity has the same bins, as the rows of
+    a table, above 0 on a logarithmic axis; a name ends with its quantity, as "merged_by_pt".
     """
     edges: dict[str, tuple[Bound, ...]] = {}
     for name, found in binned:
@@ -87,11 +90,7 @@ class EdgeScores(Record):
 
     @model_validator(mode="after")
     def _is_binned(self) -> Self:
-        bins = len(self.limits) - 1
-        if not len(self.target) == len(self.other) == len(self.false) == bins:
-            raise ValueError("there are not as many counts as there are bins of the score")
-        if any(high <= low for low, high in pairwise(self.limits)):
-            raise ValueError("limits of the score do not ascend")
+        _check_bins(self.limits, self.target, self.other, self.false)
         return self
 
 
@@ -161,7 +160,6 @@ class Judged(Record):
 class TrackRecord(Judged):
     """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
 
-    builder: that of records that do not name it, since there was no other.
     perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
     and loss_bins the same by pt, eta, vertex and hits, as "merged_by_pt" (`tracks/losses.py`
     defines them).
@@ -182,9 +180,9 @@ class TrackRecord(Judged):
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder.
 
-    data: the folder of events, however it was typed; `folders` are several. made: the time. step:
-    that of the checkpoint whose weights were evaluated; None for the model that the run ended with.
-    weights: the file of others that were evaluated instead.
+    data: the folder of events; `folders` are several. step: that of the checkpoint whose weights
+    were evaluated; None for the model that the run ended with. weights: the file of others that
+    were evaluated instead.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -206,16 +204,12 @@ class EvaluationRecord(FileRecord):
 
     @model_validator(mode="after")
     def _bins_are_shared(self) -> Self:
-        check_shared_bins(self._binned())
-        return self
-
-    def _binned(self) -> Iterator[tuple[str, Binned]]:
-        """Yields all that is in bins, by a name that ends with the binned quantity."""
         tracks = self.tracks or TrackRecord()
         judged = (*tracks.matching, *(tracks.perfect or Judged()).matching)
-        for record in (self.edge_bins, *(match.bins for match in judged)):
-            yield from ((name, found) for name, found in record or () if found)
-        yield from tracks.loss_bins.items()
+        records = (self.edge_bins, *(match.bins for match in judged))
+        binned = [pair for record in records for pair in record or ()]
+        check_shared_bins([*((n, x) for n, x in binned if x), *tracks.loss_bins.items()])
+        return self
 
 
 class StageLeft(Record):
@@ -242,9 +236,8 @@ class StageLeft(Record):
 class PipelineEvaluationRecord(FileRecord):
     """A file in `evaluations/` of a pipeline's folder.
 
-    data: the folder of events, however it was typed. made: the time. weights: the digests of the
-    stages' weights. pt_min: in GeV. edge_cut: the score of the classifier above which an edge
-    counts as kept; the track builder reads all scores.
+    weights: the digests of the stages' weights. pt_min: in GeV. edge_cut: the score of the
+    classifier above which an edge counts as kept; the track builder reads all scores.
 
     stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
     "builder", whose edges are those that would be true if each track were a particle, and whose
@@ -322,8 +315,6 @@ class ScoreRecord(Judged):
     colliderml: ColliderMLScore | None = None
 
 
-EVALUATIONS = "evaluations"
-LONGEST_NAME = 100  # letters: file systems take 255, and a temporary file's name has more
 Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
 
 
@@ -340,30 +331,22 @@ def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluat
     """
     folder = unlinked(evaluated / EVALUATIONS)
     folder.mkdir(exist_ok=True)
-    numbers = count(2)
-    path = folder / f"{_stem(record)}.json"
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(record.data).name)[:LONGEST_NAME]
+    stem = f"{name}-{record.made.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    path, numbers = folder / f"{stem}.json", count(2)
     while True:
         with suppress(FileExistsError):
             write_new_json(path, record.model_dump(mode="json"))
             return path
-        path = folder / f"{_stem(record)}-{next(numbers)}.json"
+        path = folder / f"{stem}-{next(numbers)}.json"
 
 
-def read_evaluations(run: Path) -> tuple[EvaluationRecord, ...]:
-    """Reads a run's newest evaluation on each data folder, in the order of these folders.
+def read_evaluations(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
+    """Reads the newest evaluation of a run or pipeline on each folder of data, in their order.
 
     Raises:
         InputError: a file is of another format, broken, or says what no evaluation can; names it.
     """
-    return _newest(EvaluationRecord, run)
-
-
-def read_pipeline_evaluations(pipeline: Path) -> tuple[PipelineEvaluationRecord, ...]:
-    """Reads a pipeline's newest evaluation on each folder of events, as `read_evaluations`."""
-    return _newest(PipelineEvaluationRecord, pipeline)
-
-
-def _newest(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
     newest: dict[str, Kind] = {}
     for path in sorted((evaluated / EVALUATIONS).glob("*.json")):
         record = read_record(kind, path)
@@ -371,8 +354,3 @@ def _newest(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
         if known is None or known.made <= record.made:
             newest[record.data] = record
     return tuple(newest[data] for data in sorted(newest))
-
-
-def _stem(record: EvaluationRecord | PipelineEvaluationRecord) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(record.data).name)[:LONGEST_NAME]
-    return f"{name}-{record.made.astimezone(UTC):%Y%m%dT%H%M%SZ}"

@@ -15,12 +15,11 @@ from typing import Any
 from bigtrk.disk.folder_lock import LOCK, LockWatch, Owner
 from bigtrk.disk.json_lines import JsonTail
 from bigtrk.errors import InputError
-from bigtrk.records.metrics import MetricsRecord, StepRecord
-from bigtrk.records.run import RunRecord, StallRecord, read_stall
+from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
+from bigtrk.records.record import read_if_any
+from bigtrk.records.run import STALL, RunRecord, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
 
-# The key of each kind of record that its scalars are drawn against.
-X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
 # What is in the folder of a run that is about to begin: its lock, and what a search's trial prints.
 FIRST = (LOCK, "train.log")
 RECENT, MOST_LOSSES = 20, 2000  # steps
@@ -31,12 +30,6 @@ def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
     """Yields the numbers of a record by name, "epoch/validation/auc", without those not known."""
     left_out = {"kind", "routes", "ranks", *X_AXES.values()}
     yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
-
-
-def place_of(record: MetricsRecord) -> int:
-    """Returns the step or epoch that a record's scalars are drawn at, counted from 0."""
-    place: int = getattr(record, X_AXES[record.kind])
-    return place
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -108,10 +101,8 @@ class LiveRun:
 @dataclass
 class History:
     """The records of a run so far, in memory that does not grow with its length. first: the step
-    that the process which trains began with.
-
-    `newest` is the last value of each scalar, `recent` the last steps, `trained` the seconds of
-    those since `first`, `losses` as in `LiveRun`.
+    that the process which trains began with. trained: the seconds of training since. recent: the
+    last steps.
     """
 
     first: int = 0
@@ -130,14 +121,11 @@ class History:
             self.step = record.step
             self.recent.append(record)
             self.trained += record.seconds if record.step >= self.first else 0.0
+            # A step that is there, as after a roll-back, replaces those after.
+            while self.losses and self.losses[-1][0] >= record.step:
+                self.losses.pop()
             if record.loss is not None and math.isfinite(record.loss):
-                self._add_loss(record.step, record.loss)
-
-    def _add_loss(self, step: int, loss: float) -> None:
-        """Adds a loss; one of a step that is there, as after a roll-back, replaces those after."""
-        while self.losses and self.losses[-1][0] >= step:
-            self.losses.pop()
-        self.losses.append((step, loss))
+                self.losses.append((record.step, record.loss))
         if len(self.losses) > MOST_LOSSES:
             pairs = zip(self.losses[::2], self.losses[1::2], strict=False)
             self.losses = [(at, (one + other) / 2) for (at, one), (_, other) in pairs]
@@ -148,8 +136,8 @@ class RunFollower:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock, self._tail = LockWatch(folder), JsonTail(folder / METRICS)
-        self._history = History()
+        self._lock, self._history = LockWatch(folder), History()
+        self._tail: JsonTail | None = None
         self._record: RunRecord | None = None
         self._version: tuple[int, ...] = ()
 
@@ -164,11 +152,15 @@ class RunFollower:
                 f"{self._folder}: is a file; name the folder of a run, such as runs/0001"
             )
         # The lock comes before the records: who releases it has written all of them.
-        holder = self._holder()
+        owner, silent = self._lock.owner, self._lock.silence()
+        holder = None
+        if owner is not None and silent is not None:
+            holder = Holder(owner, self._lock.lives(), silent)
         if not self._is_run():
             status = Status.STARTING if holder and holder.lives is not False else Status.WAITING
             return LiveRun(self._folder, status, holder=holder)
-        record, history = self._read_record(), self._read_metrics()
+        record = self._read_record()
+        history = self._read_metrics(record)
         newest = _changed(self._folder / METRICS)
         epochs = _number(record.config, "epochs")
         steps = int(epochs) * record.steps_per_epoch if epochs and record.steps_per_epoch else None
@@ -190,7 +182,7 @@ class RunFollower:
             step_seconds=seconds / len(history.recent) if history.recent else None,
             seconds_left=left,
             idle=None if newest is None else max(time.time() - newest, 0.0),
-            stall=read_stall(self._folder),
+            stall=read_if_any(StallRecord, self._folder / STALL),
         )
 
     def _is_run(self) -> bool:
@@ -203,7 +195,7 @@ class RunFollower:
             return True
         if not self._folder.is_dir():
             return False
-        found = [path for path in sorted(self._folder.iterdir()) if path.name[0] != "."]
+        found = sorted(path for path in self._folder.iterdir() if path.name[0] != ".")
         if any(path.name not in FIRST for path in found):
             within = next((path for path in found if (path / RUN).is_file()), "runs/0001")
             raise InputError(
@@ -218,26 +210,17 @@ class RunFollower:
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         if self._record is None or version != self._version:
             self._record, self._version = read_run_record(self._folder), version
-            self._history = self._empty_history()
-            self._tail = JsonTail(self._folder / METRICS)
+            self._tail = None
         return self._record
 
-    def _read_metrics(self) -> History:
-        if self._tail.begins_anew():
-            self._history = self._empty_history()
+    def _read_metrics(self, record: RunRecord) -> History:
+        """Reads the new lines, or all where those read before are no longer there."""
+        if self._tail is None or self._tail.begins_anew():
+            self._tail = JsonTail(self._folder / METRICS)
+            self._history = History(record.resumed[-1].step if record.resumed else 0)
         for line in self._tail.new_lines():
             self._history.add(metrics_record(line))
         return self._history
-
-    def _empty_history(self) -> History:
-        assert self._record is not None, "its record is read first"
-        return History(self._record.resumed[-1].step if self._record.resumed else 0)
-
-    def _holder(self) -> Holder | None:
-        owner, silent = self._lock.owner, self._lock.silence()
-        if owner is None or silent is None:
-            return None
-        return Holder(owner, self._lock.lives(), silent)
 
     def _seconds_left(
         self, record: RunRecord, newest: float | None, steps: int | None

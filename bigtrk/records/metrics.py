@@ -197,6 +197,16 @@ class EpochRecord(Record):
 MetricsRecord = StepRecord | EpochRecord | ValidationRecord
 
 
+# The key of each kind of record that its scalars are drawn against.
+X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
+
+
+def place_of(record: MetricsRecord) -> int:
+    """Returns the step or epoch that a record's scalars are drawn at, counted from 0."""
+    place: int = getattr(record, X_AXES[record.kind])
+    return place
+
+
 def metric_of(metric: str, record: EpochRecord) -> float | None:
     """Returns a metric of an epoch by its name in `training.best.metric`, that of averaged weights
     where there are any; None where the epoch has none.

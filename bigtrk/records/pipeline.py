@@ -9,10 +9,19 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from bigtrk.errors import InputError
-from bigtrk.records.evaluation import PipelineEvaluationRecord, read_pipeline_evaluations
-from bigtrk.records.record import MOST, FileRecord, Measure, Ratio, Record, Text, read_record
+from bigtrk.records.evaluation import PipelineEvaluationRecord, read_evaluations
+from bigtrk.records.record import (
+    MOST,
+    FileRecord,
+    Measure,
+    Ratio,
+    Record,
+    Text,
+    read_if_any,
+    read_record,
+)
 from bigtrk.records.run import RunRecord
-from bigtrk.records.run_folder import RUN, read_run_record
+from bigtrk.records.run_folder import RUN
 
 PIPELINE = "pipeline.json"
 Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -53,8 +62,7 @@ class PipelineRecord(FileRecord):
 
     radius: within which hits of the embedding are joined. cut: the score of the filter that an edge
     needs to be kept. weights: the digests of the stages' weights. quality: how the threshold of the
-    merge tree was chosen; None in files of before it was. modules: by layer, where the training had
-    hits.
+    merge tree was chosen, if it was. modules: by layer, where the training had hits.
     """
 
     made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
@@ -88,7 +96,7 @@ class PipelineFolder:
 
 
 def is_pipeline(folder: Path) -> bool:
-    """Says whether a pipeline's training has come to its end in `folder`."""
+    """Whether a pipeline's training has come to its end in `folder`."""
     return (folder / PIPELINE).is_file()
 
 
@@ -101,6 +109,8 @@ def read_pipeline(folder: Path) -> PipelineFolder:
     if not is_pipeline(folder):
         raise InputError(f"{folder}: holds no {PIPELINE}; name folders of pipelines alone, or none")
     record = read_record(PipelineRecord, folder / PIPELINE)
-    known = [name for name in TRAINED if (folder / name / RUN).is_file()]
-    stages = {name: read_run_record(folder / name) for name in known}
-    return PipelineFolder(folder, record, read_pipeline_evaluations(folder), stages)
+    found = {name: read_if_any(RunRecord, folder / name / RUN) for name in TRAINED}
+    stages = {name: run for name, run in found.items() if run}
+    return PipelineFolder(
+        folder, record, read_evaluations(PipelineEvaluationRecord, folder), stages
+    )

@@ -70,13 +70,16 @@ class FileRecord(Record):
 Kind = TypeVar("Kind", bound=FileRecord)
 
 
-def write_record(path: Path, record: FileRecord) -> None:
-    """Writes a record, atomically.
+def write_record(path: Path, record: FileRecord | None) -> None:
+    """Writes a record, atomically, or removes the file where there is none.
 
     Raises:
         OSError: the disk refuses.
     """
-    write_json(path, record.model_dump(mode="json"))
+    if record is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_json(path, record.model_dump(mode="json"))
 
 
 def read_record(kind: type[Kind], path: Path) -> Kind:
@@ -86,25 +89,27 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
         InputError: the file is missing, is of another format, or says what no such record can;
             the message names it, the key and the remedy.
     """
-    content = read_json(path)
-    if isinstance(content, dict):
-        _check_format(content, path, kind)
+    content, known = read_json(path), kind.model_fields["format"].default
+    found = content.get("format") if isinstance(content, dict) else known
+    if type(found) is not int or found != known:
+        remedy = f"{kind.made_again}, or use the version of bigtrk that wrote it"
+        if type(found) is int and found > known:
+            remedy = "update bigtrk"
+        told = f"format {one_line(repr(found))}"
+        if "format" not in content:
+            told = "no format, as older versions wrote it"
+        raise InputError(f"{path}: has {told}; this bigtrk reads format {known}: {remedy}")
     try:
         return parse(kind, content, str(path))
     except InputError as error:
         raise InputError(f"{error}; {kind.made_again}") from None
 
 
-def _check_format(content: dict[str, Any], path: Path, kind: type[FileRecord]) -> None:
-    found, known = content.get("format"), kind.model_fields["format"].default
-    if type(found) is int and found == known:
-        return
-    told = (
-        f"format {one_line(repr(found))}"
-        if "format" in content
-        else "no format, as older versions wrote it"
-    )
-    remedy = f"{kind.made_again}, or use the version of bigtrk that wrote it"
-    if type(found) is int and found > known:
-        remedy = "update bigtrk"
-    raise InputError(f"{path}: has {told}; this bigtrk reads format {known}: {remedy}")
+def read_if_any(kind: type[Kind], path: Path) -> Kind | None:
+    """Reads as `read_record`; None where there is no file, as one that is removed meanwhile."""
+    try:
+        return read_record(kind, path) if path.exists() else None
+    except InputError:
+        if path.exists():
+            raise
+        return None

@@ -4,14 +4,11 @@ Values that a record does not know are None. Folders come from anywhere, so valu
 reports can compute with.
 """
 
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field
 
 from bigtrk.config import Count
-from bigtrk.disk.files import unlinked
-from bigtrk.errors import InputError
 from bigtrk.records.record import (
     MOST,
     FileRecord,
@@ -23,9 +20,7 @@ from bigtrk.records.record import (
     Ratio,
     Record,
     Text,
-    read_record,
     some,
-    write_record,
 )
 
 # What ended a training: its epochs, its time, or `training.best.patience`. One of an imported model
@@ -159,27 +154,6 @@ class BestRecord(FileRecord):
     checkpoint: Text
 
 
-def write_best(run: Path, record: BestRecord | None) -> None:
-    """Writes `best.json` into a run's folder, atomically; None: there is no best epoch yet.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    if record is None:
-        (run / BEST).unlink(missing_ok=True)
-    else:
-        write_record(run / BEST, record)
-
-
-def read_best(run: Path) -> BestRecord | None:
-    """Reads the best epoch of a run; None where it keeps none.
-
-    Raises:
-        InputError: the file is broken or incomplete.
-    """
-    return read_record(BestRecord, run / BEST) if (run / BEST).exists() else None
-
-
 STALL = "stall.json"
 Rank = Annotated[int, Field(ge=0, lt=2**17)]
 LONGEST = 10_000  # letters: each rank at fault is told with its place
@@ -197,36 +171,7 @@ class StallRecord(FileRecord):
     text: Annotated[str, Field(max_length=LONGEST)]
     ends: bool = False
 
-
-def write_stall(run: Path, ranks: tuple[int, ...], text: str, ends: bool) -> None:
-    """Writes `stall.json` into a run's folder, atomically; of many ranks the first.
-
-    Raises:
-        OSError: the disk refuses.
-        InputError: a symbolic link is there.
-    """
-    record = StallRecord(ranks=ranks[:MOST], text=text[:LONGEST], ends=ends)
-    write_record(unlinked(run / STALL), record)
-
-
-def clear_stall(run: Path) -> None:
-    """Removes `stall.json`: the ranks go on.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    (run / STALL).unlink(missing_ok=True)
-
-
-def read_stall(run: Path) -> StallRecord | None:
-    """Reads `stall.json`; None where no rank keeps others waiting.
-
-    Raises:
-        InputError: the file is broken or incomplete.
-    """
-    try:
-        return read_record(StallRecord, run / STALL) if (run / STALL).exists() else None
-    except InputError:
-        if not (run / STALL).exists():  # removed in this moment
-            return None
-        raise
+    @classmethod
+    def of(cls, ranks: tuple[int, ...], text: str, ends: bool) -> "StallRecord":
+        """Makes the record of many ranks by the first of them."""
+        return cls(ranks=ranks[:MOST], text=text[:LONGEST], ends=ends)

@@ -2,19 +2,25 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from bigtrk.config import parse
 from bigtrk.disk.files import naming, open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
 from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
-from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
-from bigtrk.records.record import Record, read_record, write_record
-from bigtrk.records.run import BestRecord, RunRecord, read_best
+from bigtrk.records.metrics import (
+    EpochRecord,
+    MetricsRecord,
+    StepRecord,
+    ValidationRecord,
+    place_of,
+)
+from bigtrk.records.record import Record, read_if_any, read_record, write_record
+from bigtrk.records.run import BEST, BestRecord, RunRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -45,11 +51,7 @@ def write_run_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_run_record(folder: Path) -> RunRecord:
-    """Reads `run.json`.
-
-    Raises:
-        InputError: it is missing, of another format, broken or incomplete.
-    """
+    """Reads `run.json`; raises InputError as `read_record`."""
     return read_record(RunRecord, folder / RUN)
 
 
@@ -66,15 +68,8 @@ def append_metrics(folder: Path, record: MetricsRecord) -> None:
         os.fsync(lines.fileno())
 
 
-class MetricsLine(NamedTuple):
-    """A line of `metrics.jsonl`: its bytes and its record."""
-
-    raw: bytes
-    record: MetricsRecord
-
-
-def read_metrics(folder: Path) -> Iterator[MetricsLine]:
-    """Reads the lines of `metrics.jsonl`; none where there is no such file yet.
+def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
+    """Reads the lines of `metrics.jsonl`, bytes and record; none where there is no such file yet.
 
     Raises:
         InputError: a line is broken or incomplete (file and line are named). A half-written last
@@ -82,7 +77,7 @@ def read_metrics(folder: Path) -> Iterator[MetricsLine]:
     """
     path = folder / METRICS
     for line in read_lines(path) if path.exists() else ():
-        yield MetricsLine(line.raw, metrics_record(line))
+        yield line.raw, metrics_record(line)
 
 
 def read_run(folder: Path) -> Run:
@@ -100,25 +95,15 @@ def read_run(folder: Path) -> Run:
     if not (folder / RUN).is_file():
         raise InputError(f"{folder}: holds no {RUN}, so it is not the folder of a training run")
     record = read_run_record(folder)
-    steps: dict[int, StepRecord] = {}
-    epochs: dict[int, EpochRecord] = {}
-    validations: dict[int, ValidationRecord] = {}
-    for _, line in read_metrics(folder):
-        match line:
-            case StepRecord():
-                steps[line.step] = line
-            case EpochRecord():
-                epochs[line.epoch] = line
-            case ValidationRecord():
-                validations[line.step] = line
+    lines = [record for _, record in read_metrics(folder)]
     return Run(
         folder,
         record,
-        _ascending(steps),
-        _ascending(epochs),
-        read_evaluations(folder),
-        _ascending(validations),
-        read_best(folder),
+        _newest(StepRecord, lines),
+        _newest(EpochRecord, lines),
+        read_evaluations(EvaluationRecord, folder),
+        _newest(ValidationRecord, lines),
+        read_if_any(BestRecord, folder / BEST),
     )
 
 
@@ -130,16 +115,22 @@ def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
     """
     path = folder / METRICS
     found = map(metrics_record, read_lines(path, EPOCH_LINE) if path.exists() else ())
-    return _ascending({one.epoch: one for one in found if isinstance(one, EpochRecord)})
+    return _newest(EpochRecord, found)
+
+
+def _newest(kind: type[Kind], lines: Iterable[MetricsRecord]) -> tuple[Kind, ...]:
+    """Returns the last record of each step or epoch, in their order."""
+    found = {place_of(line): line for line in lines if isinstance(line, kind)}
+    return tuple(found[place] for place in sorted(found))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Returns a short name per run: the folder's own, or its whole path where two share that."""
+    """Returns a short name per run."""
     return short_names([run.folder for run in runs])
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """Returns the names of `labels`, of folders that need not be there."""
+    """Returns each folder's own name, or its whole path where two share that."""
     names = [folder.resolve().name for folder in folders]
     return [
         name if names.count(name) == 1 else str(folder)
@@ -151,25 +142,23 @@ class _AnyLine(Record):
     kind: Literal["step", "epoch", "validation"]
 
 
+KINDS: dict[str, type[MetricsRecord]] = {
+    "step": StepRecord,
+    "epoch": EpochRecord,
+    "validation": ValidationRecord,
+}
+
+
 def metrics_record(line: Line) -> MetricsRecord:
     """Makes the record of a line of `metrics.jsonl`.
 
     Raises:
         InputError: the line is incomplete, or says what no record can.
     """
-    match parse(_AnyLine, line.content, line.place).kind:
-        case "step":
-            return parse(StepRecord, line.content, line.place)
-        case "epoch":
-            return parse(EpochRecord, line.content, line.place)
-        case "validation":
-            return parse(ValidationRecord, line.content, line.place)
+    kind = KINDS[parse(_AnyLine, line.content, line.place).kind]
+    return parse(kind, line.content, line.place)
 
 
 def read_run_if_any(folder: Path) -> Run | None:
     """Reads a run folder, as `read_run` does; None where there is no run."""
     return read_run(folder) if (folder / RUN).is_file() else None
-
-
-def _ascending(found: dict[int, Kind]) -> tuple[Kind, ...]:
-    return tuple(found[key] for key in sorted(found))

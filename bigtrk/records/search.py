@@ -10,9 +10,18 @@ from pydantic import Field
 from bigtrk.config import Count
 from bigtrk.disk.folder_lock import DEAD, LockWatch
 from bigtrk.records.metrics import EpochRecord
-from bigtrk.records.record import FileRecord, Number, Place, Record, Text, read_record, some
+from bigtrk.records.record import (
+    FileRecord,
+    Number,
+    Place,
+    Record,
+    Text,
+    read_if_any,
+    read_record,
+    some,
+)
 from bigtrk.records.run import RunRecord
-from bigtrk.records.run_folder import RUN, read_epochs, read_run_record
+from bigtrk.records.run_folder import RUN, read_epochs
 
 SEARCH, RESULT = "search.json", "result.json"
 DECISION, VALUE = "decision.json", "value.json"
@@ -28,9 +37,8 @@ class _SearchFile(FileRecord):
 
 class SearchRecord(_SearchFile):
     """`search.json`, which all that continues a search must ask for, too. space: the settings
-    searched, as their file has them. configuration: that of all trials, without these. given: the
-    arguments of bigtrk/train.py that it is made of. population: how it is trained, and its number
-    of `trials`, if the search is that of a population.
+    searched, as their file has them. configuration: that of all trials, without these, made of the
+    arguments `given`. population: how it is trained, and its number of `trials`.
     """
 
     metric: Text
@@ -138,16 +146,12 @@ def best_first(trials: Sequence[TrialRecord], minimises: bool) -> list[TrialReco
 
 
 def is_search(folder: Path) -> bool:
-    """Says whether a search has begun in `folder`."""
+    """Whether a search has begun in `folder`."""
     return (folder / SEARCH).is_file()
 
 
 def read_search_record(folder: Path) -> SearchRecord:
-    """Reads `search.json`.
-
-    Raises:
-        InputError: it is missing, of another format, or says what no search can.
-    """
+    """Reads `search.json`; raises InputError as `read_record`."""
     return read_record(SearchRecord, folder / SEARCH)
 
 
@@ -157,23 +161,12 @@ def read_search(folder: Path) -> SearchFolder:
     Raises:
         InputError: `search.json` is missing, or a record is of another format or broken.
     """
-    record, path = read_search_record(folder), folder / RESULT
-    result = read_record(ResultRecord, path) if path.exists() else None
-    trials = sorted(result.trials if result else (), key=lambda one: one.number)
-    return SearchFolder(
-        folder,
-        record,
-        tuple(_trial(folder / trial_name(one.number), one) for one in trials),
-        result.rounds if result else (),
-    )
-
-
-def _trial(folder: Path, record: TrialRecord) -> Trial:
-    run = read_run_record(folder) if (folder / RUN).is_file() else None
-    return Trial(folder, record, run, read_epochs(folder), _is_held(folder))
-
-
-def _is_held(folder: Path) -> bool:
-    watch = LockWatch(folder)
-    lives, silence = watch.lives(), watch.silence()
-    return silence is not None and (lives or (lives is None and silence < DEAD))
+    record, trials = read_search_record(folder), []
+    result = read_if_any(ResultRecord, folder / RESULT)
+    for one in sorted(result.trials if result else (), key=lambda one: one.number):
+        path = folder / trial_name(one.number)
+        run, watch = read_if_any(RunRecord, path / RUN), LockWatch(path)
+        lives, silence = watch.lives(), watch.silence()
+        is_held = silence is not None and (lives or (lives is None and silence < DEAD))
+        trials.append(Trial(path, one, run, read_epochs(path), is_held))
+    return SearchFolder(folder, record, tuple(trials), result.rounds if result else ())

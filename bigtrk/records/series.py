@@ -48,9 +48,5 @@ def write_series_record(folder: Path, record: SeriesRecord) -> None:
 
 
 def read_series_record(folder: Path) -> SeriesRecord:
-    """Reads `series.json`.
-
-    Raises:
-        InputError: it is missing, of another format, or says what no series can.
-    """
+    """Reads `series.json`; raises InputError as `read_record`."""
     return read_record(SeriesRecord, folder / SERIES)

@@ -12,7 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.engines.engine import AVERAGE
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run import BEST_WEIGHTS, End, RunRecord, clear_stall
+from bigtrk.records.run import BEST_WEIGHTS, STALL, End, RunRecord
 from bigtrk.records.run_folder import RUN, append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.best import Best
@@ -61,7 +61,7 @@ class RunWriter:
         resume, named = self._job.resume, self._job.configuration.run.folder
         if resume is not None and found is not None:
             continue_record(resume, self.record, found.checkpoint.progress)
-            clear_stall(resume)
+            (resume / STALL).unlink(missing_ok=True)
             self._open_loggers(resume)
             return resume
         is_new = named is None or not named.exists()

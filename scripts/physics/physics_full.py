@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.records.evaluation import read_evaluations
+from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.shipped import TRAIN
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
@@ -87,7 +87,7 @@ def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
     """Returns the evaluation on a folder of graphs; also writes a page with its plots."""
     options = f"--tracks --score-cut {cut} --html {out}/{graphs}.html"
     _run(f"bigtrk evaluate {out}/run {out}/{graphs} {options}")
-    newest = max(read_evaluations(out / "run"), key=lambda record: record.made)
+    newest = max(read_evaluations(EvaluationRecord, out / "run"), key=lambda record: record.made)
     return {**newest.model_dump(mode="json"), "data": graphs}
 
 

@@ -113,7 +113,7 @@ def train(
 
 
 def steps(run: Path) -> list[Any]:
-    lines = [line.record for line in read_metrics(run)]
+    lines = [record for _, record in read_metrics(run)]
     return [(line.step, line.loss, line.lr) for line in lines if isinstance(line, StepRecord)]
 
 

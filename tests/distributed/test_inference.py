@@ -246,7 +246,7 @@ def test_an_event_without_true_edges_has_no_auc_and_that_is_said(done: Done) -> 
     text = " ".join(out.getvalue().split())
     assert "2 events lack a metric, 2 AUC: undefined unless target and other edges are" in text
     assert "nan" not in text.lower()
-    assert result in read_evaluations(done.folder / "run")
+    assert result in read_evaluations(EvaluationRecord, done.folder / "run")
     # All particles of the event without edges are lost for want of these.
     wanted = result.tracks.matching[1].n_particles
     assert result.tracks.losses["no_true_edges"] >= wanted // 3 > 0

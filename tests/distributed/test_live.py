@@ -14,7 +14,8 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.watchdog import tell
 from bigtrk.records.live import LiveRun, RunFollower, Status
-from bigtrk.records.run import StallRecord, read_stall
+from bigtrk.records.record import read_if_any
+from bigtrk.records.run import STALL, StallRecord
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, FORKSERVER, run_ranks
 from tests.distributed.runs import settings, train, write_events
@@ -101,7 +102,7 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
 def awaited(run: Path, there: bool) -> StallRecord | None:
     """Returns what the folder says of a stall, once that is there or gone: a thread writes it."""
     end = time.monotonic() + 30
-    while ((found := read_stall(run)) is not None) != there:
+    while ((found := read_if_any(StallRecord, run / STALL)) is not None) != there:
         assert time.monotonic() < end
         time.sleep(0.01)
     return found
@@ -137,6 +138,6 @@ def test_the_folder_says_which_ranks_stall_until_it_is_resumed(
         None,
         ((1,), "rank 1 has been silent", True),
     ]
-    assert read_stall(run) == seen[-1]
+    assert read_if_any(StallRecord, run / STALL) == seen[-1]
     run_ranks(1, train, configuration, run)
-    assert read_stall(run) is None
+    assert not (run / STALL).exists()

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.records.evaluation import EVALUATIONS, read_evaluations, write_evaluation
+from bigtrk.records.evaluation import (
+    EVALUATIONS,
+    EvaluationRecord,
+    read_evaluations,
+    write_evaluation,
+)
 from tests.reports.run_folders import evaluation_record
 
 TIME = datetime(2026, 11, 22, 6, 41, 5, 123456, tzinfo=UTC)
@@ -16,7 +21,7 @@ def test_the_file_is_named_by_data_and_time_in_utc(tmp_path: Path) -> None:
     here = TIME.astimezone(timezone(timedelta(hours=2)))
     path = write_evaluation(tmp_path, evaluation_record(data="/data/graphs", made=here))
     assert path == tmp_path / EVALUATIONS / "graphs-20261122T064105Z.json"
-    assert read_evaluations(tmp_path)[0].made == TIME
+    assert read_evaluations(EvaluationRecord, tmp_path)[0].made == TIME
 
 
 @pytest.mark.parametrize("name", ["a b\n\x1b[31m", "\u00e4" * 255, "x" * 255, ""])
@@ -25,7 +30,7 @@ def test_names_of_folders_make_names_of_files(tmp_path: Path, name: str) -> None
     path = write_evaluation(tmp_path, record)
     assert path.parent == tmp_path / EVALUATIONS
     assert path.name.isprintable()
-    assert read_evaluations(tmp_path) == (record,)
+    assert read_evaluations(EvaluationRecord, tmp_path) == (record,)
 
 
 def test_nothing_is_overwritten_and_the_newest_of_each_folder_is_read(tmp_path: Path) -> None:
@@ -39,7 +44,7 @@ def test_nothing_is_overwritten_and_the_newest_of_each_folder_is_read(tmp_path: 
         *(".json", "-2.json", "-3.json", "-4.json")
     ]
     assert len(list((tmp_path / EVALUATIONS).iterdir())) == 4, "no temporary file is left"
-    assert read_evaluations(tmp_path) == (records[2], records[3])
+    assert read_evaluations(EvaluationRecord, tmp_path) == (records[2], records[3])
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -63,11 +68,11 @@ def test_what_is_no_evaluation_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / EVALUATIONS / "a.json"
     foreign.write_text("{}")
     with pytest.raises(InputError, match=r"a\.json: has no format, .*remove it and evaluate again"):
-        read_evaluations(tmp_path)
+        read_evaluations(EvaluationRecord, tmp_path)
     foreign.write_text('{"format": 2, "data": "x", "made": "2026-11-22T06:41:05"}')
     with pytest.raises(InputError, match=r"a\.json: made: Input should have timezone info"):
-        read_evaluations(tmp_path)
+        read_evaluations(EvaluationRecord, tmp_path)
     foreign.unlink()
     foreign.mkdir()
     with pytest.raises(InputError, match=r"a\.json: is not a file"):
-        read_evaluations(tmp_path)
+        read_evaluations(EvaluationRecord, tmp_path)

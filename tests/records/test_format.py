@@ -55,21 +55,22 @@ def spoilt(series: Path, name: str, found: Any) -> Path:
     """The file, with another format or, if None, without one."""
     (path,) = series.rglob(name)
     content = read_json(path)
-    assert content.pop("format") == known(name)
+    content.pop("format", None)
     write_json(path, content if found is None else {**content, "format": found})
     return path
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize(("found", "told"), OLDER)
-def test_an_older_format_is_named_with_the_remedy(
-    series: Path, name: str, found: Any, told: str
-) -> None:
-    path, (kind, again) = spoilt(series, name, found), FILES[name]
-    with pytest.raises(InputError) as error:
-        read_record(kind, path)
+def test_an_older_format_is_named_with_the_remedy(series: Path, name: str) -> None:
+    kind, again = FILES[name]
     remedy = f"{again}, or use the version of bigtrk that wrote it"
-    assert str(error.value) == f"{path}: {told}; this bigtrk reads format {known(name)}: {remedy}"
+    for found, told in OLDER:
+        path = spoilt(series, name, found)
+        with pytest.raises(InputError) as error:
+            read_record(kind, path)
+        assert str(error.value) == (
+            f"{path}: {told}; this bigtrk reads format {known(name)}: {remedy}"
+        )
 
 
 MEASURED = "bigtrk plan --nodes 9 --edges 9 --measured"

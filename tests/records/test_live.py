@@ -1,5 +1,6 @@
 """A run is followed from before its beginning to its end, and whatever ends it is said."""
 
+import math
 import os
 import shutil
 import time
@@ -11,8 +12,9 @@ import pytest
 
 from bigtrk.disk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.errors import InputError
-from bigtrk.records.live import RunFollower, Status
-from bigtrk.records.run import STALL, Resumption, clear_stall, read_stall, write_stall
+from bigtrk.records.live import MOST_LOSSES, History, RunFollower, Status
+from bigtrk.records.record import read_if_any, write_record
+from bigtrk.records.run import STALL, Resumption, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, append_metrics, write_run_record
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
 
@@ -175,20 +177,43 @@ def test_a_stall_is_read_until_the_ranks_go_on(tmp_path: Path) -> None:
     run = run_writer(tmp_path)()
     follower = RunFollower(run)
     assert follower.look().stall is None
-    write_stall(run, (1, 2), "rank 1 says nothing", ends=False)
-    stall = follower.look().stall
-    assert stall is not None
-    assert (stall.ranks, stall.text, stall.ends) == ((1, 2), "rank 1 says nothing", False)
-    clear_stall(run)
-    clear_stall(run)
+    written = StallRecord.of((1, 2), "rank 1 says nothing", ends=False)
+    write_record(run / STALL, written)
+    assert follower.look().stall == written
+    write_record(run / STALL, None)
+    write_record(run / STALL, None)
     assert follower.look().stall is None
 
 
 def test_a_stall_of_very_many_ranks_can_be_read(tmp_path: Path) -> None:
-    write_stall(tmp_path, tuple(range(5000)), "x" * 100_000, ends=True)
-    found = read_stall(tmp_path)
+    write_record(tmp_path / STALL, StallRecord.of(tuple(range(5000)), "x" * 100_000, ends=True))
+    found = read_if_any(StallRecord, tmp_path / STALL)
     assert found is not None
     assert found.ranks == tuple(range(1000))
     (tmp_path / STALL).write_text("{")
     with pytest.raises(InputError, match=r"stall\.json: not a JSON file"):
-        read_stall(tmp_path)
+        read_if_any(StallRecord, tmp_path / STALL)
+
+
+def filled(values: list[tuple[int, float]]) -> History:
+    history = History(first=2)
+    for step, loss in values:
+        history.add(step_record(step, loss=loss, seconds=0.5))
+    return history
+
+
+def test_a_history_has_the_losses_of_short_runs_and_the_newest_values() -> None:
+    history = filled([(0, 0.5), (1, 0.25), (2, 2.0), (3, math.nan)])
+    history.add(epoch_record(0, train_loss=0.25))
+    assert history.losses == [(0, 0.5), (1, 0.25), (2, 2.0)]
+    assert (history.step, history.epoch, history.trained) == (3, 0, 1.0)
+    assert history.newest["epoch/shares/compute"] == 0.85
+    # After a roll-back, steps are trained again.
+    assert filled([(0, 1.0), (1, 2.0), (2, 3.0), (1, 5.0)]).losses == [(0, 1.0), (1, 5.0)]
+
+
+def test_losses_of_long_runs_become_means_of_neighbours() -> None:
+    found = filled([(step, float(step % 2)) for step in range(3 * MOST_LOSSES)]).losses
+    assert MOST_LOSSES / 2 <= len(found) <= MOST_LOSSES
+    assert found[0] == (0, 0.5)
+    assert [step for step, _ in found] == sorted(step for step, _ in found)

@@ -1,14 +1,12 @@
 """Reading run folders: what is missing, broken or half-written."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.records.metrics import MetricsRecord
+from bigtrk.records.metrics import MeanEdgeMetrics, MetricsRecord
 from bigtrk.records.run_folder import append_metrics, labels, read_epochs
 from bigtrk.reports import read_run
 from tests.reports.run_folders import (
@@ -48,10 +46,10 @@ def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def with_line(folder: Path, content: dict[str, Any]) -> Path:
+def with_line(folder: Path, line: str) -> Path:
     """The run with a line that no trainer wrote."""
     with (folder / "metrics.jsonl").open("a") as lines:
-        lines.write(json.dumps(content) + "\n")
+        lines.write(line)
     return folder
 
 
@@ -64,25 +62,19 @@ def test_incomplete_record_names_file_and_key(make_run: MakeRun) -> None:
         read_run(folder)
 
 
-def test_broken_line_names_file_and_line(make_run: MakeRun) -> None:
-    folder = make_run(lines=[step_record(0)])
-    with (folder / "metrics.jsonl").open("a") as lines:
-        lines.write('{"kind": "step", \n')
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"kind": "step", ', "not JSON"),
+        ('{"kind": "step", "epoch": 0}', "key 'step' is missing"),
+        ("[1]", "not a JSON object"),
+        ('"step"', "not a JSON object"),
+    ],
+)
+def test_broken_line_names_file_and_line(make_run: MakeRun, line: str, complaint: str) -> None:
+    folder = with_line(make_run(lines=[step_record(0)]), line + "\n")
     append_metrics(folder, step_record(2))
-    with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: not JSON"):
-        read_run(folder)
-
-
-def test_incomplete_line_names_its_key(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: key 'step' is missing"):
-        read_run(with_line(make_run(lines=[]), {"kind": "step", "epoch": 0}))
-
-
-@pytest.mark.parametrize("line", ["12", "[1]", '"step"'])
-def test_a_line_must_be_an_object(make_run: MakeRun, line: str) -> None:
-    folder = make_run()
-    (folder / "metrics.jsonl").write_text(line + "\n")
-    with pytest.raises(InputError, match="line 1: not a JSON object"):
+    with pytest.raises(InputError, match=rf"metrics\.jsonl, line 2: {complaint}"):
         read_run(folder)
 
 
@@ -108,21 +100,18 @@ def test_later_line_replaces_earlier_after_a_resume(make_run: MakeRun) -> None:
 def test_epochs_alone_are_those_of_the_whole_run(make_run: MakeRun) -> None:
     again = epoch_record(1, 9.0)
     folder = make_run(lines=[step_record(0), epoch_record(0), epoch_record(1), again])
-    with_line(folder, {"kind": "step", "of": "a version to come"})
-    with (folder / "metrics.jsonl").open("a") as lines:
-        lines.write('{"kind": "epoch", "epo')
+    with_line(folder, '{"kind": "step", "of": "a version to come"}\n{"kind": "epoch", "epo')
     assert read_epochs(folder) == (epoch_record(0), again)
-    assert read_epochs(folder / "elsewhere") == ()
-    with_line(folder, {"kind": "epoch"})
+    with_line(folder, '{"kind": "epoch"}\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 6: not JSON"):
         read_epochs(folder)
 
 
-def test_run_without_an_epoch_or_any_metrics(make_run: MakeRun) -> None:
-    assert read_run(make_run("a", lines=[step_record(0)])).epochs == ()
-    folder = make_run("b")
+def test_run_without_any_metrics(make_run: MakeRun) -> None:
+    folder = make_run()
     (folder / "metrics.jsonl").unlink()
-    assert read_run(folder).steps == ()
+    run = read_run(folder)
+    assert (run.steps, run.epochs, read_epochs(folder)) == ((), (), ())
 
 
 def test_labels_tell_runs_of_one_name_apart(make_run: MakeRun) -> None:
@@ -131,3 +120,20 @@ def test_labels_tell_runs_of_one_name_apart(make_run: MakeRun) -> None:
     assert named[2] == "0002"
     assert named[0].endswith("x/0001")
     assert len(set(named)) == 3
+
+
+@pytest.mark.parametrize(
+    ("skipped", "without_auc", "words"),
+    [
+        (None, None, ""),
+        (0.0, 0.0, ""),
+        (1.0, 0.0, "1 event lacks a metric"),
+        (3.0, 2.0, "3 events lack a metric, 2 AUC: undefined unless target and other edges are "),
+    ],
+)
+def test_undefined_metrics_in_words(
+    skipped: float | None, without_auc: float | None, words: str
+) -> None:
+    found = MeanEdgeMetrics(events_skipped=skipped, events_without_auc=without_auc).undefined
+    assert found.startswith(words)
+    assert bool(found) == bool(words)

@@ -15,7 +15,8 @@ import bigtrk
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT
 from bigtrk.records.evaluation import write_evaluation
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
-from bigtrk.records.run import BestRecord, CodeRecord, DataRecord, write_best
+from bigtrk.records.record import write_record
+from bigtrk.records.run import BEST, BestRecord, CodeRecord, DataRecord
 from bigtrk.records.run_folder import read_run, read_run_record, write_run_record
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.model_card import CARD, escaped, model_card, refresh_card
@@ -158,7 +159,8 @@ def test_evaluations_of_other_weights_are_not_the_models(make_run: MakeRun) -> N
 def test_files_that_are_there_are_named(make_run: MakeRun) -> None:
     run = make_run(record=run_record(**ended()))
     assert "best.safetensors" not in model_card(read_run(run))
-    write_best(run, BestRecord(metric="auc", value=0.9, epoch=1, step=6, checkpoint="step-6"))
+    best = BestRecord(metric="auc", value=0.9, epoch=1, step=6, checkpoint="step-6")
+    write_record(run / BEST, best)
     for name in ("best.safetensors", "averaged.safetensors"):
         (run / name).touch()
     told = shown(model_card(read_run(run)))

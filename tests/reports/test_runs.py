@@ -15,7 +15,8 @@ from bigtrk.records.metrics import (
     NormsRecord,
     StepRecord,
 )
-from bigtrk.records.run import BestRecord, RooflineRecord, RunRecord, write_best
+from bigtrk.records.record import write_record
+from bigtrk.records.run import BEST, BestRecord, RooflineRecord, RunRecord
 from bigtrk.reports import Run, evaluation_report, read_run, runs_report, show, summarise
 from bigtrk.reports.document import Table
 from bigtrk.reports.facts import facts
@@ -142,12 +143,12 @@ def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> No
     without = "no better epoch came, which ended it"
     assert f"{ended}; {without}" in " ".join(printed([read_run(folder)]).split())
     best = BestRecord(metric="auc", value=0.98577, epoch=1, step=6, checkpoint="step-00000006")
-    write_best(folder, best)
+    write_record(folder / BEST, best)
     run = read_run(folder)
     text = " ".join(printed([run]).split())
     assert f"{ended}; best in auc (0.98577): epoch 2; {without}" in text
     assert summarise([run])["runs"][0]["best"] == best.model_dump(mode="json")
-    write_best(folder, None)
+    write_record(folder / BEST, None)
     assert read_run(folder).best is None
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from bigtrk.console import warn_once
 from bigtrk.disk.files import atomic_path, disk_errors, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
-from bigtrk.records.run import write_best
+from bigtrk.records.record import write_record
+from bigtrk.records.run import BEST
 from bigtrk.training.checkpoint.manifest import (
     FORMAT,
     LATEST,
@@ -187,7 +188,7 @@ def name_best(run: Path, progress: Progress) -> None:
         OSError: the disk refuses.
     """
     if progress.best is not None:
-        write_best(run, progress.best.record)
+        write_record(run / BEST, progress.best.record)
 
 
 def _name_latest(folder: Path) -> None:

@@ -157,11 +157,11 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
 
     def write_kept(out: Path) -> None:
         with out.open("wb") as kept:
-            for line in read_metrics(run):
-                if _is_before(line.record, progress) and line.raw.endswith(b"\n"):
-                    kept.write(line.raw)
-                    if isinstance(line.record, StepRecord):
-                        steps.add(line.record.step)
+            for raw, line in read_metrics(run):
+                if _is_before(line, progress) and raw.endswith(b"\n"):
+                    kept.write(raw)
+                    if isinstance(line, StepRecord):
+                        steps.add(line.step)
 
     with disk_errors():
         if (run / METRICS).exists():

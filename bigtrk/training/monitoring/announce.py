@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.console import MOST_LINES, console, duration, say
+from bigtrk.disk.files import unlinked
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.watchdog import Told
 from bigtrk.records.metrics import AverageRecord, EpochRecord
-from bigtrk.records.run import End, RunRecord, clear_stall, write_stall
+from bigtrk.records.record import write_record
+from bigtrk.records.run import STALL, End, RunRecord, StallRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best import Best
 from bigtrk.training.settings import Configuration, TrainingSettings
@@ -85,10 +87,8 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
     def note(verdict: Verdict | None, ends: bool) -> None:
         if ranks.is_first:
             lock.check()
-        if verdict is None:
-            clear_stall(folder)
-        else:
-            write_stall(folder, verdict.stalled, verdict.text, ends)
+        stall = StallRecord.of(verdict.stalled, verdict.text, ends) if verdict else None
+        write_record(unlinked(folder / STALL), stall)
 
     return note
 

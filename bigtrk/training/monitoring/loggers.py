@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from bigtrk.config import flat
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError, reason
-from bigtrk.records.live import X_AXES, place_of, scalars
-from bigtrk.records.metrics import MetricsRecord
+from bigtrk.records.live import scalars
+from bigtrk.records.metrics import X_AXES, MetricsRecord, place_of
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import read_run_record
 
