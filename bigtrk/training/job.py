@@ -61,10 +61,10 @@ def completed(job: Job) -> Job:
     """
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
-    configuration = with_degrees(configuration, events.train)
+    configuration = with_degrees(configuration, events.train)  # collective
     if configuration.training.auto and not job.resume:  # a resumed run's record has its choice
         with traced("choosing settings"):
-            configuration = settle(configuration, job.ranks, events.train)
+            configuration = settle(configuration, job.ranks, events.train)  # collective
     return replace(job, configuration=configuration)
 
 

@@ -50,7 +50,7 @@ class Parts:
 
 def make_parts(job: Job, found: Found | None) -> Parts:
     """Makes the parts of a training, which goes on from the checkpoint `found` if there is one: its
-    engine is still to load that. Collective.
+    engine is still to load that. Collective, as are the calls marked so and those of `together`.
 
     Raises:
         InputError: the model or the loss keeps no contract, an event does not fit, or weights,
@@ -59,24 +59,24 @@ def make_parts(job: Job, found: Found | None) -> Parts:
     configuration, ranks, events = job.configuration, job.ranks, job.events
     training = configuration.training
     with traced("building the model"):
-        model = first_model(configuration, ranks, job.resume)
+        model = first_model(configuration, ranks, job.resume)  # collective
     together(check_loss, training.loss, ranks.device)
     together(check_recorded, configuration, len(events.validation))
     several = isinstance(model, LayeredModel)
     scoring = scoring_router(events.validation, ranks.world_size, several)
     with traced("choosing the steps"):
-        steps = choose_steps(configuration, ranks, events.train)
-    files = _keep_edges_away(job, model, steps, scoring)
+        steps = choose_steps(configuration, ranks, events.train)  # collective
+    files = _keep_edges_away(job, model, steps, scoring)  # collective
     if found:
         check_place(found, steps.per_epoch)
     # Groups of all numbers of ranks that share an event in training or validation.
-    world = make_world(ranks, [*steps.num_ranks, *scoring.num_ranks])
+    world = make_world(ranks, [*steps.num_ranks, *scoring.num_ranks])  # collective
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    measured = first_scales(configuration, ranks, events, job.resume)
+    measured = first_scales(configuration, ranks, events, job.resume)  # collective
     described = together(described_model, configuration, events, measured)
     maker = together(BatchMaker, configuration, world, measured, files)
     with traced("making the engine"):
-        engine, engine_name = make_engine(
+        engine, engine_name = make_engine(  # collective
             configuration.engine,
             model,
             configuration.optimizer,

@@ -36,7 +36,7 @@ class Run:
 @contextmanager
 def open_run(job: Job) -> Iterator[Run]:
     """Makes the parts of a job's training, and holds the folder of its run, new or resumed, while
-    the block runs. Collective.
+    the block runs. Collective, as are the calls marked so.
 
     Raises:
         InputError: the run folder is taken, another process writes there, there is nothing to
@@ -45,10 +45,10 @@ def open_run(job: Job) -> Iterator[Run]:
     stop = StopRequest(job.ranks)
     # Signals are requests also while it is built: one that ended the process would leave the lock.
     with stop.listening(), FolderLock() as lock, ExitStack() as opened:
-        found = _checkpoint_of(job, lock)
-        parts = make_parts(job, found)
+        found = _checkpoint_of(job, lock)  # collective
+        parts = make_parts(job, found)  # collective
         writer = RunWriter(job, parts, lock, opened)
-        folder = writer.open_folder(found)
+        folder = writer.open_folder(found)  # collective
         config = writer.record.config
         description = RunDescription(job.events.training_digest, parts.engine_name, config)
         with (

@@ -12,6 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
+from bigtrk.records.metrics import StepRecord
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, EdgePrediction, Share, compute, run_model
 from bigtrk.training.draws import Draw, choose_edges
@@ -20,6 +21,7 @@ from bigtrk.training.guards import StopRequest
 from bigtrk.training.loss import EdgeLoss, edge_scale, make_loss, pt_loss
 from bigtrk.training.monitoring.meter import Norms, local_squares, norms_of
 from bigtrk.training.settings import NegativeSettings, PairSettings, TrainingSettings
+from bigtrk.training.steps.epoch_steps import RoutedStep
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,39 @@ class StepResult:
     norms: Norms | None
     spike: bool
     stop: bool
+
+    def record(
+        self,
+        epoch: int,
+        step: int,
+        route: RoutedStep,
+        names: Sequence[str],
+        lr: float,
+        seconds: float,
+    ) -> StepRecord:
+        """Makes the record of a step that took so many seconds. names: those of all events."""
+        cuts = {names[i]: cut for i, cut in route.cuts.items()}
+        return StepRecord(
+            epoch=epoch,
+            step=step,
+            loss=_finite(self.loss),
+            pt_loss=_finite(self.pt_loss),
+            spike=self.spike,
+            lr=lr,
+            events=len(route.events),
+            edges=self.edges,
+            micro_steps=len(route.micro_steps),
+            imbalance=route.imbalance,
+            routes={name: cut.parts for name, cut in cuts.items()},
+            ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
+            norms=self.norms.record() if self.norms else None,
+            seconds=seconds,
+        )
+
+
+def _finite(loss: float | None) -> float | None:
+    """Returns a loss as a record has it."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 @dataclass(frozen=True)
@@ -104,7 +139,10 @@ class StepRunner:
             )
         measured = self._norms() if norms or guarded else None
         fine = math.isfinite(trained) and total <= limit
-        spike = guarded and measured is not None and self._is_spike(fine, measured)
+        # Ranks agree on a spike: otherwise they would wait for each other.
+        spike = (
+            measured is not None and guarded and self._any_not(fine and measured.finite_gradient)
+        )
         with traced("optimizer"):
             if spike:
                 self.engine.discard()
@@ -120,9 +158,8 @@ class StepRunner:
             stop=stop > 0,
         )
 
-    def _is_spike(self, loss_is_fine: bool, norms: Norms) -> bool:
-        """Says whether any rank finds a spike: if they disagreed, they would await each other."""
-        fine = loss_is_fine and norms.finite_gradient
+    def _any_not(self, fine: bool) -> bool:
+        """Whether any rank's step is not fine. Collective."""
         with self.world.stopwatch.time("reduce"):
             return bool(all_max([not fine], self.world.ranks.device).any())
 

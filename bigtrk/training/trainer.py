@@ -32,7 +32,7 @@ from bigtrk.training.monitoring.announce import EpochLines, announce, announce_b
 from bigtrk.training.monitoring.meter import open_meter, profiled, usage
 from bigtrk.training.run import Run
 from bigtrk.training.schedule import Clock, Plateau
-from bigtrk.training.step import StepResult, StepRunner
+from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.epoch_steps import RoutedStep, check_routes
 
 _MORE_MEMORY = (
@@ -212,7 +212,8 @@ class Trainer:
         self.stopped = result.stop
         seconds = time.perf_counter() - start
         self._clock.seconds += seconds
-        record = self._step_record(route, result, lr, seconds)
+        names = [source.name for source in self.run.job.events.train]
+        record = result.record(self.epoch, self.step, route, names, lr, seconds)
         self.run.writer.log(record)
         self.history = self.history.after(result.loss, result.spike)
         check_spikes(self.history.spikes_since)
@@ -303,28 +304,6 @@ class Trainer:
             average=self._validated_average(),
         )
 
-    def _step_record(
-        self, route: RoutedStep, result: StepResult, lr: float, seconds: float
-    ) -> StepRecord:
-        names = [source.name for source in self.run.job.events.train]
-        cuts = {names[i]: cut for i, cut in route.cuts.items()}
-        return StepRecord(
-            epoch=self.epoch,
-            step=self.step,
-            loss=_finite(result.loss),
-            pt_loss=_finite(result.pt_loss),
-            spike=result.spike,
-            lr=lr,
-            events=len(route.events),
-            edges=result.edges,
-            micro_steps=len(route.micro_steps),
-            imbalance=route.imbalance,
-            routes={name: cut.parts for name, cut in cuts.items()},
-            ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
-            norms=result.norms.record() if result.norms else None,
-            seconds=seconds,
-        )
-
     def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
         """Yields steps under the progress bar of the first rank."""
         if not self.ranks.is_first:
@@ -358,8 +337,3 @@ class Trainer:
 
 def _nothing() -> None:
     """Stands for the profiler after each step."""
-
-
-def _finite(loss: float | None) -> float | None:
-    """Returns a loss as a record has it."""
-    return loss if loss is not None and math.isfinite(loss) else None

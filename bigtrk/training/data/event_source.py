@@ -37,6 +37,11 @@ class EventSource:
         return event_size(self.record)
 
     @property
+    def where(self) -> str:
+        """Names the event and its folder."""
+        return f"{self.name} in {self.folder.path}"
+
+    @property
     def identity(self) -> str:
         """Returns the digest of the event's graph, the same for the whole graph and its sectors.
 
@@ -46,8 +51,8 @@ class EventSource:
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
             raise InputError(
-                f"{self.name} in {self.folder.path}: the manifest does not say which graph it is "
-                f"of; make the folder again"
+                f"{self.where}: the manifest does not say which graph it is of; make the folder "
+                f"again"
             )
         return str(digests["graph"])
 
@@ -71,28 +76,27 @@ class EventSource:
             InputError: it lacks one of them, or its truth.
         """
         record = self.record
-        kinds = (
+        for kind, chosen, known in (
             ("node", node_features, available(record["node_feature_names"])),
             ("edge", edge_features, self.edge_features),
-        )
-        for kind, chosen, known in kinds:
-            for name in chosen:
-                if not names_code(name) and name not in known:
-                    some = f"choose from {one_line(', '.join(known))}"
-                    raise InputError(
-                        f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}; "
-                        f"{some if known else f'set data.{kind}_features=[]'}, or name a function "
-                        f"of your own as package.module:function"
-                    )
+        ):
+            absent = [name for name in chosen if not names_code(name) and name not in known]
+            if absent:
+                choose = f"choose from {one_line(', '.join(known))}"
+                raise InputError(
+                    f"{self.where}: has no {kind} feature {absent[0]!r}; "
+                    f"{choose if known else f'set data.{kind}_features=[]'}, or name a function "
+                    f"of your own as package.module:function"
+                )
         if record["edges"] and record.get("purity", 0) is None:
             raise InputError(
-                f"{self.name} in {self.folder.path}: was built from hits alone; training needs "
-                f"truth, so build it from events with truth"
+                f"{self.where}: was built from hits alone; training needs truth, so build it from "
+                f"events with truth"
             )
         if with_pt and "particles" not in record["digests"]:
             raise InputError(
-                f"{self.name} in {self.folder.path}: knows no particles, so no pT; set "
-                f"training.pt_weight=0, or build it from events with truth"
+                f"{self.where}: knows no particles, so no pT; set training.pt_weight=0, or build "
+                f"it from events with truth"
             )
 
     def check_true_edges(self) -> None:
@@ -102,15 +106,14 @@ class EventSource:
         Raises:
             InputError: it is cut, or has other edges.
         """
-        where = f"{self.name} in {self.folder.path}"
         if self.parts > 1:
             raise InputError(
-                f"{where}: is cut into sectors; an embedding is trained on whole events"
+                f"{self.where}: is cut into sectors; an embedding is trained on whole events"
             )
         if self.record["edges"] and self.record.get("purity") != 1:
             raise InputError(
-                f"{where}: has other edges than true ones; an embedding is trained on graphs of "
-                f"'bigtrk build EVENTS OUT --true-edges'"
+                f"{self.where}: has other edges than true ones; an embedding is trained on graphs "
+                f"of 'bigtrk build EVENTS OUT --true-edges'"
             )
 
     def read(self, part: int, parts: int) -> Sector:
@@ -177,21 +180,17 @@ def split_validation(
     Raises:
         InputError: more events are held back, or asked for, than there are, or an event is in both.
     """
-    train_events, held = _hold_back(open_events(train), validation)
-    if events is not None and events > len(train_events):
-        raise InputError(
-            f"data.events={events}: there are {len(train_events)} events to train on; lower it, "
-            f"or add a folder to data.train"
-        )
-    return train_events[:events], held
-
-
-def _hold_back(
-    events: list[EventSource], validation: int | Sequence[Path]
-) -> tuple[list[EventSource], list[EventSource]]:
-    if not isinstance(validation, int):
-        held = open_events(validation)
-        trained = {source.name: source for source in events}
+    sources = open_events(train)
+    if isinstance(validation, int):
+        if not 0 <= validation < len(sources):
+            raise InputError(
+                f"data.validation={validation}: must leave some of the {len(sources)} events to "
+                f"train on"
+            )
+        cut = len(sources) - validation
+        sources, held = sources[:cut], sources[cut:]
+    else:
+        held, trained = open_events(validation), {source.name: source for source in sources}
         for source in held:
             if other := trained.get(source.name):
                 same = other.origin == source.origin
@@ -199,13 +198,12 @@ def _hold_back(
                 raise InputError(
                     f"data.validation: event {source.name} is also in data.train; {remedy}"
                 )
-        return events, held
-    if not 0 <= validation < len(events):
+    if events is not None and events > len(sources):
         raise InputError(
-            f"data.validation={validation}: must leave some of the {len(events)} events to train on"
+            f"data.events={events}: there are {len(sources)} events to train on; lower it, or add "
+            f"a folder to data.train"
         )
-    cut = len(events) - validation
-    return events[:cut], events[cut:]
+    return sources[:events], held
 
 
 @dataclass(frozen=True)
