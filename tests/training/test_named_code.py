@@ -1,7 +1,6 @@
 """Code that a run names: imported where its user says so, recorded, told where it is another."""
 
 import hashlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,30 +117,6 @@ def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
     assert [record.code[NAME].version, resumed.code[NAME].version] == versions
     printed = run("bigtrk", "report", "run")[1]
     assert f"{NAME} {versions[1][:12]}" in "".join(printed.split("\n"))
-
-
-def test_a_plan_counts_it_or_says_that_it_was_measured(folder: Path, run: Run) -> None:
-    sizes = ("--nodes", "2000", "--edges", "9000", "--ranks", "1,2", "--json")
-    status, printed, _ = run("bigtrk", "plan", f"model.name={NAME}", *sizes)
-    assert status == 0
-    counted = json.loads(printed)
-    assert not counted["measured"]
-    with (folder / "named_models.py").open("a") as source:
-        source.write(
-            "class Reading(Simple):\n"
-            "    def forward(self, x, *inputs):\n"
-            "        assert float(x.abs().sum()) >= 0\n"
-            "        return super().forward(x, *inputs)\n"
-        )
-    status, printed, said = run("bigtrk", "plan", "model.name=named_models:Reading", *sizes)
-    assert status == 0, said
-    measured = json.loads(printed)
-    assert measured["measured"]
-    for one, other in zip(counted["sectors"], measured["sectors"], strict=True):
-        assert other["saved"] == pytest.approx(one["saved"])
-        assert other["total"] == pytest.approx(one["total"], rel=0.01)
-    status, printed, _ = run("bigtrk", "plan", "model.name=named_models:Reading", *sizes[:-1])
-    assert "does not run on meta tensors" in " ".join(printed.split())
 
 
 def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run) -> None:

@@ -1,6 +1,5 @@
 """Tests what a batch holds of the truth, and what it refuses: event and fault are named."""
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
@@ -101,34 +99,3 @@ def test_known_pt_is_that_of_computed_edges(sectors: int) -> None:
     assert truth.count == len(expected) > 5
     assert dict(zip(edges, truth.log_pt[truth.known].tolist(), strict=True)) == expected
     assert not truth.log_pt[~truth.known].any()
-
-
-def test_one_sector_at_a_time_is_on_its_way_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All four were read before the first went: of 3 M edges 109 MiB were in memory for that."""
-    graph = random_graph(7, 40, 200)
-    source = MemorySource(graph.name, 4, graph, torch.arange(graph.n_nodes) % 4)
-    data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES}
-    seen: list[Any] = []
-    in_memory: list[weakref.ref[Sector]] = []
-    read = MemorySource.read
-
-    def noted(one: MemorySource, part: int, parts: int) -> Sector:
-        assert not any(earlier() for earlier in in_memory), "one before it is there"
-        seen.append(part)
-        sector = read(one, part, parts)
-        in_memory.append(weakref.ref(sector))
-        return sector
-
-    class Files:
-        def moved(self, item: Any) -> Any:
-            seen.append(type(item))
-            return replace(item)
-
-    monkeypatch.setattr(MemorySource, "read", noted)
-    configuration, world = Configuration.model_validate({"data": data}), make_world(ALONE)
-    maker = BatchMaker(configuration, world, files=Files())  # type: ignore[arg-type]
-    all_parts = Assignment(0, (0, 1, 2, 3), parts=4, first_rank=0)
-    share = maker.make(all_parts, [source])  # type: ignore[list-item]
-    assert [one.sector.part for one in share.batches] == [0, 1, 2, 3]
-    read_first = [(part, Sector) for part in range(4)]
-    assert seen == [*(one for pair in read_first for one in pair), *[Batch] * 4]

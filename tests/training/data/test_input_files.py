@@ -31,13 +31,6 @@ class Whole:
     none: Tensor | None = None
 
 
-def pages_of_files() -> int:
-    """Counts the bytes of files that are in this process's memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kinds = ("RssFile", "RssShmem")  # a disk's, and those of a file system in memory
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kinds))
-
-
 def test_large_tensors_lie_in_files_without_a_name(tmp_path: Path) -> None:
     values = torch.arange(3.0 * LARGE).view(LARGE, 3)
     whole = Whole("event", Part(values), values[: LARGE // 2, 1:], torch.ones(9))
@@ -80,15 +73,6 @@ def test_what_lies_in_a_file_is_left_there(tmp_path: Path) -> None:
     path.write_bytes(bytes(4 * LARGE))
     stored = torch.from_numpy(np.memmap(path, np.float32, "c"))
     assert files.moved(stored) is stored
-
-
-def test_pages_are_read_when_they_are_used(tmp_path: Path) -> None:
-    n_bytes = 64 * 2**20
-    before = pages_of_files()
-    moved = InputFiles(tmp_path, "--spill").moved(torch.ones(n_bytes // 4))
-    assert pages_of_files() - before < n_bytes / 4
-    assert moved.sum() == n_bytes // 4
-    assert pages_of_files() - before > n_bytes / 2
 
 
 def test_a_full_disk_is_said(tmp_path: Path) -> None:

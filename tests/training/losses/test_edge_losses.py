@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
 from bigtrk.training.loss import EdgeTruth, check_loss, edge_scale, edge_truth, make_loss
-from bigtrk.training.settings import Configuration, TrainingSettings
+from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import allow_code
 from tests.training import user_functions
 
@@ -55,14 +55,6 @@ def test_focal_loss_has_finite_gradients_everywhere(gamma: float) -> None:
     assert loss.isfinite()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
-
-
-def test_without_gamma_focal_loss_is_cross_entropy() -> None:
-    logits, truth = edges()
-    focal = loss_of(TrainingSettings(loss="focal", focal_gamma=0), logits, truth)
-    torch.testing.assert_close(
-        focal, loss_of(TrainingSettings(), logits, truth), rtol=1e-13, atol=0
-    )
 
 
 def own(name: str) -> str:
@@ -114,9 +106,3 @@ def test_names_of_losses_are_checked() -> None:
         TrainingSettings(loss="hinge")
     for name in ("bce", "focal"):
         check_loss(name, CPU)
-
-
-def test_an_embedding_has_a_loss_of_pairs() -> None:
-    sections = {"model": {"name": "embedding"}, "training": {"loss": "focal"}}
-    with pytest.raises(ValueError, match=r"training.loss=focal: embedding embeds hits"):
-        Configuration.model_validate(sections)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.halo import no_halo
@@ -13,7 +13,6 @@ from bigtrk.parallel.world import make_world
 from bigtrk.training import draws
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, compute, run_model
 from bigtrk.training.draws import Draw
-from bigtrk.training.loss import edge_loss, edge_scale
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, NegativeSettings
 from tests.distributed.graphs import random_graph
@@ -96,21 +95,6 @@ def test_chosen_are_all_positives_the_hardest_and_some_others(
         assert getattr(chosen.truth, name).tolist() == column[found].tolist()
     assert chosen.is_target.tolist() == batch.is_target[found].tolist()
     assert chosen.weights.tolist() == batch.weights[found].tolist()
-
-
-def test_the_expected_loss_of_random_ones_is_that_of_all(model: nn.Module, batch: Batch) -> None:
-    def loss(of: Batch) -> float:
-        scale = edge_scale(of.truth, batch.truth.counts, "proportional")
-        return edge_loss(compute(model, alone(of))[0].logits, of.truth.label, scale).item()
-
-    def drawn(some: NegativeSettings) -> Tensor:
-        steps = [choose_edges(model, batch, some, Draw(0, step)) for step in range(400)]
-        return torch.tensor([loss(one) for one in steps])
-
-    random = drawn(NegativeSettings(easy=0.5))
-    assert random.std() > 0
-    assert abs(random.mean() - loss(batch)) < 4 * random.std() / 20
-    assert drawn(NegativeSettings(hard=0.5, easy=0.5)).mean() > loss(batch), "hard ones cost more"
 
 
 def test_the_draw_decides(model: nn.Module, batch: Batch) -> None:

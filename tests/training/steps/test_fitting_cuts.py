@@ -23,26 +23,3 @@ def test_edges_that_fill_the_memory_to_the_last_byte_fit_it() -> None:
     assert not FittingCuts(configuration, cost, 0.999 * least * GIB).fitting(EVENT)
     for gib in np.linspace(least, most, 50).round(3)[1:]:
         assert FittingCuts(configuration, cost, gib * GIB).fitting(EVENT), gib
-
-
-def test_the_least_of_a_small_event_is_that_in_memory() -> None:
-    """Its edges take less than the blocks in which they would travel to files, and stay there."""
-    small, large = EventSize(1_000, 4_000), EVENT
-    spilling, without = (
-        Configuration.model_validate({"model": {"hidden": 16, "layers": 2}, "training": training})
-        for training in ({"spill": "files"}, {})
-    )
-    cost = make_cost(without, 1, 1, CPU)
-
-    def cuts(configuration: Configuration, budget: float = 0.0) -> FittingCuts:
-        return FittingCuts(configuration, cost, budget)
-
-    least, cut = cuts(spilling).least(small)
-    assert (least, cut) == cuts(without).least(small)
-    assert cuts(spilling).by_parts(small) == cuts(without).by_parts(small)
-    assert cuts(spilling).least(large) < cuts(without).least(large)
-    enough = cuts(spilling, least)
-    assert [*enough.fitting(small)] == [cut]
-    assert enough.cost_of([(small, cut)]) is cost
-    assert enough.cost_of([(small, cut), (large, cut)]) == enough.spilling
-    assert cuts(without, least).cost_of([(large, cut)]) is cost

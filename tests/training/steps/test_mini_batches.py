@@ -1,6 +1,5 @@
 """Mini-batches: what each trains on, and which of an epoch's steps holds what."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,17 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.config import load_settings
-from bigtrk.errors import InputError
 from bigtrk.formats.acorn.model_files import load_acorn_weights
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
-from bigtrk.sampling.engines import Products
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.subgraphs import Sampler, Walk
+from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.data.batch import BatchMaker, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
@@ -123,41 +119,3 @@ def test_a_mini_batch_does_not_depend_on_those_before(sources: list[Any], skippe
     whole, rest = nodes_of(shadow_steps(sources)), nodes_of(shadow_steps(sources), skipped)
     assert len(rest) == len(whole) - 1
     assert all(torch.equal(nodes, whole[key]) for key, nodes in rest.items())
-
-
-class OnSecondGPU(Ranks):
-    """A rank whose accelerator need not be there: its batches are made elsewhere."""
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cuda", 1)
-
-
-def test_each_rank_samples_on_its_device(
-    sources: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    devices = []
-
-    def fastest(device: torch.device) -> Sampler:
-        devices.append(device)
-        return Products(CPU)
-
-    monkeypatch.setattr("bigtrk.sampling.shadow.fastest", fastest)
-    nodes_of(replace(shadow_steps(sources), ranks=OnSecondGPU(0, 1, 0, 1, "")))
-    assert devices == [torch.device("cuda", 1)] * 2
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        (["sampling.depth=0"], "override 'sampling.depth=0'.*greater than or equal"),
-        (
-            ["sampling.method=shadow", "training.events_per_step=2"],
-            "set training.events_per_step=1",
-        ),
-        (["model.name=mlp", "training.pt_weight=1"], "pt_weight: mlp has no head for pT"),
-    ],
-)
-def test_settings_that_rule_each_other_out_are_refused(overrides: list[str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        load_settings(Configuration, None, overrides)

@@ -2,17 +2,15 @@
 
 import gc
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machines import A100, CPU
+from bigtrk.cost.machines import A100, CPU, Machine
 from bigtrk.disk import local_files
 from bigtrk.errors import InputError
 from bigtrk.models.edges.stores import FileStore
@@ -32,7 +30,6 @@ from bigtrk.training.steps.spill import (
     Need,
     SpillFolder,
     check_folder,
-    held_sectors,
     open_spill,
     spill_edges,
     spill_scoring,
@@ -126,26 +123,6 @@ def test_the_space_for_validation_is_checked_before_the_training(
             spill_edges(model, configuration, ALONE, trained, scored)
 
 
-def test_a_rank_has_the_edges_of_all_its_sectors_in_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source: Any = SimpleNamespace(name="event", parts=4, size=EventSize(1_000, 40_000, stored=4))
-    edges = source.size.sector(4).edges
-    routers = [Router([{Cut(4, ranks): 1.0}], ranks) for ranks in (4, 3, 2, 1)]
-    scored = [held_sectors(LaidEvents([source], router)) for router in routers]
-    assert [one["event"] for one in scored] == [HeldSectors(edges, n) for n in (1, 2, 2, 4)]
-    model = InteractionGNNConfig(hidden=64).build(4, 6, pt_head=False)
-    tensor, asked = edges * 64 * 4, (SpillFolder(tmp_path), discover())
-    monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 1.5 * tensor)  # room for one
-    for one, n_sectors in zip(scored, (1, 2, 2, 4), strict=True):
-        free = [(2 * n_sectors - 1) * tensor + 1]
-        monkeypatch.setattr(spill, "free_bytes", lambda _, free=free: free[0])
-        spill_scoring(model, *asked, one)
-        free[0] -= 2
-        with pytest.raises(InputError, match="the edges of event need"):
-            spill_scoring(model, *asked, one)
-
-
 @pytest.mark.parametrize(("gib", "short"), [(0.5, True), (0.61, False), (6, False)])
 def test_inputs_go_to_files_where_memory_is_short(
     tmp_path: Path, gib: float, short: bool, capsys: pytest.CaptureFixture[str]
@@ -208,35 +185,24 @@ def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
         spill_scoring(model, *asked)
 
 
-@pytest.mark.parametrize(("recompute", "helps"), [("chunk", True), ("none", False)])
-def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> None:
+@pytest.mark.parametrize(
+    ("recompute", "machine", "remedy"),
+    [
+        ("chunk", CPU, "set training.spill=FOLDER of a local disk, "),
+        ("none", CPU, "set "),
+        ("chunk", A100, "set model.recompute=offload, "),
+    ],
+)
+def test_files_or_the_host_are_a_remedy(recompute: str, machine: Machine, remedy: str) -> None:
     model = {"layers": 8, "recompute": recompute}
     configuration = Configuration.model_validate({"model": model})
-    cost, size = make_cost(configuration, 1, 1, CPU), EventSize(100_000, 3_000_000)
+    cost, size = make_cost(configuration, 1, 1, machine), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
-    choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
-    told = routers._remedy([(source, size)], choice)
-    assert "no number of sectors helps on 1 rank(s), the least is " in told
-    assert told.endswith("add ranks, or take hosts with more memory")
-    assert (": set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
-    if helps:
-        spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
-        assert list(routers.FittingCuts(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
-
-
-def test_a_host_s_memory_is_a_remedy_for_an_accelerator() -> None:
-    model = {"layers": 8, "recompute": "chunk"}
-    configuration = Configuration.model_validate({"model": model})
-    cost, size = make_cost(configuration, 1, 1, A100), EventSize(100_000, 3_000_000)
-    source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"), size=size)
     choice = routers.FittingCuts(configuration, cost, budget=2 * GIB)
     told = routers._remedy([(source, size)], choice)
-    assert "on 1 rank(s), the least is " in told
-    assert ": set model.recompute=offload, model.precision=bf16" in told
-    offloading = Configuration.model_validate({"model": {**model, "recompute": "offload"}})
-    cost = make_cost(offloading, 1, 1, A100)
-    fitting = routers.FittingCuts(offloading, cost, choice.budget).fitting(size)
-    assert list(fitting) == [(1, 1)]
+    assert "no number of sectors helps on 1 rank(s), the least is " in told
+    assert f": {remedy}model.precision=bf16, " in told
+    assert told.endswith("add ranks, or take hosts with more memory")
 
 
 def test_a_host_has_room_for_the_edges_of_its_ranks(
@@ -268,27 +234,3 @@ def test_a_host_has_room_for_the_edges_of_its_ranks(
         assert told in check(local_size, per_step, min(taken))
         with pytest.raises(InputError, match=r"offload: the edges of event need .* at least, and"):
             check(local_size, per_step, min(taken) - 2)
-
-
-@pytest.mark.parametrize(("parts", "most"), [(2, 1), (4, 2), (8, 3)])
-def test_what_three_ranks_would_need_is_that_of_all_of_them(parts: int, most: int) -> None:
-    """Routing gives 8 sectors to 3 ranks as 3, 3 and 2, not as 4 and 4 to two of them."""
-    configuration = Configuration.model_validate({"model": {"recompute": "layer"}})
-    cost, size = make_cost(configuration, 3, 3, CPU), EventSize(100_000, 3_000_000)
-    choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
-    needed = {cut.parts: (n_bytes, cut) for n_bytes, cut in choice.by_parts(size)}
-    n_bytes, cut = needed[parts]
-    assert cut.most_on_a_rank == most
-    stored = replace(size, stored=parts)
-    routed = [one for one in chain(*choice.cuts(parts)) if one.parts == parts]
-    assert n_bytes == pytest.approx(min(choice.needed(stored, one) for one in routed))
-
-
-def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:
-    for settings, told in (
-        ({"model": {"name": "attention"}}, "model.name=attention"),
-        ({"model": {"recompute": "none"}}, "model.recompute=none"),
-        ({"sampling": {"method": "wedges"}}, "sampling.method=wedges"),
-    ):
-        with pytest.raises(ValidationError, match=rf"training\.spill: .*{told}"):
-            Configuration.model_validate({**settings, "training": {"spill": tmp_path}})
