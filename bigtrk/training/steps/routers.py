@@ -7,7 +7,7 @@ round differently.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
@@ -134,6 +134,19 @@ class FittingCuts:
         cost = with_files(self.cost, self.configuration, self.budget)
         return None if cost.spills_beyond is None else cost
 
+    def setting_that_fits(self, size: EventSize) -> str | None:
+        """Names the setting by which an event would fit, if it is not in force."""
+        on_cpu, model = self.cost.machine.shared, self.configuration.model
+        setting = setting_away(self.configuration, on_cpu)
+        if setting is None:
+            return None
+        away = model.model_copy(update={"recompute": "chunk" if on_cpu else "offload"})
+        cost = replace(self.cost, model=away, spills_beyond=0.0 if on_cpu else None)
+        cuts = chain(*self.cuts(size.stored))
+        return (
+            setting if any(cost.memory(size, *cut).total <= self.budget for cut in cuts) else None
+        )
+
     def cost_of(self, laid: Iterable[tuple[EventSize, Cut]]) -> CostModel:
         """Returns the cost of events that are laid out so: with edges in files where they may be
         there and any event needs it.
@@ -219,7 +232,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:
         least, cut = min(cuts.least(size), *needed)
-        setting = setting_away(cuts.configuration, cuts.cost.machine.shared)
+        setting = cuts.setting_that_fits(size)
         away = f"{setting}, " if setting else ""
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
