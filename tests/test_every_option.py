@@ -74,7 +74,7 @@ COMMANDS = [
     "bigtrk infer runs/0001 graphs tracks --builder fast_walk --precision bf16",
     "bigtrk infer runs/0001 graphs tracks --precision fp32 --code own_code",
     "bigtrk infer runs/0001 graphs tracks --spill .",
-    "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
+    "bigtrk plan graphs sectors --ranks 2 --ranks-per-node 2 --memory 1",
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
         for paper in PAPERS

@@ -21,7 +21,7 @@ _MOST = 2**31 - 1  # ids of a sector have 32 bits
 Nodes = Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event, with --edges")]
 Edges = Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event, with --nodes")]
 Paper = Annotated[str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")]
-WorldSizes = Annotated[str, typer.Option(help="world sizes, to 4096")]
+Ranks = Annotated[str, typer.Option(help="number of ranks, to 4096")]
 RanksPerNode = Annotated[int, typer.Option(min=1, help="ranks per host")]
 Memory = Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")]
 Machine = Annotated[
@@ -30,7 +30,6 @@ Machine = Annotated[
 Measured = Annotated[
     Path | None, typer.Option(help="a run folder: its step slows the roofline down to what it took")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="of the event sizes drawn")]
 Choose = Annotated[
     bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
 ]
@@ -44,18 +43,17 @@ def plan(
     nodes: Nodes = None,
     edges: Edges = None,
     events: Paper = None,
-    ranks: WorldSizes = "1,2,4,8,16,32",
+    ranks: Ranks = "32",
     ranks_per_node: RanksPerNode = 4,
     memory: Memory = None,
     machine: Machine = None,
     measured: Measured = None,
-    seed: Seed = 0,
     choose: Choose = False,
     try_: Try = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count memory, the number of sectors that fits, and scaling, without training.
+    """Count memory and the number of sectors that fits, without training.
 
     Seconds are a roofline; --measured RUN takes them from a run's step. --choose leaves what is
     configured as it is, takes the first settings that fit, and prints the commands that cut the
@@ -75,7 +73,7 @@ def plan(
         raise InputError("bigtrk plan: --choose compares no seconds; leave --measured out")
     allow_code(code or ())
     sizes, options = Sizes(nodes, edges, events), (ranks, ranks_per_node, memory, machine)
-    asked = Command(arguments or [], DEFAULT, sizes, *options, measured, seed)
+    asked = Command(arguments or [], DEFAULT, sizes, *options, measured)
     if choose:
         chosen = asked.choice(try_out if try_ else None)
         print_result(chosen, as_json, lambda: tables.show_choice(chosen, console))

@@ -74,26 +74,23 @@ def neighbours(parts: int) -> float:
     return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
 
 
-def crossing_share(parts: int, ranks_per_node: int, in_a_row: bool) -> float:
+def crossing_share(parts: int, ranks_per_node: int) -> float:
     """Estimates the share of halo rows that crosses hosts.
 
     Parts near each other in METIS's tree have ranks near each other (parallel/routing.py). Where
-    these share a host, that is one part of a coarser cut; else each other rank may be anywhere.
+    these share a host, that is one part of a coarser cut.
     """
     if parts <= ranks_per_node:
         return 0.0
-    if not in_a_row:
-        return (parts - ranks_per_node) / (parts - 1)
     hosts = parts / ranks_per_node
     share = CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1)
     return float(min(1.0, share))
 
 
-def exchange_of_sector(halo: float, parts: int, ranks_per_node: int, in_a_row: bool) -> Exchange:
+def exchange_of_sector(halo: float, parts: int, ranks_per_node: int) -> Exchange:
     """Estimates what a sector with so many halo rows exchanges within its host and with others."""
-    share, known = crossing_share(parts, ranks_per_node, in_a_row), neighbours(parts)
-    here = min(parts, ranks_per_node) - 1
-    within = min(known, here) if in_a_row else known * here / max(parts - 1, 1)
+    share, known = crossing_share(parts, ranks_per_node), neighbours(parts)
+    within = min(known, min(parts, ranks_per_node) - 1)
     return Exchange((1 - share) * halo, share * halo, within, known - within)
 
 
@@ -145,12 +142,11 @@ class EventSize:
         """Estimates the share of the edges that are cut."""
         return min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
 
-    def exchange(self, parts: int, ranks_per_node: int, in_a_row: bool = True) -> Exchange:
-        """Estimates what the largest of `parts` sectors exchanges within its host and with others.
-
-        in_a_row: the ranks of a host follow each other; else they are anywhere.
+    def exchange(self, parts: int, ranks_per_node: int) -> Exchange:
+        """Estimates what the largest of `parts` sectors exchanges within its host and with others,
+        where the ranks of a host follow each other.
         """
-        return exchange_of_sector(self.sector(parts).halo, parts, ranks_per_node, in_a_row)
+        return exchange_of_sector(self.sector(parts).halo, parts, ranks_per_node)
 
 
 def event_size(record: dict[str, Any]) -> EventSize:

@@ -58,8 +58,7 @@ class CostModel:
     those that the cores of a CPU host are split into, one for a rank, if more than ranks.
     events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since an epoch
     has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges between
-    layers fill before they, and their inputs, go to files; None where they never do. in_a_row: the
-    ranks of a host follow each other, so that sectors near each other share it. averages: an
+    layers fill before they, and their inputs, go to files; None where they never do. averages: an
     average of the weights is kept, which all ranks hold together.
     """
 
@@ -74,7 +73,6 @@ class CostModel:
     events_per_step: int = 1
     reads_ahead: bool = True
     spills_beyond: float | None = None
-    in_a_row: bool = True
     averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
@@ -208,7 +206,7 @@ class CostModel:
         """
         if ranks == 1:
             return 0.0
-        volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
+        volume = event.exchange(ranks, self.ranks_per_node)
         network, rows = self.machine.network, self.footprint(cut=True).exchanged
         return 2 * sum(network.exchange(volume, n_bytes) for n_bytes in rows)
 

@@ -105,7 +105,7 @@ def _task(question: Question) -> Task:
     return Task(
         configuration=question.configuration,
         sizes=question.sizes,
-        world=question.ranks[0],
+        world=question.ranks,
         ranks_per_node=question.ranks_per_node,
         machine=question.machine,
         limit=Limit(question.budget),

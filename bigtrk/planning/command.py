@@ -32,7 +32,6 @@ class Command:
     memory_gib: float | None
     machine: str | None
     measured: Path | None = None
-    seed: int = 0
 
     def question(self, folders: Sequence[Path] = ()) -> Question:
         """Makes the question of a plan, of events in `folders` where none are named.
@@ -49,11 +48,10 @@ class Command:
         return Question(
             configuration=configuration,
             sizes=sampled.sizes if sampled else self.sizes.of(folders),
-            ranks=read_ranks(self.ranks),
+            ranks=self._one_number(),
             ranks_per_node=self.ranks_per_node,
             budget=None if self.memory_gib is None else self.memory_gib * 2**30,
             machine=machine,
-            seed=self.seed,
             measured=None if self.measured is None else str(self.measured),
             sampled=sampled,
         )
@@ -64,15 +62,11 @@ class Command:
         try_out: trains some options for a few steps.
 
         Raises:
-            InputError: the number of ranks or their memory is not said, an argument is bad, or no
-                option fits.
+            InputError: the memory of ranks is not said, an argument is bad, or no option fits.
         """
-        world, *more = read_ranks(self.ranks)
-        if more or self.memory_gib is None:
-            raise InputError(
-                "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, "
-                "such as --ranks 4 --memory 16"
-            )
+        world = self._one_number()
+        if self.memory_gib is None:
+            raise InputError("bigtrk plan --choose: give the memory of a rank, as --memory 16")
         if world > self.ranks_per_node and world % self.ranks_per_node:
             raise InputError(
                 f"bigtrk plan --choose: {world} ranks do not fill hosts of {self.ranks_per_node}; "
@@ -90,6 +84,14 @@ class Command:
         named = any("=" not in one and given_path(one) == path for one in self.arguments)
         files = [path] if named else []
         return make_choice(self.question(folders), Given(files, overrides, folders), try_out)
+
+    def _one_number(self) -> int:
+        world, *more = read_ranks(self.ranks)
+        if more:
+            raise InputError(
+                f"--ranks {self.ranks}: give one number; bigtrk scale measures several"
+            )
+        return world
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:

@@ -1,14 +1,14 @@
-"""`bigtrk plan`: memory by lever, the smallest number of sectors that fits, scaling curves."""
+"""`bigtrk plan`: memory by lever, and the smallest number of sectors that fits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, get_args
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import Machine
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut, even_cut
-from bigtrk.planning.scaling import MakeCost, strong_scaling, weak_scaling
 from bigtrk.planning.sizes import MiniBatches
 from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
@@ -30,7 +30,7 @@ _ON_A_RANK, _IN_A_TABLE = 4, 64
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a plan: events, world sizes (ascending), bytes per rank (None: not asked).
+    """The question of a plan: events, ranks, bytes per rank (None: not asked).
 
     measured: the run of which a step slows the machine's roofline down, if one was named.
     sampled: the mini-batches whose sizes these are, which a rank trains whole; None for events.
@@ -38,33 +38,27 @@ class Question:
 
     configuration: Configuration
     sizes: Sequence[EventSize]
-    ranks: Sequence[int]
+    ranks: int
     ranks_per_node: int
     budget: float | None
     machine: Machine
-    seed: int = 0
     measured: str | None = None
     sampled: MiniBatches | None = None
 
-    def cost(self, world: int, **levers: str) -> CostModel:
-        """Returns the cost model on `world` ranks, with these settings of the model changed."""
+    def cost(self, **levers: str) -> CostModel:
+        """Returns the cost model, with these settings of the model changed."""
         model = self.configuration.model
         own = {key: value for key, value in levers.items() if key in type(model).model_fields}
         model = type(model).model_validate({**model.model_dump(), **own})
         changed = self.configuration.model_copy(update={"model": model})
-        return make_cost(changed, world, self.ranks_per_node, self.machine)
+        return make_cost(changed, self.ranks, self.ranks_per_node, self.machine)
 
-    def cost_with_files(self, world: int) -> CostModel:
-        """Returns the cost model on `world` ranks, with edges in files if that is configured."""
-        return with_files(self.cost(world), self.configuration, self.budget)
-
-    @property
-    def ways(self) -> list[MakeCost]:
-        """Lists what makes the costs: of all in memory and, if that is configured, of edges in
-        files.
-        """
-        spills = self.cost_with_files(1).spills_beyond is not None
-        return [self.cost, self.cost_with_files] if spills else [self.cost]
+    @cached_property
+    def costs(self) -> list[CostModel]:
+        """The cost with all in memory and, if that is configured, with edges in files."""
+        in_memory = self.cost()
+        in_files = with_files(in_memory, self.configuration, self.budget)
+        return [in_memory] if in_files.spills_beyond is None else [in_memory, in_files]
 
     @property
     def largest(self) -> EventSize:
@@ -73,18 +67,8 @@ class Question:
 
 def make_plan(question: Question) -> dict[str, Any]:
     """Makes the whole plan, JSON-able, in bytes and seconds."""
-    largest, world = question.largest, max(question.ranks)
-    make, fits = _answer(question, world)
-    cost, parts = make(world), fits.ranks if fits else 1
-    weak = weak_scaling(make, question.sizes, question.ranks, parts, question.seed)
-    strong = strong_scaling(
-        make,
-        question.sizes,
-        question.ranks,
-        parts,
-        question.configuration.training.events_per_step,
-        question.seed,
-    )
+    largest = question.largest
+    cost, fits = _answer(question)
     return {
         "machine": asdict(question.machine),
         "measured_run": question.measured,
@@ -99,28 +83,25 @@ def make_plan(question: Question) -> dict[str, Any]:
         "budget_bytes": question.budget,
         "smallest_parts": fits.parts if fits else None,
         "sectors_per_rank": fits.most_on_a_rank if fits else None,
-        "least": None if fits or question.budget is None else _least(question, world),
+        "least": None if fits or question.budget is None else _least(question),
         "in_files": cost.spills_beyond is not None,
-        "levers": _lever_rows(question, world),
+        "levers": _lever_rows(question),
         "sectors": [
             _sectors(cost, largest, cut)
             for cut in _cuts(cost, question)
             if cut.parts <= _IN_A_TABLE and cut.most_on_a_rank <= _ON_A_RANK
         ],
-        "weak_scaling": [asdict(point) for point in weak],
-        "strong_scaling": [asdict(point) for point in strong],
     }
 
 
-def _answer(question: Question, world: int) -> tuple[MakeCost, Cut | None]:
-    """Returns the cut that fits, and the cost: with all in memory or, where nothing fits so and it
+def _answer(question: Question) -> tuple[CostModel, Cut | None]:
+    """Returns the cost and the cut that fits: with all in memory or, where nothing fits so and it
     is configured, with edges in files, as a training routes.
     """
-    for make in question.ways:
-        fits = _smallest_cut(make(world), question)
-        if fits:
-            return make, fits
-    return question.cost, None
+    for cost in question.costs:
+        if fits := _smallest_cut(cost, question):
+            return cost, fits
+    return question.costs[0], None
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
@@ -140,14 +121,14 @@ def _levers(question: Question) -> list[dict[str, str]]:
     return levers if own in levers else [own, *levers]
 
 
-def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
+def _lever_rows(question: Question) -> list[dict[str, Any]]:
     """Counts each lever, and for a CPU those that may have edges in files with all of them there.
 
     An accelerator's edges go to its host instead, as `offload` has them.
     """
     rows, whole_on_cpu = [], question.machine.shared and not question.sampled
     for lever in _levers(question):
-        cost = question.cost(world, **lever)
+        cost = question.cost(**lever)
         rows.append(_lever(cost, lever, question))
         if whole_on_cpu and cost.model.spills:
             rows.append(_lever(replace(cost, spills_beyond=0.0), lever, question))
@@ -204,13 +185,14 @@ def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
     return next(fitting, None)
 
 
-def _least(question: Question, world: int) -> dict[str, Any]:
+def _least(question: Question) -> dict[str, Any]:
     """Returns how much the cut takes that takes least memory of a rank, in memory or with edges in
     files if that is configured: those of a small event take less than the blocks they travel in.
     """
-    costs = [make(world) for make in question.ways]
     needed, cut = min(
-        (_needed(cost, cut, question), cut) for cost in costs for cut in _cuts(cost, question)
+        (_needed(cost, cut, question), cut)
+        for cost in question.costs
+        for cut in _cuts(cost, question)
     )
     return {"bytes": needed, "parts": cut.parts}
 

@@ -6,11 +6,10 @@ not of its degrees alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from bigtrk.cost.event_size import EventSize
@@ -21,9 +20,6 @@ from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.settings import Configuration
 
-# Standard deviation / mean of the edges of 80 real graphs (HEPTrkX, events 1000 to 1079), whose
-# logarithm is nearly normal; for their nodes it is 0.15.
-EDGE_SPREAD = 0.22
 # Means of Tripathy et al. (Ex3: TrackML above 1 GeV; CTD), and one graph of event 1000.
 PAPERS = {
     "ex3": EventSize(13_000, 47_800),
@@ -71,22 +67,6 @@ class Sizes:
         if self.nodes is None or self.edges is None:
             raise InputError("bigtrk plan: --nodes and --edges belong together")
         return [EventSize(self.nodes, self.edges)]
-
-
-def draw(sizes: Sequence[EventSize], n: int, seed: int) -> list[EventSize]:
-    """Draws `n` events from `sizes`, or around a single one with the spread of real events."""
-    generator = np.random.default_rng(seed)
-    if len(sizes) > 1:
-        return [sizes[i] for i in generator.integers(len(sizes), size=n)]
-    sigma = np.sqrt(np.log1p(EDGE_SPREAD**2))
-    factors = np.exp(generator.normal(-(sigma**2) / 2, sigma, size=n))
-    # Rounding lets events of like size be costed once.
-    return [_scaled(sizes[0], float(round(factor, 2))) for factor in factors]
-
-
-def _scaled(size: EventSize, factor: float) -> EventSize:
-    nodes = size.nodes * factor ** (2 / 3)  # 0.15 for 0.22
-    return replace(size, nodes=nodes, edges=size.edges * factor)
 
 
 @dataclass(frozen=True)

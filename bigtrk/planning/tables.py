@@ -21,10 +21,7 @@ MEMORY_RULE = (
     "peak."
 )
 MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
-SECTORS_RULE = (
-    "s: computing and exchanging the largest event. The tables of scaling differ: a step there is "
-    "the mean of 32 of drawn events, with the reduction."
-)
+SECTORS_RULE = "s: computing and exchanging the largest event, without the step's reduction."
 ROOFLINE = (
     "a roofline of {}: no prediction, steps may take several times as long; measure with "
     "--choose --try, or name a run with --measured"
@@ -35,11 +32,6 @@ OPTIONS_RULE = (
     "In the order in which they are taken, each in the sectors in which it fits or takes least. "
     "Memory: peak of one rank."
 )
-SCALING_RULE = (
-    "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
-    "Communication: exchange and reduction. Efficiency: events per second and rank, of the "
-    "smallest world's."
-)
 
 
 def show_plan(plan: Row, console: Console) -> None:
@@ -48,8 +40,6 @@ def show_plan(plan: Row, console: Console) -> None:
     show_header("Plan", _facts(plan), out)
     show_table(_levers(plan), out)
     show_table(_sectors(plan), out)
-    show_table(_scaling("Weak scaling: events grow with the ranks", plan["weak_scaling"]), out)
-    show_table(_scaling("Strong scaling: the same events per step", plan["strong_scaling"]), out)
 
 
 def show_choice(answer: Row, console: Console) -> None:
@@ -170,28 +160,6 @@ def _sectors(plan: Row) -> Table:
     return Table(
         "The largest event in sectors", columns, tuple(rows), (SECTORS_RULE,), text_columns=0
     )
-
-
-def _scaling(title: str, points: Sequence[Row]) -> Table:
-    columns = (
-        *("ranks", "sectors", "events/step", "step s", "speed-up", "efficiency %"),
-        *("imbalance", "waiting %", "communication %"),
-    )
-    rows = [
-        (
-            str(p["ranks"]),
-            str(p["parts"]),
-            str(p["events_per_step"]),
-            figures.seconds(p["step_seconds"]),
-            figures.decimal(p["speedup"]),
-            figures.share(p["efficiency"]),
-            figures.decimal(p["imbalance"]),
-            figures.share(p["waiting"]),
-            figures.share(p["communication"]),
-        )
-        for p in points
-    ]
-    return Table(title, columns, tuple(rows), (SCALING_RULE,), text_columns=0)
 
 
 def _choice_facts(answer: Row) -> dict[str, str]:

@@ -73,7 +73,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),
     "sampling": ("sampling", training_tables.sampling),
     "scaling": ("scaling", parallel_tables.scaling),
-    "scaling_curves": ("scaling_curves", cut_tables.scaling_curves),
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
     "sharding": ("sharding", cost_tables.sharding),
     "sharding_hidden128": ("sharding_hidden128", cost_tables.sharding),

@@ -14,7 +14,6 @@ from bigtrk.cost.event_size import (
     EventSize,
     Exchange,
     PowerLaw,
-    crossing_share,
     event_size,
     exchange_of_sector,
     imbalance,
@@ -22,8 +21,6 @@ from bigtrk.cost.event_size import (
 )
 from bigtrk.cost.machines import A100, Link, Network
 from bigtrk.disk.files import read_json
-from bigtrk.parallel.routing import Cut
-from bigtrk.planning.scaling import step_of
 from tests.cost.test_model import cost
 
 EVENT = EventSize(100_000, 3_000_000)
@@ -64,12 +61,6 @@ def test_the_largest_part_is_as_large_as_was_counted() -> None:
     assert max(off) < 0.08
 
 
-def test_parts_of_a_few_edges_are_uneven() -> None:
-    """A graph of HEPTrkX in 64 parts: 1.16 times the mean, the median of 40."""
-    assert 1.05 < imbalance(9205, 64) < 1.16
-    assert imbalance(0, 64) == imbalance(9205, 1) == 1
-
-
 def test_a_sector_holds_no_more_edges_than_its_event() -> None:
     assert EventSize(8, 10, 2, excess=MOST_EXCESS).sector(2).edges == 10
 
@@ -89,25 +80,9 @@ def test_more_parts_are_cut_more_and_hold_less() -> None:
     assert all(sector.halo <= EVENT.nodes for sector in sectors)
 
 
-def test_ranks_of_one_host_cross_none() -> None:
-    for parts in (1, 2, 4):
-        assert crossing_share(parts, 4, in_a_row=True) == 0
-        assert crossing_share(parts, 4, in_a_row=False) == 0
-    shares = [crossing_share(parts, 4, in_a_row=True) for parts in (8, 16, 64, 256)]
-    assert shares == sorted(shares)
-    assert all(0 < share < 1 for share in shares)
-
-
-def test_sectors_anywhere_are_on_another_host_by_chance() -> None:
-    """28 of a rank's 31 others are on another host of four."""
-    assert crossing_share(32, 4, in_a_row=False) == pytest.approx(28 / 31)
-    assert crossing_share(32, 4, in_a_row=True) < crossing_share(32, 4, in_a_row=False)
-
-
-@pytest.mark.parametrize("in_a_row", [True, False])
 @pytest.mark.parametrize("parts", [2, 8, 64])
-def test_what_is_exchanged_is_what_is_received(parts: int, in_a_row: bool) -> None:
-    found = exchange_of_sector(1000.0, parts, 4, in_a_row)
+def test_what_is_exchanged_is_what_is_received(parts: int) -> None:
+    found = exchange_of_sector(1000.0, parts, 4)
     assert found.rows_within + found.rows_between == pytest.approx(1000)
     assert found.messages_within + found.messages_between == pytest.approx(neighbours(parts))
     assert found.messages_within <= 3
@@ -129,12 +104,3 @@ def test_sectors_on_one_host_are_priced_at_its_link() -> None:
     machine = replace(A100, network=slow)
     assert cost(8, machine=machine).exchange_seconds(EVENT, 4) == cost(8).exchange_seconds(EVENT, 4)
     assert cost(8, machine=machine).exchange_seconds(EVENT, 8) > 1
-
-
-def test_neighbours_on_one_host_save_time() -> None:
-    row = cost(64)
-    anywhere = replace(row, in_a_row=False)
-    for parts in (8, 16, 64):
-        assert row.exchange_seconds(EVENT, parts) < anywhere.exchange_seconds(EVENT, parts)
-    step, other = (step_of(model, [(EVENT, Cut(64, 64))]) for model in (row, anywhere))
-    assert step.slowest < other.slowest

@@ -92,16 +92,6 @@ def test_no_test_imports_a_script_and_no_script_a_test() -> None:
         assert [name for name in imported(path) if re.match(r"tests\b.*\.test_", name)] == [], path
 
 
-def test_the_last_line_of_a_script_is_its_summary(tmp_path: Path) -> None:
-    """And its result file has all that the tables are made of."""
-    output = tmp_path / "found.json"
-    found = last_line("scaling/scaling_curves.py", "--quick", f"--output={output}", folder=tmp_path)
-    written = read_json(output)
-    assert found == written["summary"]
-    assert {"commit", "clean", "machine", "software", "curves"} <= set(written)
-    assert all(0 < row["efficiency"] <= 1 for row in found.values())
-
-
 def within(gib: float, code: str) -> subprocess.CompletedProcess[str]:
     """Runs Python code under a limit of memory, where this user may set one."""
     program = [

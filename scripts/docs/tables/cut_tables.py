@@ -5,7 +5,6 @@ from typing import Any
 from scripts.docs.table import Table, percent
 
 SHOWN = (2, 8, 32, 64, 256)  # sectors
-CURVES = (1, 4, 16, 64, 256)
 RANKS_PER_NODE = "4"
 
 
@@ -42,41 +41,3 @@ def _crossing(cut: Any) -> list[str]:
     if hosts is None or not cut["halo_rows"]:
         return [""] * 3
     return [percent(hosts[way]["rows"] / cut["halo_rows"]) for way in ("tree", "cyclic", "random")]
-
-
-def scaling_curves(found: Any) -> Table:
-    """Lists what is predicted for many ranks, by event and sectors."""
-    rows = [
-        [
-            _event(row) if row["sectors"] == CURVES[0] else "",
-            str(row["sectors"]),
-            f"{row['bytes'] / 2**30:,.1f} GiB",
-            *(_milliseconds(row[way]["exchange_seconds"]) for way in ("tree", "anywhere")),
-            *(percent(_at(row["tree"], ranks)["efficiency"]) for ranks in (256, 4096)),
-            percent(_at(row["anywhere"], 4096)["efficiency"]),
-            percent(_at(row["tree"], 4096)["waiting"]),
-            percent(_at(row["tree"], 4096)["communication"], 1),
-            f"{_rate(_at(row['tree'], 4096)):,.0f}",
-        ]
-        for row in found["curves"]
-        if row["sectors"] in CURVES
-    ]
-    columns = (
-        "event", "sectors", "memory of a rank", "exchanges, tree", "anywhere",
-        "efficiency on 256 ranks", "on 4,096", "on 4,096, anywhere", "waiting", "communication",
-        "events per second",
-    )  # fmt: skip
-    return Table(columns, rows)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.1f} ms" if seconds else ""
-
-
-def _at(curve: Any, ranks: int) -> Any:
-    [point] = [point for point in curve["points"] if point["ranks"] == ranks]
-    return point
-
-
-def _rate(point: Any) -> float:
-    return float(point["events_per_step"] / point["step_seconds"])

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -184,7 +184,10 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
     assert graph.y is not None
     assert torch.equal(data["track_edges"], graph.edge_index[:, graph.y])
     assert torch.equal(data["track_to_edge_map"], graph.y.nonzero()[:, 0])
-    none = {"edge_index": torch.empty(2, 0, dtype=torch.int64), "edge_features": torch.empty(0, 6)}
+    none: dict[str, Any] = {
+        "edge_index": torch.empty(2, 0, dtype=torch.int64),
+        "edge_features": torch.empty(0, 6),
+    }
     bare = acorn_data(replace(a_graph(), **none, y=torch.empty(0, dtype=torch.bool)))
     assert (bare["track_to_edge_map"] == -1).all()
 
@@ -211,11 +214,15 @@ def test_what_acorn_cannot_be_given(change: dict[str, Any], complaint: str, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
 
 
+def always(scores: Tensor, _: EventGraph) -> Tensor:
+    return scores
+
+
 def test_bad_scores_are_named_and_nothing_is_overwritten(tmp_path: Path) -> None:
     graphs = folder_of(tmp_path / "graphs", a_graph())
     for scores in (torch.ones(a_graph().n_edges - 1), torch.full((a_graph().n_edges,), torch.nan)):
         with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not"):
-            export_acorn_folder(graphs, tmp_path / "out", lambda _, made=scores: made)
+            export_acorn_folder(graphs, tmp_path / "out", partial(always, scores))
     assert not (tmp_path / "out").exists()
     (tmp_path / "out" / "trainset").mkdir(parents=True)
     with pytest.raises(InputError, match="out: holds something already; name a new"):
