@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from reprlib import Repr
@@ -21,6 +21,7 @@ MOST_COMPLAINTS = 5
 GONE = {
     "training.auto_bf16": "set model.precision=bf16",
     "training.spill_to_network": "a folder on a network file system is used, and noticed",
+    "population.lag": "all trials of a round wait for each other; remove it",
 }
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()
@@ -81,17 +82,15 @@ def override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value)}"
 
 
-def flat(content: dict[str, Any]) -> dict[str, str]:
+def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Returns every value of nested sections as JSON, by its dotted key."""
-    return dict(_values(content, ""))
-
-
-def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    found: dict[str, str] = {}
     for name, value in content.items():
         if isinstance(value, dict):
-            yield from _values(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", json.dumps(value)
+            found[f"{prefix}{name}"] = json.dumps(value)
+    return found
 
 
 def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
@@ -137,21 +136,17 @@ def types_of_setting(types: Types, key: str) -> Types:
     return reduce(types_of_key, key.split("."), types)
 
 
-def _those_named(message: str, overrides: Sequence[str]) -> str:
-    """Names the overrides that do not go together by what is said of them, before the remedy."""
-    named = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", re.split("; |: set ", message)[0])
-    given = [repr(one) for one in overrides if one.partition("=")[0] in named]
-    return f"override {' and '.join(given)}" if given else ""
-
-
 def _complaint(
     kind: type[BaseModel], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
     key = one_line(_key_of(kind, error["loc"]))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
     where = f"override {given[-1]!r}" if given else source
-    if not key:
-        where = _those_named(error["msg"], overrides) or source
+    if not key:  # the overrides that do not go together by what is said before the remedy
+        before = re.split("; |: set ", error["msg"])[0]
+        named = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", before)
+        blamed = [repr(one) for one in overrides if one.partition("=")[0] in named]
+        where = f"override {' and '.join(blamed)}" if blamed else source
     if error["type"] == "extra_forbidden" and key in GONE:
         return f"{where}: key {key!r} is gone; {GONE[key]}"
     if error["type"] == "extra_forbidden":
@@ -178,7 +173,7 @@ def _key_of(kind: type[BaseModel], place: Sequence[Any]) -> str:
 
 
 def overlap(key: str, other: str) -> bool:
-    """Says whether two dotted keys are the same, or one is a section that holds the other."""
+    """True if two dotted keys are the same, or one is a section that holds the other."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
@@ -190,16 +185,14 @@ def nearest(key: str, known: Sequence[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
-def keys(kind: type[BaseModel]) -> list[str]:
+def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
     """Lists the dotted keys of all sections and settings."""
-    return list(dict.fromkeys(_walk(kind, "")))
-
-
-def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
+    found = []
     for name, field in kind.model_fields.items():
-        yield prefix + name
+        found.append(prefix + name)
         for section in section_kinds(field.annotation):
-            yield from _walk(section, f"{prefix}{name}.")
+            found += keys(section, f"{prefix}{name}.")
+    return list(dict.fromkeys(found))
 
 
 def section_kinds(annotation: Any) -> list[type[BaseModel]]:

@@ -4,6 +4,7 @@ Names and texts of files may be anybody's, so they are shown as they are and nev
 rich, which knows markup, nor by the terminal, which knows escape codes.
 """
 
+import errno
 import json
 import os
 import re
@@ -111,7 +112,9 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
     if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
         sys.stdout.reconfigure(errors="replace")
     try:
-        return run()
+        result = run()
+        sys.stdout.flush()  # here an error can be told in a line
+        return result
     except StoppedError as stopped:
         if rank == 0:
             complain(f"{program}: {stopped}")
@@ -124,8 +127,16 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
             alone = f"rank {rank}: " if rank and isinstance(error, OSError) else ""
-            complain(f"{program}: error: {alone}{error}")
+            complain(f"{program}: error: {alone}{_said(error)}")
         raise SystemExit(2) from None
+
+
+def _said(error: InputError | OSError) -> str:
+    """Returns what an error says; a full disk that names no file is that of the output."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, OSError) and full and error.filename is None:
+        return f"the output cannot be written ({error.strerror})"
+    return str(error)
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:

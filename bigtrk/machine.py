@@ -8,10 +8,15 @@ import platform
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bigtrk
 
+if TYPE_CHECKING:
+    import torch
+
+LOWEST_CAPABILITY = 8, 0  # of the compiled passes over edges
+LEAST_BYTES = 8 * 2**30  # less is filled by the edges of a usual event at the default width
 PACKAGES = ("torch", "numpy", "deepspeed", "torch-geometric", "pymetis", "safetensors")
 CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -46,6 +51,46 @@ def accelerator() -> str:
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+
+
+def card_problems() -> dict[str, str]:
+    """Returns a line for each reason why GPUs of this host are not used well, by its topic."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    found = {}
+    if slow := [card for card in cards if _has_plain_passes(card)]:
+        named = dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in slow)
+        found["capability"] = (
+            f"passes over edges are plain, and slower, on {', '.join(named)}: compiled ones need "
+            f"an NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
+        )
+    smallest = min(cards, key=lambda card: card.total_memory)
+    if smallest.total_memory < LEAST_BYTES:
+        gib = smallest.total_memory / 2**30
+        found["memory"] = (
+            f"{smallest.name} has {gib:.1f} GiB, in which few events fit whole: bigtrk plan "
+            f"--memory {gib:.1f} says how many sectors do"
+        )
+    return found
+
+
+def takes_plain_passes(device: "torch.device") -> bool:
+    """True if a GPU of this host has no compiled passes: it is too old, or not NVIDIA's."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return False
+    return _has_plain_passes(torch.cuda.get_device_properties(device))
+
+
+def _has_plain_passes(card: Any) -> bool:
+    """Torch for ROCm calls AMD's GPUs cuda, too; their capability is of another scale."""
+    import torch
+
+    return torch.version.hip is not None or (card.major, card.minor) < LOWEST_CAPABILITY
 
 
 def cpu_model(cpuinfo: Path) -> str:
@@ -100,10 +145,9 @@ def cpu_quotas(root: Path, own: Path) -> list[int]:
 
 def _group_files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[Path]:
     """Yields the files of a controller in a process's control groups and in those above them, up to
-    `root`: `second` in version 2, `first` in version 1.
+    `root`: named `second` in version 2 and `first` in version 1; a host may have both.
 
-    own: the file that names the groups, a line "0::/group" in version 2 and "4:memory:/group" in
-    version 1, whose limits lie in a folder of their own; a host may have both.
+    own: the file that names the groups: "0::/group" in version 2, "4:memory:/group" in version 1.
     """
     for line in own.read_text().splitlines() if own.exists() else []:
         _, controllers, group = line.split(":", 2)

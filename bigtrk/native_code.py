@@ -1,11 +1,17 @@
-"""Code in C, compiled once per machine and kept in the user's cache."""
+"""Code in C, compiled once per machine and kept in the user's cache.
+
+A library of the cache is loaded only where the user or root owns it and its folder, nobody else
+may write to them, and it ends with the SHA-256 of all before, which the loader does not read.
+"""
 
 import ctypes
 import hashlib
 import os
 import platform
+import pwd
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bigtrk.console import warn_once
-from bigtrk.disk.cache import cache_folder, make_private, open_private
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import reason
 
 FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
 NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_REMEDY = "set XDG_CACHE_HOME to a folder of yours"
 
 
 class Build(NamedTuple):
@@ -67,14 +74,10 @@ def build(
     except OSError as error:
         return Build(None, problem=reason(error))
     try:
-        path = cache_folder() / file
+        path = _cache_folder() / file
         return Build(_library(path, command), path)
     except OSError as error:
-        return _build_apart(file, command, reason(error))
-
-
-def _build_apart(file: str, command: Sequence[str], problem: str) -> Build:
-    """Builds a library for this process alone, since the cache has a `problem`."""
+        problem = reason(error)
     try:
         # NFS keeps a file that is mapped, and therefore its folder.
         with TemporaryDirectory(prefix="bigtrk-", ignore_cleanup_errors=True) as folder:
@@ -116,74 +119,97 @@ def _cpu_flags() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
+def _cache_folder() -> Path:
+    """Returns the folder in $XDG_CACHE_HOME, else in ~/.cache, and makes it for the user alone.
+
+    An empty or relative path counts as unset, as the XDG base directory specification has it.
+
+    Raises:
+        OSError: this user has no home folder, or the folder cannot be made.
+    """
+    try:
+        entered = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # the user of a container may be in no list
+        entered = ""
+    own, home = (os.environ.get(variable, "") for variable in ("XDG_CACHE_HOME", "HOME"))
+    places = ((own, ""), (home, ".cache"), (entered, ".cache"))
+    cache = next((Path(*place) for place in places if Path(place[0]).is_absolute()), None)
+    if cache is None:
+        raise FileNotFoundError(f"user {os.getuid()} has no home folder: {_REMEDY}")
+    folder = cache / "bigtrk"
+    for place in (*reversed(folder.parents), folder):
+        try:
+            place.mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{place}: cannot be made ({error.strerror}); {_REMEDY}") from None
+    return folder
+
+
 def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
-    make_private(path.parent)
+    """Loads the library at `path`, made anew where it is missing or not as it was made."""
+    _check_private(path.parent, path.parent.stat())
+    for above in path.parent.resolve().parents:
+        if not above.stat().st_mode & stat.S_ISVTX:  # as that of /tmp
+            _check_mode(above, above.stat())
     if os.statvfs(path.parent).f_flag & os.ST_NOEXEC:
         raise PermissionError(f"{path.parent}: its file system is mounted noexec")
     try:
-        descriptor = _verified(path)
-    except OSError:  # it is not made yet, or has changed since
+        _check(path)
+    except OSError:
         _compile(path, command)
-        descriptor = _verified(path)
-    return _mapped(path, descriptor)
+        _check(path)
+    return ctypes.CDLL(str(path))
 
 
-def _compile(path: Path, command: Sequence[str]) -> None:
-    """Makes a library that ends with the SHA-256 of all before, which the loader does not read.
+def _check(path: Path) -> None:
+    """Checks that a library is the user's own and has not changed since it was made: a cut one
+    would end the process (SIGBUS) when it is mapped.
 
-    Ranks that make it at the same time replace each other's, library and digest at once.
+    Raises:
+        OSError: it is missing, a symbolic link, somebody else's, or has changed.
     """
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        made = _output(command, Path(folder))
-    with atomic_path(path, mode=0o600) as temporary:
-        temporary.write_bytes(made + hashlib.sha256(made).digest())
-
-
-def _output(command: Sequence[str], folder: Path) -> bytes:
-    """Returns what the compiler makes, in a folder that nothing else uses."""
-    output = folder / "library.so"
-    done = subprocess.run(
-        [*command, "-o", str(output), "-lm"],
-        # Its intermediate files are as safe here as its result.
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode or not output.exists() or not (made := output.read_bytes()):
-        raise OSError(f"{command[0]} made no library: {_complaint(done)}")
-    return made
-
-
-def _complaint(done: subprocess.CompletedProcess[str]) -> str:
-    lines = done.stderr.splitlines()
-    errors = [line for line in lines if "error" in line]
-    return next(iter(errors or lines), f"it says nothing, and ends with status {done.returncode}")
-
-
-def _verified(path: Path) -> int:
-    """Returns a descriptor of a library that has not changed since it was made: a cut one would end
-    the process (SIGBUS) when it is mapped.
-    """
-    descriptor = open_private(path)
-    with open(descriptor, "rb", closefd=False) as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_private(path, os.fstat(descriptor))
         content = file.read()
     made, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(made).digest() != digest:
-        os.close(descriptor)
         raise OSError(f"{path}: is not as it was made")
-    return descriptor
 
 
-def _mapped(path: Path, descriptor: int) -> ctypes.CDLL:
-    """Loads the library by its descriptor: the file that was checked, not what has the name by now.
+def _check_private(place: Path, state: os.stat_result) -> None:
+    """Refuses what others could change."""
+    if state.st_uid not in (0, os.geteuid()):
+        raise PermissionError(
+            f"{place}: belongs to user {state.st_uid}, who could change what is there; {_REMEDY}"
+        )
+    _check_mode(place, state)
 
-    The descriptor stays open, since the loader takes equal names, this number's too, for one
-    library.
+
+def _check_mode(place: Path, state: os.stat_result) -> None:
+    if state.st_mode & _OTHERS_WRITE:
+        raise PermissionError(f"{place}: others may write to it; chmod go-w it, or {_REMEDY}")
+
+
+def _compile(path: Path, command: Sequence[str]) -> None:
+    """Makes a library. Ranks that make it at the same time replace each other's, library and
+    digest at once.
     """
-    try:
-        return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
-    except OSError as error:
-        os.close(descriptor)
-        raise OSError(f"{path}: cannot be loaded ({str(error).partition(': ')[2]})") from None
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        output = Path(folder) / "library.so"
+        done = subprocess.run(
+            [*command, "-o", str(output), "-lm"],
+            # Its intermediate files are as safe here as its result.
+            env={**os.environ, "TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        made = output.read_bytes() if output.exists() and not done.returncode else b""
+    if not made:
+        lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
+        said = next((line for line in lines if "error" in line), lines[0])
+        raise OSError(f"{command[0]} made no library: {said}")
+    with atomic_path(path, mode=0o600) as temporary:
+        temporary.write_bytes(made + hashlib.sha256(made).digest())

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from bigtrk.cards import problems
 from bigtrk.console import exit_on_bad_input, given_path, warn_once
 from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
+from bigtrk.machine import card_problems
 from bigtrk.parallel.collectives import attempted, together
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
-from bigtrk.process.heap import share_heap
+from bigtrk.process import share_heap
 from bigtrk.shipped import DEFAULT
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.resume import resumed_configuration
@@ -111,7 +111,7 @@ def run_configured(
     is_restart: torchrun has restarted the ranks, which go on with their run.
     """
     configure_process(ranks)
-    for topic, text in problems(several_hosts=ranks.local_size < ranks.world_size).items():
+    for topic, text in card_problems().items():
         warn_once(topic, text)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)

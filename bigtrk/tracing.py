@@ -1,6 +1,6 @@
 """Named ranges of a training step, for a profiler's trace and to say where a rank is."""
 
-from types import TracebackType
+from typing import Any
 
 from torch.autograd import profiler
 
@@ -26,24 +26,21 @@ class traced:  # noqa: N801  # used like a function
         self._range: profiler.record_function | None = None
 
     def __enter__(self) -> None:
-        _move()
+        global _moves
+        _moves += 1
         _entered.append(self._name)
         if profiler._is_profiler_enabled:
             self._range = profiler.record_function(self._name)
             self._range.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        global _moves
+        _moves += 1
         if self._range is not None:
             self._range.__exit__(kind, error, trace)
         if error is not None and not place_of(error):
             error.add_note(_IN + place())
         _entered.pop()
-        _move()
 
 
 def waiting() -> traced:
@@ -57,7 +54,7 @@ def place() -> str:
 
 
 def is_waiting() -> bool:
-    """Says whether this process is where other ranks must get, too."""
+    """True if this process is where other ranks must get, too."""
     return bool(_entered) and _entered[-1] == WAITING
 
 
@@ -70,8 +67,3 @@ def place_of(error: BaseException) -> str:
 def moves() -> int:
     """Counts how often ranges were entered and left: it grows while work is done."""
     return _moves
-
-
-def _move() -> None:
-    global _moves
-    _moves += 1

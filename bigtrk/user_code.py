@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 
 
 def names_code(name: str) -> bool:
-    """Says whether `name` has the form `package.module:Name`."""
+    """True if `name` has the form `package.module:Name`."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in [*module.split("."), attribute])
 
@@ -92,7 +92,8 @@ def load_code(name: str, key: str) -> Any:
         )
     loaded = _import(name, key, module)
     if not hasattr(loaded, attribute):
-        raise InputError(f"{key}={name}: {module} ({_file(loaded)}) has no {attribute}")
+        file = getattr(loaded, "__file__", None) or "a package without code"
+        raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}")
     return getattr(loaded, attribute)
 
 
@@ -112,12 +113,8 @@ def no_exit() -> Iterator[None]:
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Lists the distributions of each installed package, which takes a fifth of a second.
-
-    path: that of the search for modules, by which they are found.
-    """
-    del path
+def _installed(_: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Lists the distributions of each installed package, by a search path: a fifth of a second."""
     return packages_distributions()
 
 
@@ -130,16 +127,9 @@ def _import(name: str, key: str, module: str) -> Any:
         with no_exit():
             return importlib.import_module(module)
     except Exception as error:
-        remedy = (
-            f"start in the folder that holds it (here {folder}) or install it"
-            if isinstance(error, ModuleNotFoundError)
-            else "mend it"
-        )
+        is_missing = isinstance(error, ModuleNotFoundError)
+        where = f"start in the folder that holds it (here {folder}) or install it"
         raise InputError(
             f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
-            f"{one_line(str(error))}); {remedy}"
+            f"{one_line(str(error))}); {where if is_missing else 'mend it'}"
         ) from error
-
-
-def _file(module: Any) -> str:
-    return getattr(module, "__file__", None) or "a package without code"

@@ -22,7 +22,7 @@ from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest
 from bigtrk.graphs.storage.sector_folder import MOST_IDS, check_sectors, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.machine import open_cores
-from bigtrk.process.heap import keep_freed_memory
+from bigtrk.process import keep_freed_memory
 from partition.partitioners import (
     PARTITIONERS,
     Integers,

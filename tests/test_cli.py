@@ -60,6 +60,38 @@ def test_paths_are_expanded(
 
 
 @pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("audit runs/0001", "audit is gone; use python -m scripts.studies.gradient_audit"),
+        ("search space.yaml --executor=ray", "search --executor is gone; use --launcher COMMAND"),
+        ("search space.yaml --cpus 2", "search --cpus is gone; use --launcher COMMAND"),
+        ("search space.yaml --gpus=2", "search --gpus is gone; use --launcher COMMAND"),
+        (
+            "search space.yaml --storage journal",
+            "search --storage journal is gone; name a database",
+        ),
+        ("report absent --pdf=note.pdf", "report --pdf is gone; use bigtrk report RUN --html PAGE"),
+        ("watch absent --serve", "watch --serve is gone; it shows runs in the terminal"),
+    ],
+)
+def test_what_is_gone_names_what_to_use(
+    typed: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, error = run_here(["bigtrk", *typed.split()], monkeypatch, capsys)
+    assert (status, error.count("\n")) == (2, 1)
+    assert error.startswith(f"bigtrk: error: {told}")
+
+
+@pytest.mark.parametrize("command", ["--version", "doctor --json"])
+def test_a_full_disk_behind_the_output_is_told_in_a_line(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-m", "bigtrk", *command.split()]
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = "bigtrk: error: the output cannot be written (No space left on device)\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("train <(cat a)", "piped: no such folder"),

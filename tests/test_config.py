@@ -145,6 +145,8 @@ def test_without_a_name_it_is_the_interaction_gnn() -> None:
         ("data.train=a, 20240601", ["a", "20240601"]),
         ("data.train=[$SCRATCH/a, 007]", ["/scratch/a", "007"]),
         ('data.train="a,b","~/c"', ["a,b", "/home/me/c"]),
+        ('data.train=c,"a,b"', ["c", "a,b"]),
+        ("training.spill=./off", "off"),
         ("data.validation=2", 2),
         ("data.validation=2,b", ["2", "b"]),
         ("data.node_features=r,no", ["r", "no"]),
@@ -178,10 +180,25 @@ def test_a_file_is_read_by_the_types_of_its_settings(
     assert values["data.validation"] == '["007", "/home/me/more"]'
 
 
-@pytest.mark.parametrize("value", ["010", "1:30", "yes"])
-def test_what_yaml_takes_for_another_number_is_refused(value: str) -> None:
-    with pytest.raises(InputError, match=f"{value}: write a number, without a leading 0"):
-        load_settings(Configuration, None, [f"training.epochs={value}"])
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("training.epochs=010", "010: write a number, without a leading 0"),
+        ("training.epochs=1:30", "1:30: write a number, without a leading 0"),
+        ("training.epochs=yes", "yes: write a number, without a leading 0"),
+        ("training.spill=off", "off: write null for none, or ./off for a folder"),
+        ("run.folder=no", "no: write null for none, or ./no for a folder"),
+        ("data.train=a,", "a,: an item is empty; leave out a comma"),
+        ('data.train="a', '"a: quote whole items, such as "a,b",c'),
+        ('data.train="a"b,c"', '"a"b,c": quote whole items'),
+    ],
+)
+def test_a_value_that_yaml_reads_otherwise_is_refused_in_a_plain_line(
+    typed: str, told: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        load_settings(Configuration, None, [typed])
+    assert str(refused.value).startswith(f"override {typed!r}: {told}")
 
 
 @pytest.mark.parametrize("path", ["$NO_SUCH/x", "$EMPTY/x", "~no_such_user/x"])

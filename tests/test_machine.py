@@ -1,14 +1,26 @@
-"""The machine record, read from files of a pretended host."""
+"""The machine record, of a pretended host; and what is said of its GPUs."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from bigtrk.machine import cpu_model, cpu_quotas, machine, memory_limits, software
+from bigtrk import console
+from bigtrk.machine import (
+    card_problems,
+    cpu_model,
+    cpu_quotas,
+    machine,
+    memory_limits,
+    software,
+)
+from bigtrk.models.edges import fused, passes_for, plain, triton_passes
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import Ranks
+from tests.programs import run_here
 
 
 def test_cpu_model_is_the_first_named(tmp_path: Path) -> None:
@@ -82,3 +94,87 @@ def test_records_name_what_a_reader_asks_for() -> None:
     assert machine()["cores"] >= 1
     assert machine()["memory_bytes"] > 0
     assert software()["torch"] is not None
+
+
+class Card(NamedTuple):
+    """Holds what torch tells of a GPU."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+
+
+GOOD = Card("NVIDIA H200", 9, 0, 141 * 2**30)
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Has torch see GPUs, on which no tensor can be made."""
+
+    def see(*cards: Card, hip: str | None = None) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cards))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: cards[0].name)
+        numbered: dict[Any, Any] = {
+            **dict(enumerate(cards)),
+            torch.device("cuda", 0): cards[0] if cards else None,
+        }
+        monkeypatch.setattr(torch.cuda, "get_device_properties", numbered.__getitem__)
+        monkeypatch.setattr(torch.version, "hip", hip)
+        monkeypatch.setattr(console, "_warned", set())
+        triton_passes._is_plain.cache_clear()
+
+    monkeypatch.setattr(triton_passes, "_installed", lambda: True)
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+    yield see
+    triton_passes._is_plain.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("card", "hip", "told"),
+    [
+        (
+            Card("Tesla V100", 7, 0, 16 * 2**30),
+            None,
+            "plain, and slower, on Tesla V100 (7.0): compiled ones need an NVIDIA GPU of compute "
+            "capability 8.0",
+        ),
+        # They are cuda to torch for ROCm, which says 9.4 of an MI300X.
+        (Card("AMD MI300X", 9, 4, 192 * 2**30), "6.4.43482", "slower, on AMD MI300X (9.4)"),
+    ],
+)
+def test_a_gpu_without_compiled_passes_takes_plain_ones_and_it_is_said_once(
+    pretend: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    card: Card,
+    hip: str | None,
+    told: str,
+) -> None:
+    pretend(card, hip=hip)
+    device = torch.device("cuda", 0)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert passes_for(device, dtype) is plain
+        assert not fused.usable(device, dtype, 64, 2)
+    [said] = capsys.readouterr().err.splitlines()
+    assert told in said
+
+
+def test_doctor_and_a_training_name_what_is_wrong_with_gpus(
+    pretend: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pretend()
+    assert card_problems() == {}
+    small = Card("NVIDIA RTX A2000", 8, 6, 6 * 2**30)
+    told = "NVIDIA RTX A2000 has 6.0 GiB, in which few events fit whole: bigtrk plan --memory 6.0"
+    pretend(GOOD, small)
+    assert list(card_problems()) == ["memory"]
+    _, out, _ = run_here(["bigtrk", "doctor"], monkeypatch, capsys)
+    assert f"Warning: {told}" in out
+    command = ["bigtrk", "train", "data.train=[nowhere]"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("bigtrk.program.card_problems", lambda: {"memory": told})
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert (status, f"bigtrk: warning: {told}" in errors) == (2, True)

@@ -1,5 +1,8 @@
-"""Compiled code where the user's cache, the compiler or the library cannot be used."""
+"""Compiled code where the user's cache, the compiler or the library cannot be used, or where
+somebody else could have put it: that is not run.
+"""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +12,7 @@ from bigtrk import native_code
 from bigtrk.native_code import NATIVE
 from tests.answers import CALL, NO_HOME, Answer, Place, finished
 
+OTHER = 54321
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 # A compiler that fails as the file beside it says.
 COMPILER = """#!/bin/sh
@@ -49,7 +53,7 @@ def test_a_library_is_made_once_for_its_user_alone(place: Place) -> None:
 
 def test_a_file_in_place_of_the_cache(place: Place) -> None:
     place.cache.parent.touch()
-    assert_made_apart(place.ask(), f"{place.cache.parent}: is not a folder")
+    assert_made_apart(place.ask(), f"{place.cache.parent}: cannot be made (File exists); set XDG")
 
 
 def test_a_read_only_home(place: Place) -> None:
@@ -76,18 +80,13 @@ def test_a_user_without_a_home(place: Place) -> None:
     assert_made_apart(place.ask(NO_HOME + CALL), "has no home folder: set XDG_CACHE_HOME")
 
 
-@pytest.mark.parametrize("share", [0, 0.02, 0.5])
-def test_a_library_that_was_cut_short_is_made_again(place: Place, share: float) -> None:
+def test_a_library_that_was_cut_short_or_damaged_is_made_again(place: Place) -> None:
     assert place.ask().answer == "42"
     whole = place.library.stat().st_size
-    with place.library.open("r+b") as file:
-        file.truncate(int(whole * share))
-    assert place.ask() == ("42", [])
-    assert place.library.stat().st_size == whole
-
-
-def test_a_library_that_was_damaged_is_made_again(place: Place) -> None:
-    assert place.ask().answer == "42"
+    for share in (0, 0.5):
+        os.truncate(place.library, int(whole * share))
+        assert place.ask() == ("42", [])
+        assert place.library.stat().st_size == whole
     with place.library.open("r+b") as file:
         file.write(bytes(64))
     assert place.ask() == ("42", [])
@@ -107,21 +106,16 @@ def test_a_failed_compilation_is_tried_again(place: Place, how: str, why: str) -
     assert place.ask(CC=str(compiler)) == ("42", [])
 
 
-@pytest.mark.parametrize("command", ["env cc", "cc -Wall", ""])
-def test_a_compiler_is_a_command_with_arguments(place: Place, command: str) -> None:
-    assert place.ask(CC=command) == ("42", [])
-
-
-@pytest.mark.parametrize("command", ["no-such-cc", "no-such-ccache cc", "'cc", "."])
-def test_no_compiler_is_said(place: Place, command: str) -> None:
-    assert_plain(place.ask(CC=command), "no C compiler")
+def test_a_compiler_is_a_command_with_arguments(place: Place) -> None:
+    assert place.ask(CC="env cc -Wall") == ("42", [])
+    for command in ("no-such-ccache cc", "'cc", "."):
+        assert_plain(place.ask(CC=command), "no C compiler")
 
 
 def test_the_first_rank_of_a_host_says_it_once(place: Place) -> None:
     twice = CALL + 'compiled("again", Path("answer.c"))\n'
     assert_plain(place.ask(twice, CC="no-such-cc", LOCAL_RANK="0"), "no C compiler")
     assert place.ask(twice, CC="no-such-cc", LOCAL_RANK="1") == ("plain", [])
-    assert place.ask(twice, CC="no-such-cc", SLURM_LOCALID="1") == ("plain", [])
     under_mpi = place.ask(twice, CC="no-such-cc", OMPI_COMM_WORLD_LOCAL_RANK="1", SLURM_LOCALID="0")
     assert under_mpi == ("plain", [])
 
@@ -140,3 +134,101 @@ def test_hosts_of_other_processors_have_a_library_each(monkeypatch: pytest.Monke
         monkeypatch.setattr(native_code, "_cpu_flags", lambda flags=flags: flags)
         found.add(native_code._key([], ["cc", NATIVE]))
     assert len(found) == 2
+
+
+@pytest.fixture
+def kept(place: Place) -> Place:
+    """One whose cache holds the library."""
+    assert place.ask() == ("42", [])
+    return place
+
+
+def assert_not_run(place: Place, why: str) -> None:
+    """Checks that what was planted is neither run nor replaced, and that the line says why."""
+    planted = place.library.read_bytes()
+    assert_made_apart(place.ask(), why)
+    assert place.library.read_bytes() == planted
+
+
+@pytest.mark.parametrize("named", ["", "here"])
+def test_the_working_folder_is_no_cache(kept: Place, named: str) -> None:
+    planted = kept.work / named / "bigtrk" / kept.library.name
+    planted.parent.mkdir(parents=True)
+    kept.plant(planted)
+    assert kept.ask(XDG_CACHE_HOME=named) == ("42", [])
+    kept.library.unlink()
+    assert kept.ask(XDG_CACHE_HOME=named, HOME=named).answer == "42"
+
+
+def test_a_library_that_others_may_write_is_made_again(kept: Place) -> None:
+    kept.plant(kept.library)
+    kept.library.chmod(0o664)
+    assert kept.ask() == ("42", [])
+    assert kept.library.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_belongs_to_another_user_is_not_run(kept: Place) -> None:
+    kept.plant(kept.library)
+    os.chown(kept.library, OTHER, OTHER)
+    assert kept.ask() == ("42", [])
+    assert kept.library.stat().st_uid == 0
+    kept.plant(kept.library)
+    os.chown(kept.cache, OTHER, OTHER)
+    assert_not_run(kept, f"{kept.cache}: belongs to user {OTHER}")
+
+
+@pytest.mark.parametrize(
+    ("folder", "mode"), [(".cache/bigtrk", 0o1777), (".cache/bigtrk", 0o775), (".", 0o757)]
+)
+def test_a_cache_that_others_may_write_or_replace_is_not_used(
+    kept: Place, folder: str, mode: int
+) -> None:
+    kept.plant(kept.library)
+    (kept.home / folder).chmod(mode)
+    assert_not_run(kept, f"{kept.home / folder}: others may write to it; chmod go-w it")
+
+
+def test_a_cache_beside_those_of_others_is_used(kept: Place) -> None:
+    """The folder may be shared as /tmp is."""
+    kept.home.chmod(0o1777)
+    assert kept.ask() == ("42", [])
+
+
+def test_a_link_in_place_of_a_library_is_not_followed(kept: Place) -> None:
+    elsewhere, path = kept.work / "planted.so", kept.library
+    kept.plant(elsewhere)
+    planted = elsewhere.read_bytes()
+    path.unlink()
+    path.symlink_to(elsewhere)
+    assert kept.ask() == ("42", [])
+    assert not path.is_symlink()
+    assert elsewhere.read_bytes() == planted
+
+
+def test_a_link_to_a_folder_is_followed_where_nobody_else_may_write(kept: Place) -> None:
+    """Such a link may lead from a small home to a large file system."""
+    kept.cache.parent.rename(kept.work / "moved")
+    kept.cache.parent.symlink_to(Path("..", kept.work.name, "moved"))
+    made = kept.library.stat().st_ino
+    assert kept.ask() == ("42", [])
+    assert kept.library.stat().st_ino == made
+    (kept.work / "moved").chmod(0o777)
+    kept.plant(kept.library)
+    assert_not_run(kept, f"{kept.work / 'moved'}: others may write to it")
+
+
+@pytest.mark.parametrize("target", ["nowhere", ".cache"])
+def test_a_link_that_leads_nowhere_is_said(kept: Place, target: str) -> None:
+    shutil.rmtree(kept.cache.parent)
+    kept.cache.parent.symlink_to(target)
+    assert_made_apart(kept.ask(), str(kept.cache.parent))
+
+
+def test_a_container_knows_no_other_users(kept: Place) -> None:
+    """There, folders of the host's root seem to be nobody's."""
+    if os.geteuid() == 0:
+        os.chown(kept.home, OTHER, OTHER)
+    made = kept.library.stat().st_ino
+    assert kept.ask_apart("") == ("42", [])
+    assert kept.library.stat().st_ino == made

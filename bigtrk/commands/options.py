@@ -8,16 +8,11 @@ import typer
 from bigtrk.console import given_path
 from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError
+from bigtrk.pipeline.options import Precision
+from bigtrk.tracks.names import BuilderName
 
 if TYPE_CHECKING:
     from bigtrk.training.steps.spill import SpillFolder
-
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
-MinHits = Annotated[int, typer.Option(min=1, help="shortest track, in hits")]
-PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
-Spill = Annotated[
-    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
-]
 
 
 def check_page(page: Path | None) -> Path | None:
@@ -33,6 +28,47 @@ def check_page(page: Path | None) -> Path | None:
     if not page.parent.is_dir():
         raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
     return check_output_name(page, ".html")
+
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG.yaml | key.sub=value | DATA]...",
+        help="configuration as bigtrk/train.py takes it; folders of graphs or sectors",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+Builder = Annotated[
+    BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
+]
+MaxEdges = Annotated[
+    int | None,
+    typer.Option(min=1, help="edges of a graph that one rank holds; larger ones are cut for all"),
+]
+MinHits = Annotated[int, typer.Option(min=1, help="shortest track, in hits")]
+Page = Annotated[
+    Path | None, typer.Option(help="also write one HTML page, with plots", callback=check_page)
+]
+Precise = Annotated[
+    Precision | None, typer.Option(help="of the classifier; that of its training without it")
+]
+PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
+ScoreCut = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
+    ),
+]
+Spill = Annotated[
+    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
+]
+TracksFrom = Annotated[
+    Path,
+    typer.Argument(
+        help="folder of event<id>-tracks.parquet, one such file, or a submission: parquet, or "
+        "TrackML's CSV"
+    ),
+]
 
 
 def spill_folder(folder: Path | None) -> "SpillFolder | None":

@@ -8,15 +8,15 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from bigtrk.errors import InputError, reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
+MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
 
 STDIN = Path("/dev/stdin")
 _DESCRIPTORS = (Path("/dev/fd"), Path("/proc/self/fd"))
@@ -71,20 +71,14 @@ def atomic_path(
             yield temporary
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
+        os.umask(umask := os.umask(0))  # it can only be read by setting it
         # safetensors makes its files private to their owner; colleagues read them too.
         with _if_known():
-            temporary.chmod(mode & ~_umask())
+            temporary.chmod(mode & ~umask)
         place(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Returns the process's umask, which can only be read by setting it."""
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def sync_folder(folder: Path) -> None:
@@ -304,37 +298,24 @@ def disk_errors() -> Iterator[None]:
         raise InputError(str(error)) from None
 
 
-MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
-
-
-def checked(content: Any) -> Any:
+def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
     """Returns the content of JSON unchanged, once it has been checked.
 
     Raises:
         ValueError: it nests too deep, a number is infinite, or text holds half of a character.
     """
-    level = [content]
-    for _ in range(MAX_DEPTH):
-        if not level:
-            return content
-        for value in level:
-            _check_value(value)
-        level = [part for value in level for part in _parts(value)]
-    raise ValueError("it nests too deep")
-
-
-def _check_value(value: Any) -> None:
-    if isinstance(value, str) and not value.isascii():
-        value.encode()  # raises UnicodeEncodeError, which is a ValueError
-    # 1e999 is JSON, and read as infinity.
-    if isinstance(value, float) and math.isinf(value):
+    if depth == 0:
+        raise ValueError("it nests too deep")
+    if isinstance(content, str) and not content.isascii():
+        content.encode()  # raises UnicodeEncodeError, which is a ValueError
+    elif isinstance(content, float) and math.isinf(content):  # 1e999 is JSON
         raise ValueError("a number is beyond those of 64 bits")
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return chain(value.keys(), value.values())
-    return value if isinstance(value, list) else ()
+    elif isinstance(content, dict | list):
+        for value in content:
+            checked(value, depth - 1)
+            if isinstance(content, dict):
+                checked(content[value], depth - 1)
+    return content
 
 
 @contextmanager

@@ -3,10 +3,9 @@
     FOLDER/lock/HOST-PROCESS-STARTED-SPACE
 
 is there as long as a process holds the folder; its time of change is the last sign of life. Not
-every shared file system (NFS, Lustre) has the kernel's locks, but a rename is one operation on all
-of them: a new owner renames a folder that holds its file to `lock`, which fails while that holds
-another owner's; or it renames a dead owner's file, which has that owner's name, to its own name,
-which only one of those who try can do.
+every shared file system has the kernel's locks, but a rename is one operation on all of them: a new
+owner renames a folder with its file to `lock`, which fails while that holds another's; or it
+renames a dead owner's file to its own name, which only one of those who try can do.
 """
 
 import errno
@@ -19,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bigtrk.console import say
@@ -42,7 +40,6 @@ class Owner:
 
     @staticmethod
     def here() -> "Owner":
-        """Returns this process."""
         host, process = platform.node().replace("/", "_"), os.getpid()
         return Owner(host, process, _started(process) or ENDED, _space())
 
@@ -57,8 +54,8 @@ class Owner:
         return f"{self.host}-{self.process}-{self.started}-{self.space}"
 
     def has_ended(self) -> bool | None:
-        """Says whether the process has ended; None where that cannot be known here: it runs
-        elsewhere, or is hidden as another user's.
+        """True if the process has ended; None where that cannot be known here: it runs elsewhere,
+        or is hidden as another user's.
         """
         if self.space != _space():
             return None
@@ -116,14 +113,9 @@ class FolderLock:
 
     def __init__(self) -> None:
         self._own = Owner.here()
-        self._folder: Path | None = None
+        self._place: Path | None = None
         self._patient = False
         self._released = threading.Event()
-
-    @property
-    def _place(self) -> Path:
-        assert self._folder is not None, "not taken"
-        return self._folder / LOCK
 
     def take(self, folder: Path, patient: bool = False) -> None:
         """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
@@ -140,7 +132,7 @@ class FolderLock:
         with disk_errors(), self._prepared(folder) as new:
             while not (_replaces(new, place) or self._takes_over(place, new)):
                 pass  # whoever was in the way is gone
-        self._folder = folder
+        self._place = place
         threading.Thread(target=self._beat, name="lock", daemon=True).start()
 
     def check(self) -> None:
@@ -150,6 +142,7 @@ class FolderLock:
         Raises:
             InputError: the folder is no longer held.
         """
+        assert self._place is not None, "not taken"
         ends = "so that this process, which held it, ends; what it saved can be resumed"
         try:
             owners = os.listdir(self._place)  # noqa: PTH208  # NFS asks its server anew
@@ -157,7 +150,7 @@ class FolderLock:
             raise InputError(f"{self._place}: {error.strerror}, {ends}") from None
         if self._own.name not in owners:
             taken = ", ".join(str(Owner.parse(name)) for name in owners) or "nobody"
-            raise InputError(f"{self._folder}: is held by {taken}, {ends}")
+            raise InputError(f"{self._place.parent}: is held by {taken}, {ends}")
 
     @contextmanager
     def _prepared(self, folder: Path) -> Iterator[Path]:
@@ -199,8 +192,8 @@ class FolderLock:
         return False
 
     def _is_dead(self, owner: Owner, held: Path, new: Path) -> bool:
-        """Says whether the owner has ended; watches for signs of life where that cannot be known.
-        Raises FileNotFoundError once it has released the lock, or somebody has taken it over.
+        """True if the owner has ended; watches for signs of life where that cannot be known. Raises
+        FileNotFoundError once it has released the lock, or somebody has taken it over.
         """
         ended = owner.has_ended()
         if ended is not None:
@@ -217,6 +210,7 @@ class FolderLock:
         return False
 
     def _beat(self) -> None:
+        assert self._place is not None
         while not self._released.wait(BEAT):
             with suppress(OSError):  # whoever is about to write finds it out
                 os.utime(self._place / self._own.name, follow_symlinks=False)
@@ -224,18 +218,13 @@ class FolderLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:
         """Gives the folder up, if it is held."""
         self._released.set()
-        if self._folder is not None:
+        if self._place is not None:
             with suppress(OSError):  # the lock, or the whole folder, is gone
                 (self._place / self._own.name).unlink()
                 self._place.rmdir()
@@ -262,8 +251,8 @@ class LockWatch:
             return None
 
     def lives(self) -> bool | None:
-        """Says whether a living process holds the folder. Where its process runs elsewhere, the
-        first sign of life says so, or a minute without one; until then None: it is not known yet.
+        """True if a living process holds the folder. Where its process runs elsewhere, the first
+        sign of life says so, or a minute without one; until then None: it is not known yet.
 
         Raises:
             InputError: something else than a lock is there.

@@ -32,11 +32,11 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
         number = 0
         while raw := handle.readline(LONGEST_LINE + 1):
             number += 1
-            if holding in raw and (line := parse_line(path, number, raw)):
+            if holding in raw and (line := _parsed(path, number, raw)):
                 yield line
 
 
-def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
+def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
     """Parses a line of a file, of which at most `LONGEST_LINE` + 1 bytes were read; returns None
     for one that is blank or half-written.
 
@@ -48,12 +48,8 @@ def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
         raise InputError(f"{path}: has more than {MOST_LINES} lines; cut off the first ones")
     if len(raw) > LONGEST_LINE:
         raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
-    content = _object(raw, place) if raw.strip() else None
-    return None if content is None else Line(place, raw, content)
-
-
-def _object(raw: bytes, place: str) -> dict[str, Any] | None:
-    """Parses a line; returns None for one that is half-written."""
+    if not raw.strip():
+        return None
     try:
         content = checked(json.loads(raw))
     except (ValueError, RecursionError) as error:
@@ -62,7 +58,7 @@ def _object(raw: bytes, place: str) -> dict[str, Any] | None:
         raise InputError(f"{place}: not JSON ({reason(error)}); remove the line") from None
     if not isinstance(content, dict):
         raise InputError(f"{place}: not a JSON object; remove the line")
-    return content
+    return Line(place, raw, content)
 
 
 class JsonTail:
@@ -75,8 +71,8 @@ class JsonTail:
         self._end, self._number, self._last = 0, 0, b""
 
     def begins_anew(self) -> bool:
-        """Says whether lines that were read are no longer there, so that all are to be read again:
-        a run that is resumed drops those after its checkpoint.
+        """True if lines that were read are no longer there, so that all are to be read again: a
+        run that is resumed drops those after its checkpoint.
         """
         if self._end == 0 or self._found() == self._last:
             return False
@@ -99,7 +95,7 @@ class JsonTail:
                 is_whole = raw.endswith(b"\n")
                 if not is_whole and len(raw) <= LONGEST_LINE:
                     return
-                line = parse_line(self._path, self._number + 1, raw)
+                line = _parsed(self._path, self._number + 1, raw)
                 if line is not None:
                     yield line
                 # A line that whoever asks for it refuses has not been read.

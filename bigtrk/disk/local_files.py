@@ -26,14 +26,12 @@ _MEMORY = {"tmpfs", "ramfs"}
 
 def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     """Returns the type of the file system of `folder` if that lies on other machines, else None."""
-    kind = _type_of(folder.resolve(), mounts)
-    return kind if kind in _NETWORK else None
+    return _type_of(folder, mounts, _NETWORK)
 
 
 def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     """Returns the type of the file system of `folder` if its files lie in memory, else None."""
-    kind = _type_of(folder.resolve(), mounts)
-    return kind if kind in _MEMORY else None
+    return _type_of(folder, mounts, _MEMORY)
 
 
 def free_bytes(place: Path | int) -> int:
@@ -46,15 +44,17 @@ def free_bytes(place: Path | int) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _type_of(path: Path, mounts: Path) -> str | None:
-    """Returns the type of the file system mounted nearest above `path`, the last of several."""
+def _type_of(folder: Path, mounts: Path, types: set[str]) -> str | None:
+    """Returns the type of the file system mounted nearest above `folder`, if it is one of these."""
+    path = folder.resolve()
     found: dict[Path, str] = {}
     lines = mounts.read_text().splitlines() if mounts.exists() else []
     for line in lines:  # proc(5): the fourth field is the place, the type follows " - "
         fields, _, after = line.partition(" - ")
         place = fields.split()[4].encode().decode("unicode_escape")
         found[Path(place)] = after.split()[0]
-    return next((found[place] for place in (path, *path.parents) if place in found), None)
+    kind = next((found[place] for place in (path, *path.parents) if place in found), None)
+    return kind if kind in types else None
 
 
 # Direct reads and writes begin and end at multiples of this.
@@ -74,11 +74,18 @@ class UnnamedFile:
     def grow(self, size: int) -> None:
         """Reserves room. Where a file system cannot, the C library writes bytes, through the cache:
         a direct file would refuse them.
+
+        Raises:
+            OSError: there is none; it says how much was asked for, and how much is free.
         """
         flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
         fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         try:
             os.posix_fallocate(self.handle, 0, size)
+        except OSError as error:
+            asked, free = (n / 2**30 for n in (size - self.size, free_bytes(self.handle)))
+            said = f"{error.strerror}: {asked:.3f} GiB are needed, and {free:.3f} free"
+            raise OSError(error.errno, said) from None
         finally:
             fcntl.fcntl(self.handle, fcntl.F_SETFL, flags)
         self.size = size
@@ -114,7 +121,7 @@ class UnnamedFiles:
         fitting = [file for file in unused if file.size >= size]
         file = (fitting or unused[-1:] or [_open(self.folder)])[0]
         if file.size < size:
-            _enlarge(file, size)
+            file.grow(size)
         if file in unused:
             self._unused.remove(file)
         return file
@@ -144,35 +151,17 @@ class UnnamedFiles:
             ) from None
 
 
-def _enlarge(file: UnnamedFile, size: int) -> None:
-    """Reserves room.
-
-    Raises:
-        OSError: there is none; it says how much was asked for, and how much is free.
-    """
-    try:
-        file.grow(size)
-    except OSError as error:
-        asked, free = (n_bytes / 2**30 for n_bytes in (size - file.size, free_bytes(file.handle)))
-        said = f"{os.strerror(error.errno or 0)}: {asked:.3f} GiB are needed, and {free:.3f} free"
-        raise OSError(error.errno, said) from None
-
-
 def _open(folder: Path) -> UnnamedFile:
     with tempfile.TemporaryFile(dir=folder, buffering=0) as opened:
         handle = os.dup(opened.fileno())
-    file = UnnamedFile(handle, _set_direct(handle))
+    flags, direct = fcntl.fcntl(handle, fcntl.F_GETFL), True
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags | os.O_DIRECT)
+    except OSError:  # not every file system knows how (tmpfs does not)
+        direct = False
+    file = UnnamedFile(handle, direct)
     weakref.finalize(file, os.close, handle)
     return file
-
-
-def _set_direct(handle: int) -> bool:
-    """Has reads and writes pass the cache by, where the file system knows how (tmpfs does not)."""
-    try:
-        fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_DIRECT)
-    except OSError:
-        return False
-    return True
 
 
 def padded(n_bytes: int) -> int:

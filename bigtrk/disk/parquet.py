@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigtrk.disk.files import check_file, read_bytes
+from bigtrk.disk.files import check_file
 from bigtrk.disk.unpacking import limit_of
 from bigtrk.errors import InputError, one_line, reason
 
@@ -21,11 +21,14 @@ MAGIC = b"PAR1"
 TAIL_BYTES = 8  # the footer's length, and the magic
 # Places in the structures FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.
 ROW_GROUPS, COLUMNS, META_DATA, NUM_VALUES = 4, 1, 3, 5
+# Types of Thrift's compact protocol.
 TRUE, FALSE, BYTE, INTEGERS, DOUBLE, BINARY, LISTS, STRUCT = 1, 2, 3, (4, 5, 6), 7, 8, (9, 10), 12
 
 
 def values_of_groups(file: BinaryIO) -> list[int]:
     """Returns the number of values of each row group, of all of its columns.
+
+    It is read here, since pyarrow ends the process when it is asked for a column of a damaged file.
 
     Raises:
         ValueError: the file has no footer, or it is damaged.
@@ -38,12 +41,12 @@ def values_of_groups(file: BinaryIO) -> list[int]:
         raise ValueError("it does not end in a footer")
     file.seek(size - TAIL_BYTES - length)
     try:
-        footer = _Compact(file.read(length)).structure()
+        footer = _value(iter(file.read(length)), STRUCT)
         return [
             sum(_natural(chunk[META_DATA][NUM_VALUES]) for chunk in group[COLUMNS])
             for group in footer[ROW_GROUPS]
         ]
-    except (IndexError, KeyError, TypeError, RecursionError):
+    except (StopIteration, KeyError, TypeError, RecursionError):
         raise ValueError("its footer is damaged") from None
 
 
@@ -53,69 +56,50 @@ def _natural(value: Any) -> int:
     return value
 
 
-class _Compact:
-    """Values of the compact protocol, one after another; of text the place is passed over.
+def _value(content: Iterator[int], kind: int) -> Any:
+    """Reads a value of the compact protocol: a structure as its fields by their ids; of text and
+    numbers that are none of integers nothing.
 
     Raises:
-        IndexError: the content ends within a value.
+        StopIteration: the content ends within a value.
         TypeError: a type is none of the protocol's.
     """
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    def structure(self) -> dict[int, Any]:
-        """Reads fields by their ids, to the stop byte."""
-        found: dict[int, Any] = {}
-        field = 0
-        while header := self._byte():
-            field = field + (header >> 4) if header >> 4 else self._integer()
-            found[field] = self._value(header & 15)
+    if kind in (TRUE, FALSE):
+        return kind == TRUE
+    if kind in INTEGERS:
+        return _integer(content)
+    if kind == STRUCT:
+        found, field = {}, 0
+        while header := next(content):
+            field = field + (header >> 4) if header >> 4 else _integer(content)
+            found[field] = _value(content, header & 15)
         return found
-
-    def _byte(self) -> int:
-        self._at += 1
-        return self._content[self._at - 1]
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def _integer(self) -> int:
-        value = self._varint()
-        return value >> 1 ^ -(value & 1)
-
-    def _value(self, kind: int) -> Any:
-        if kind in (TRUE, FALSE):
-            return kind == TRUE
-        if kind in INTEGERS:
-            return self._integer()
-        if kind in LISTS:
-            return self._list()
-        if kind == STRUCT:
-            return self.structure()
-        self._pass_over(kind)
-        return None
-
-    def _pass_over(self, kind: int) -> None:
-        lengths = {BYTE: 1, DOUBLE: 8}
-        if kind not in (*lengths, BINARY):
-            raise TypeError
-        length = self._varint() if kind == BINARY else lengths[kind]
-        self._at += length
-
-    def _list(self) -> list[Any]:
-        header = self._byte()
-        size = header >> 4 if header >> 4 < 15 else self._varint()
+    if kind in LISTS:
+        header = next(content)
+        size = header >> 4 if header >> 4 < 15 else _varint(content)
         # Truth values have a byte each in lists.
         kind = BYTE if header & 15 in (TRUE, FALSE) else header & 15
-        return [self._value(kind) for _ in range(size)]
+        return [_value(content, kind) for _ in range(size)]
+    if kind not in (BYTE, DOUBLE, BINARY):
+        raise TypeError
+    for _ in range({BYTE: 1, DOUBLE: 8}.get(kind) or _varint(content)):
+        next(content)
+    return None
+
+
+def _varint(content: Iterator[int]) -> int:
+    value = shift = 0
+    while True:
+        byte = next(content)
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value
+
+
+def _integer(content: Iterator[int]) -> int:
+    value = _varint(content)
+    return value >> 1 ^ -(value & 1)
 
 
 Int64 = NDArray[np.int64]
@@ -132,13 +116,11 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
         InputError: the file is damaged, would unpack to more than `bigtrk.disk.unpacking` allows,
             lacks a column, or one holds other values than whole numbers below 2^63.
     """
-    content = read_bytes(path)
-    with _damage_told(path):
-        file = pq.ParquetFile(pa.BufferReader(content))
-        names = _present(file.schema_arrow, required, optional, path)
-        _check_size(file.metadata.num_rows, names, len(content), path)
-        table = file.read(columns=names, use_threads=False)
-        return {name: _integers(table.column(name), name, path) for name in names}
+    groups = IntegerGroups(path, required, optional)
+    groups.check_size(int(groups.first_row[-1]))
+    parts = [groups.read(group) for group in range(len(groups.first_row) - 1)]
+    none: Int64 = np.zeros(0, np.int64)
+    return {name: np.concatenate([none, *(part[name] for part in parts)]) for name in groups.names}
 
 
 class IntegerGroups:
@@ -164,12 +146,25 @@ class IntegerGroups:
         self._or_none = or_none
         with _damage_told(path):
             self._file = pq.ParquetFile(path)
-            self._names = _present(self._file.schema_arrow, required, optional, path)
-            metadata, size = self._file.metadata, path.stat().st_size
+            self.names = _present(self._file.schema_arrow, required, optional, path)
+            metadata = self._file.metadata
             rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-            for group in rows:
-                _check_size(group, self._names, size, path)
+            self.check_size(max(rows, default=0))
         self.first_row: Int64 = np.cumsum([0, *rows])
+
+    def check_size(self, rows: int) -> None:
+        """Refuses more rows than a file should hold: a few bytes can stand for any number of equal
+        ones.
+
+        Raises:
+            InputError: `rows` would unpack to more than `bigtrk.disk.unpacking` allows.
+        """
+        packed = self._path.stat().st_size
+        if rows * len(self.names) * 8 > limit_of(packed):
+            raise InputError(
+                f"{self._path}: says that it holds {rows:,} rows, more than {packed:,} bytes "
+                "should unpack to; write it again without compression and dictionaries"
+            )
 
     def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:
         """Reads a group's columns, each [M] int64: all that the file has, or those of `names`.
@@ -177,7 +172,7 @@ class IntegerGroups:
         Raises:
             InputError: the group is damaged, or a value is no whole number below 2^63.
         """
-        wanted = self._names if names is None else list(names)
+        wanted = self.names if names is None else list(names)
         first = int(self.first_row[group])
         with _damage_told(self._path):
             table = self._file.read_row_group(group, columns=wanted, use_threads=False)
@@ -201,17 +196,6 @@ def _damage_told(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_size(rows: int, names: Sequence[str], packed: int, path: Path) -> None:
-    """Refuses more rows than a file should hold: a few bytes can stand for any number of equal
-    ones.
-    """
-    if rows * len(names) * 8 > limit_of(packed):
-        raise InputError(
-            f"{path}: says that it holds {rows:,} rows, more than {packed:,} bytes should unpack "
-            "to; write it again without compression and dictionaries"
-        )
-
-
 def _present(
     schema: pa.Schema, required: Sequence[str], optional: Sequence[str], path: Path
 ) -> list[str]:
@@ -233,9 +217,7 @@ def _present(
     return present
 
 
-def _integers(
-    column: pa.ChunkedArray, name: str, path: Path, first: int = 0, or_none: bool = False
-) -> Int64:
+def _integers(column: pa.ChunkedArray, name: str, path: Path, first: int, or_none: bool) -> Int64:
     """Returns a column of which row 0 is the file's row `first`; or_none: NONE becomes -1."""
     if column.null_count:
         row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])

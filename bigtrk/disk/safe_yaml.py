@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args
-from typing import get_origin as typed_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
@@ -17,7 +16,7 @@ from bigtrk.errors import InputError
 
 MAX_BYTES = 1 << 20
 MAX_DIGITS = 100  # "1:2:3 ..." is a number to the base of 60, whose cost grows with its square
-_TEXT = "tag:yaml.org,2002:str"
+_TEXT, _BOOL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 # The types that a value may have; none where nothing is known of it. A mapping has the types of
@@ -28,11 +27,12 @@ _LIST, _MERGED = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
 # What YAML takes a plain scalar for that may be meant as text, such as off, 007 and 2024-06-01.
 _READ_AS: dict[str, set[Any]] = {
     "tag:yaml.org,2002:null": {NoneType},
-    "tag:yaml.org,2002:bool": {bool},
+    _BOOL: {bool},
     "tag:yaml.org,2002:int": {int, float},
     "tag:yaml.org,2002:float": {float},
     "tag:yaml.org,2002:timestamp": set(),
 }
+_QUOTES = ("'", '"')
 _RESOLVER = yaml.resolver.Resolver()
 
 
@@ -61,17 +61,12 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def get_origin(kind: Any) -> Any:
-    """Returns the type that `kind` is of, without its arguments."""
-    return typed_origin(kind)
-
-
 def types_of(annotation: Any) -> Types:
     """Lists the types in a union, without what annotates them."""
     inner = get_args(annotation)
-    if get_origin(annotation) is Annotated:
+    if _origin(annotation) is Annotated:
         return types_of(inner[0])
-    if get_origin(annotation) in (Union, UnionType):
+    if _origin(annotation) in (Union, UnionType):
         return [kind for one in inner for kind in types_of(one)]
     return [annotation]
 
@@ -94,11 +89,19 @@ def parse_typed(text: str, types: Types) -> Any:
     quotes, and a list needs no brackets; else it is YAML.
 
     Raises:
-        InputError, ValueError: as of `parse_yaml`.
+        InputError, ValueError: as of `parse_yaml`; an item of a list is quoted in part.
     """
     written, is_list = text.strip(), _take_text(_items(types))
-    if written[:1] == written[-1:] and written[:1] in ("'", '"'):
-        return parse_yaml(f"[{written}]" if is_list else written, types)
+    quoted = written[:1] in _QUOTES, written[-1:] in _QUOTES
+    if is_list and any(quoted):
+        try:
+            return parse_yaml(f"[{written}]", types)
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f'{written}: quote whole items, such as "a,b",c') from None
+    if all(quoted) and written[0] == written[-1]:
+        return parse_yaml(written, types)
     if (is_list and not written.startswith("[")) or _take_text(types):
         return parse_yaml(written, types, as_one=True)
     return parse_yaml(text, types)
@@ -124,20 +127,24 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if node.tag != _TEXT and not is_plain:
         return node
     if _take_text(items):
-        parts = node.value.split(",") if node.style is None else [node.value]
-        scalars = [_scalar(part.strip(), *marks, style=node.style) for part in parts]
+        parts = [part.strip() for part in node.value.split(",")] if node.style is None else []
+        if parts and not all(parts):
+            raise InputError(f"{node.value}: an item is empty; leave out a comma")
+        scalars = [_scalar(part, *marks, style=node.style) for part in parts or [node.value]]
         return yaml.SequenceNode(_LIST, [_typed(one, items) for one in scalars], *marks)
     if not _take_text(types):
         return node
+    if Path in types and NoneType in types and node.tag == _BOOL:
+        raise InputError(f"{node.value}: write null for none, or ./{node.value} for a folder")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 
 
 def _check_number(node: yaml.ScalarNode, types: Types) -> None:
     """Refuses what YAML reads as a number that nobody means: 010 (8), 1:30 (90), yes (1)."""
-    is_yes = node.tag == "tag:yaml.org,2002:bool" and bool not in types
+    is_yes = node.tag == _BOOL and bool not in types
     if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
-        raise ValueError(f"{node.value}: write a number, without a leading 0 or a colon")
+        raise InputError(f"{node.value}: write a number, without a leading 0 or a colon")
 
 
 def _below(types: Types, key: yaml.Node) -> Types:
@@ -173,26 +180,22 @@ def _scalar(
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML without aliases: a few lines of aliases of aliases make billions of values."""
+    """Reads YAML without aliases, of which a few lines make billions of values, nor keys that are
+    written twice, of which PyYAML would take the last.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             line = self.peek_event().start_mark.line + 1
             raise ValueError(f"line {line} has an alias (*NAME); write its value out")
         node = super().compose_node(parent, index)
-        if isinstance(node, yaml.MappingNode):
-            _check_keys(node)
+        known = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in known:
+                    line = key.start_mark.line + 1
+                    raise ValueError(f"key {key.value!r} is written a second time in line {line}")
+                known.add((key.tag, key.value))
         if node and node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
             raise ValueError(f"a number of more than {MAX_DIGITS} digits")
         return node
-
-
-def _check_keys(mapping: yaml.MappingNode) -> None:
-    """Refuses a key that is written twice, of which PyYAML would take the last."""
-    known = set()
-    for key, _ in mapping.value:
-        if isinstance(key, yaml.ScalarNode):
-            if (key.tag, key.value) in known:
-                line = key.start_mark.line + 1
-                raise ValueError(f"key {key.value!r} is written a second time in line {line}")
-            known.add((key.tag, key.value))

@@ -5,7 +5,7 @@ import io
 import stat
 import zlib
 from pathlib import Path, PurePosixPath
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from bigtrk.errors import InputError
 
@@ -74,17 +74,13 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
         raise InputError(
             f"{path / member}: is not packed by deflate; unpack the archive, or make it again"
         )
-    limit = _limit_in(path, info)
+    # The sizes that the archive states may be lies.
+    limit = limit_of(min(info.compress_size, path.stat().st_size))
     if info.file_size > limit:
         raise too_large(str(path / member), limit)
     with archive.open(info) as stream:
         # Asking for one byte more reaches the end, where the checksum is verified.
         return stream.read(info.file_size + 1), limit
-
-
-def _limit_in(path: Path, info: ZipInfo) -> int:
-    """Returns the limit by the file's size, since the sizes that the archive states may be lies."""
-    return limit_of(min(info.compress_size, path.stat().st_size))
 
 
 def gunzip(content: bytes, limit: int, where: str) -> bytes:

@@ -25,7 +25,7 @@ from bigtrk.models.edges.mlp import Perceptrons
 from bigtrk.models.edges.plain import Ends, accumulable
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
-from bigtrk.process.sparse_warnings import silence_sparse_warnings
+from bigtrk.process import silence_sparse_warnings
 from bigtrk.tracing import traced
 
 silence_sparse_warnings()

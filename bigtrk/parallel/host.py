@@ -8,7 +8,7 @@ import torch
 
 from bigtrk.machine import cpu_vendor, memory_bytes, open_cores
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.process.heap import give_back_large_blocks
+from bigtrk.process import give_back_large_blocks
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9

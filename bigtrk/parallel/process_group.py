@@ -35,7 +35,7 @@ from bigtrk.errors import RankError, reason
 from bigtrk.parallel.heartbeat import ANSWERS, Beat, Patience, Still, key_of
 from bigtrk.parallel.ranks import Ranks, named, publish
 from bigtrk.parallel.watchdog import Met, Watchdog
-from bigtrk.process.threads import cores_for_this_thread
+from bigtrk.process import cores_for_this_thread
 from bigtrk.tracing import traced, waiting
 
 LOOK = 0.2  # s, between two looks

@@ -47,6 +47,10 @@ def write_series_record(folder: Path, record: SeriesRecord) -> None:
     write_record(folder / SERIES, record)
 
 
+def is_series(folder: Path) -> bool:
+    return (folder / SERIES).is_file()
+
+
 def read_series_record(folder: Path) -> SeriesRecord:
     """Reads `series.json`; raises InputError as `read_record`."""
     return read_record(SeriesRecord, folder / SERIES)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bigtrk.disk.hashing import signed
 from bigtrk.native_code import NATIVE, compiled, pointers
-from bigtrk.process.sparse_warnings import silence_sparse_warnings
+from bigtrk.process import silence_sparse_warnings
 from bigtrk.sampling.subgraphs import (
     Bulk,
     InEdges,

@@ -20,7 +20,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector, labels_at
-from bigtrk.process.threads import Prefetcher
+from bigtrk.process import Prefetcher
 from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.subgraphs import (
     InEdges,

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from bigtrk.console import MOST_LINES, follow
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.process.threads import Prefetcher
+from bigtrk.process import Prefetcher
 from bigtrk.records.metrics import (
     AverageRecord,
     EmbeddingMetrics,

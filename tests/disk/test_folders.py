@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.disk.cache import make_private
 from bigtrk.disk.files import new_folder, whole_folder
 from bigtrk.errors import InputError
 
@@ -77,9 +76,3 @@ def test_what_is_there_is_left_as_it_was(tmp_path: Path) -> None:
             pass
     assert (tmp_path / "full" / "a").read_text() == "mine"
     assert list((tmp_path / "empty").iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_named_with_the_remedy() -> None:
-    # Not even root makes folders among those of processes.
-    with pytest.raises(OSError, match=r"/proc/1/bigtrk: cannot be made \(.*\); set XDG_CACHE_HOME"):
-        make_private(Path("/proc/1/bigtrk"))

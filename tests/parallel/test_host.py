@@ -74,7 +74,7 @@ with tempfile.NamedTemporaryFile() as file:
 # Of four threads that hold a small block each.
 HEAPS = """
 import ctypes, threading
-from bigtrk.process.heap import share_heap
+from bigtrk.process import share_heap
 share_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

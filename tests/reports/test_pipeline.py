@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from bigtrk.commands import pipelines
+from bigtrk.commands import judge
 from bigtrk.errors import InputError
 from bigtrk.pipeline import evaluation
 from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
@@ -191,7 +191,7 @@ def test_the_page_is_written_before_a_terminal_is_closed(
         raise BrokenPipeError
 
     folder, page = pipeline_folder(tmp_path / "pipeline", pipeline_evaluation()), tmp_path / "page"
-    monkeypatch.setattr(pipelines, "print_result", closed)
+    monkeypatch.setattr(judge, "print_result", closed)
     with pytest.raises(BrokenPipeError):
-        pipelines.report_pipelines([folder], page, as_json=False)
+        judge.report([folder], page)
     assert 'class="plot"' in page.read_text()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bigtrk.commands import searches
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.records.search import RESULT, read_search
@@ -187,18 +186,6 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_show(
     status, _, errors = run_here(command, monkeypatch, capsys)
     assert status == 2
     assert "result.json: trials.0.number: Input should be greater than or equal to 0" in errors
-
-
-def test_the_page_is_written_before_a_terminal_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(*_: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(searches, "print_result", closed)
-    with pytest.raises(BrokenPipeError):
-        searches.report_search([small_search(tmp_path / "search")], tmp_path / "page.html", False)
-    assert 'class="plot"' in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_another_folder_is_no_search(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bigtrk.console import console, say
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError
 from bigtrk.planning.command import read_ranks, split_arguments
-from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.records.series import SeriesRecord, is_series, read_series_record, write_series_record
 from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.shipped import TRAIN
@@ -28,7 +28,7 @@ from bigtrk.studies.launch import (
     train_logged,
 )
 from bigtrk.studies.scaling.report import series_report
-from bigtrk.studies.scaling.series import is_series, run_name
+from bigtrk.studies.scaling.series import run_name
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run

@@ -13,7 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import MeanEdgeMetrics, Shares
 from bigtrk.records.run_folder import RUN, Run, read_run
-from bigtrk.records.series import SERIES, SeriesRecord, read_series_record
+from bigtrk.records.series import SeriesRecord, read_series_record
 from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
@@ -43,10 +43,6 @@ class Series:
 def run_name(ranks: int, repeat: int | None = None) -> str:
     """Names a run's folder; repeats count from 1. Without one: what all of their names share."""
     return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
-
-
-def is_series(folder: Path) -> bool:
-    return (folder / SERIES).is_file()
 
 
 def read_series(folder: Path) -> Series:

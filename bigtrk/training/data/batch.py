@@ -17,7 +17,7 @@ from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.process.threads import Prefetcher
+from bigtrk.process import Prefetcher
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.features import NOTHING_MEASURED, load_features

@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that make events and their graphs."""
+"""The commands of the `bigtrk` program that make events, their graphs, and sectors."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,6 @@ from bigtrk.user_code import Code, allow_code
 Source = StrEnum(  # type: ignore[misc]
     "Source", {name.upper(): name for name in (*EventFormat, *GRAPH_READERS)}
 )
-
 _TRACKML = Source(EventFormat.TRACKML)
 
 
@@ -47,81 +46,73 @@ def simulate(
     simulate_folder(out, numbers, particles, seed, detectors, not no_truth, file_format)
 
 
-From = Annotated[
-    Source,
-    typer.Option(
-        "--from",
-        help="what made the events, or the graphs that have edges already",
-    ),
-]
-Range = Annotated[
-    str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
-]
-Windows = Annotated[
-    str | None,
-    typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
-]
-LearnWindows = Annotated[
-    bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
-]
-PtMin = Annotated[
-    float,
-    typer.Option(
-        min=0, help="GeV; with --learn-windows or --learn-module-map: softer, larger graphs"
-    ),
-]
-ModuleMap = Annotated[
-    Path | None, typer.Option(help="module map: join hits in triplets that pass it")
-]
-LearnModuleMap = Annotated[
-    bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
-]
-Embedding = Annotated[
-    Path | None, typer.Option(help="run of an embedding: join hits that are near each other in it")
-]
-TrueEdges = Annotated[
-    bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
-]
-Radius = Annotated[float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")]
-Efficiency = Annotated[
-    float | None,
-    typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
-]
-Unit = Annotated[
-    PtUnit | None,
-    typer.Option(help="of pT in imported graphs, where files do not say which reader made them"),
-]
-Prefix = Annotated[
-    str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
-]
-PhiSections = Annotated[
-    int | None,
-    typer.Option(min=1, help="sections in phi that imported graphs' events are in; 1 for whole"),
-]
-Columns = Annotated[
-    str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
-]
-
-
 def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
-    source: From = _TRACKML,
-    event_range: Range = None,
-    windows: Windows = None,
-    learn_windows: LearnWindows = False,
-    pt_min: PtMin = 1.0,
-    module_map: ModuleMap = None,
-    learn_module_map: LearnModuleMap = False,
-    embedding: Embedding = None,
-    radius: Radius = None,
-    efficiency: Efficiency = None,
-    true_edges: TrueEdges = False,
-    node_features: Columns = None,
-    edge_features: Columns = None,
-    pt_unit: Unit = None,
-    prefix: Prefix = "",
-    phi_sections: PhiSections = None,
+    source: Annotated[
+        Source,
+        typer.Option(
+            "--from",
+            help="what made the events, or the graphs that have edges already",
+        ),
+    ] = _TRACKML,
+    event_range: Annotated[
+        str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
+    ] = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
+    ] = None,
+    learn_windows: Annotated[
+        bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
+    ] = False,
+    pt_min: Annotated[
+        float,
+        typer.Option(
+            min=0, help="GeV; with --learn-windows or --learn-module-map: softer, larger graphs"
+        ),
+    ] = 1.0,
+    module_map: Annotated[
+        Path | None, typer.Option(help="module map: join hits in triplets that pass it")
+    ] = None,
+    learn_module_map: Annotated[
+        bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
+    ] = False,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(help="run of an embedding: join hits that are near each other in it"),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")
+    ] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
+    ] = None,
+    true_edges: Annotated[
+        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
+    ] = False,
+    node_features: Annotated[
+        str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
+    ] = None,
+    edge_features: Annotated[
+        str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
+    ] = None,
+    pt_unit: Annotated[
+        PtUnit | None,
+        typer.Option(
+            help="of pT in imported graphs, where files do not say which reader made them"
+        ),
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
+    ] = "",
+    phi_sections: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="sections in phi that imported graphs' events are in; 1 for whole"
+        ),
+    ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -138,7 +129,12 @@ def build(
     allow_code(code or ())
     imported = source in GRAPH_READERS
     by_windows, near = windows is not None or learn_windows, embedding is not None
-    _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])
+    if sum([by_windows, module_map is not None, learn_module_map, near, true_edges, imported]) > 1:
+        raise InputError(
+            "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
+            f"{', '.join(GRAPH_READERS)} (whose graphs have edges already) exclude each other; "
+            "give one"
+        )
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency are of --embedding; give its run, too")
     if imported and event_range is not None:
@@ -177,30 +173,45 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
             f"{events}: holds no Parquet files of ColliderML's tracker_hits; name the folder that "
             "holds those of a sample, and of its particles"
         )
-    return None if numbers is None else find_events(events, _range(numbers))
-
-
-def _range(text: str) -> range:
-    first, _, last = text.partition("-")
+    if numbers is None:
+        return None
+    first, _, last = numbers.partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise InputError(f"--events {text}: is not FIRST-LAST, such as 0-99; give two numbers so")
-    return range(int(first), int(last) + 1)
-
-
-def _check_one(ways: list[bool]) -> None:
-    """Refuses more than one way to make the edges of graphs.
-
-    Raises:
-        InputError: several are asked for.
-    """
-    if sum(ways) > 1:
         raise InputError(
-            "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            f"{', '.join(GRAPH_READERS)} (whose graphs have edges already) exclude each other; "
-            "give one"
+            f"--events {numbers}: is not FIRST-LAST, such as 0-99; give two numbers so"
         )
+    return find_events(events, range(int(first), int(last) + 1))
 
 
 def _names(text: str | None) -> list[str]:
     """Splits names at commas; none without `text`."""
     return [name.strip() for name in text.split(",")] if text else []
+
+
+def filter_graphs(
+    run: Annotated[Path, typer.Argument(help="run of an edge model, such as model.name=mlp")],
+    graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
+    out: Annotated[Path, typer.Argument(help="folder for the thinned graphs")],
+    efficiency: Annotated[
+        float | None, typer.Option(help="share of target edges to keep; 0.995")
+    ] = None,
+    cut: Annotated[
+        float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
+    ] = None,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Thin graphs to the edges that a trained edge model does not take for false."""
+    from bigtrk.graphs.builders.build_folder import show_folder
+    from bigtrk.pipeline.graphs import filter_folder
+
+    allow_code(code or ())
+    manifest = filter_folder(run, graphs, out, cut, efficiency)
+    print_result(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+def partition(context: typer.Context) -> None:
+    """Cut event graphs into sectors that train together with halo exchange."""
+    from partition.cli import main as cut
+
+    cut("bigtrk partition", context.args)

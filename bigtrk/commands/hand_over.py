@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bigtrk.commands.options import TracksFrom
 from bigtrk.console import say
 from bigtrk.formats.registry import (
     GRAPH_WRITERS,
@@ -29,13 +30,7 @@ TrackFormat = StrEnum(  # type: ignore[misc]
 
 @export.command("tracks")
 def export_tracks(
-    tracks: Annotated[
-        Path,
-        typer.Argument(
-            help="folder of event<id>-tracks.parquet, one such file, or a submission: parquet, or "
-            "TrackML's CSV"
-        ),
-    ],
+    tracks: TracksFrom,
     out: Annotated[Path, typer.Argument(help="file to write, or folder for files of events")],
     form: Annotated[
         TrackFormat,

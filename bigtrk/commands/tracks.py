@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import AsJson, Spill, spill_folder
+from bigtrk.commands.options import (
+    AsJson,
+    MaxEdges,
+    MinHits,
+    Precise,
+    ScoreCut,
+    Spill,
+    spill_folder,
+)
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
-from bigtrk.pipeline.options import MakingOptions, Precision
+from bigtrk.pipeline.options import MakingOptions
 from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 
@@ -17,37 +25,7 @@ if TYPE_CHECKING:
     from bigtrk.parallel.ranks import Ranks
     from bigtrk.pipeline.reconstruct import TracksMade
 
-MinHits = Annotated[int, typer.Option(min=1, help="hits of a track")]
-MaxEdges = Annotated[
-    int | None,
-    typer.Option(min=1, help="edges of a graph that one rank holds; larger ones are cut for all"),
-]
-Precise = Annotated[
-    Precision | None, typer.Option(help="of the classifier; that of its training without it")
-]
 pipeline = typer.Typer(help="Train the stages from hits to tracks.", no_args_is_help=True)
-
-
-def filter_graphs(
-    run: Annotated[Path, typer.Argument(help="run of an edge model, such as model.name=mlp")],
-    graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
-    out: Annotated[Path, typer.Argument(help="folder for the thinned graphs")],
-    efficiency: Annotated[
-        float | None, typer.Option(help="share of target edges to keep; 0.995")
-    ] = None,
-    cut: Annotated[
-        float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
-    ] = None,
-    code: Code = None,
-    as_json: AsJson = False,
-) -> None:
-    """Thin graphs to the edges that a trained edge model does not take for false."""
-    from bigtrk.graphs.builders.build_folder import show_folder
-    from bigtrk.pipeline.graphs import filter_folder
-
-    allow_code(code or ())
-    manifest = filter_folder(run, graphs, out, cut, efficiency)
-    print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
 
 @pipeline.command("train")
@@ -102,42 +80,6 @@ def reconstruct(
     )
 
 
-def evaluate_stages(
-    folder: Path, events: Path, min_hits: int, pt_min: float, html: Path | None, as_json: bool
-) -> None:
-    """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
-    from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.evaluation import evaluate_pipeline
-    from bigtrk.reports import pipeline_evaluation_report, read_pipeline, show, write_page
-    from bigtrk.tracks.matching import Criteria
-
-    if discover().world_size > 1:
-        raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
-    record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
-    report = pipeline_evaluation_report(read_pipeline(folder), record)
-    if html:  # before what is printed, whose reader may leave
-        write_page(report, html)
-    content = record.model_dump(mode="json")
-    print_result(content, as_json, lambda: show(report, console))
-
-
-def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> None:
-    """Reports on pipelines, for `bigtrk report`; html: a page to write, too."""
-    from bigtrk.reports import (
-        pipelines_report,
-        read_pipeline,
-        show,
-        summarise_pipelines,
-        write_page,
-    )
-
-    read = [read_pipeline(folder) for folder in folders]
-    report = pipelines_report(read)
-    if html:
-        write_page(report, html)
-    print_result(summarise_pipelines(read), as_json, lambda: show(report, console))
-
-
 def infer(
     run: Annotated[Path, typer.Argument(help="run of an edge model")],
     graphs: Annotated[Path, typer.Argument(help="folder of graphs, with truth or without")],
@@ -145,9 +87,7 @@ def infer(
     builder: Annotated[
         BuilderName, typer.Option(help="what makes tracks of the scores")
     ] = BuilderName.COMPONENTS,
-    score_cut: Annotated[
-        float | None, typer.Option(min=0, max=1, help="of the builder; its own without it")
-    ] = None,
+    score_cut: ScoreCut = None,
     min_hits: MinHits = 3,
     max_edges: MaxEdges = None,
     precision: Precise = None,

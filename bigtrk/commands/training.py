@@ -1,7 +1,8 @@
-"""The commands of the `bigtrk` program that check models and import them."""
+"""The commands of the `bigtrk` program that train models, check and import them."""
 
 import json
 import sys
+from argparse import Namespace
 from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
@@ -9,17 +10,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.console import console, say
+from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.formats.registry import MODEL_READERS
+from bigtrk.user_code import Code
 
 if TYPE_CHECKING:
     from bigtrk.proof.prove import Proof
-
 
 # mypy cannot know the members of what a registry names.
 ModelSource = StrEnum(  # type: ignore[misc]
     "ModelSource", {name.upper(): name for name in MODEL_READERS}
 )
+
+
+def train(context: typer.Context) -> None:
+    """Train a track-finding graph network: the same under torchrun, srun and alone."""
+    from bigtrk.program import main as fit
+
+    fit("bigtrk train", context.args)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[key.sub=value]...", help="such as training.epochs, engine.name"),
+    ] = None,
+    code: Code = None,
+) -> None:
+    """Continue a training from its newest good checkpoint, as `bigtrk/train.py --resume` does.
+
+    Any number of ranks may continue what others began; this is one rank. On two: torchrun
+    --nproc-per-node 2 -m bigtrk resume RUN.
+    """
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.program import run as train
+
+    ranks = discover()
+    arguments = Namespace(arguments=settings or [], resume=run, code=code or [])
+    exit_on_bad_input("bigtrk resume", lambda: train(ranks, arguments), rank=ranks.rank)
 
 
 def check_model(

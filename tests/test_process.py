@@ -1,5 +1,5 @@
 """A thread makes things ahead of their use, one at a time, and outlives an iteration; OpenMP's
-threads do not spin for long.
+threads do not spin for long; freed arrays are used again unless the user says otherwise.
 """
 
 import gc
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.process.threads import Prefetcher
+from bigtrk.process import Prefetcher
 from tests.programs import run_in_one
 
 WAIT = 300
@@ -170,3 +170,27 @@ def test_openmp_spins_briefly_unless_the_user_says_otherwise(
         check=True,
     )
     assert f"GOMP_SPINCOUNT = '{spins}'" in loaded.stderr  # what libgomp read
+
+
+REUSE = """
+import ctypes, resource
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages fault in at once
+import numpy as np
+from bigtrk.process import keep_freed_memory
+keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(2**23)  # 64 MiB
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize("own", [{}, {"MALLOC_MMAP_THRESHOLD_": "1048576"}], ids=str)
+def test_freed_arrays_are_kept(own: dict[str, str]) -> None:
+    environment = {"PATH": "/usr/bin", **own}
+    command = [sys.executable, "-c", REUSE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    first, second = map(int, done.stdout.split())
+    pages = 2**26 // 4096
+    assert first > 0.9 * pages
+    assert (second < 0.1 * pages) is not bool(own)

@@ -1,0 +1,281 @@
+"""The commands of the `bigtrk` program that judge and show: evaluate, score, report, watch,
+display.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bigtrk.commands.options import (
+    AsJson,
+    Builder,
+    MinHits,
+    Page,
+    PtMin,
+    ScoreCut,
+    Spill,
+    TracksFrom,
+    check_page,
+    spill_folder,
+)
+from bigtrk.console import console, print_result, say
+from bigtrk.errors import InputError
+from bigtrk.tracks.names import BuilderName, Task
+from bigtrk.user_code import Code, allow_code
+
+if TYPE_CHECKING:
+    from bigtrk.reports.document import Document
+    from bigtrk.tracks.evaluation import TrackOptions
+    from bigtrk.training.steps.spill import SpillFolder
+
+
+def evaluate(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="run folder of bigtrk/train.py, a file of weights in it, or folder of a pipeline"
+        ),
+    ],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="folders of graphs or sectors; of a pipeline, folder or zip of events with truth"
+        ),
+    ],
+    tracks: Annotated[
+        bool,
+        typer.Option("--tracks", help="build tracks and score them; a pipeline always does"),
+    ] = False,
+    builder: Builder = None,
+    score_cut: ScoreCut = None,
+    scan_cuts: Annotated[
+        bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
+    ] = False,
+    min_hits: MinHits = 3,
+    pt_min: PtMin = 1.0,
+    html: Page = None,
+    spill: Spill = None,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
+
+    Until a run ends, that of its newest good checkpoint; with RUN/best.safetensors or
+    RUN/averaged.safetensors that of the best epoch or of averaged weights. Each evaluation is a new
+    file in RUN/evaluations.
+
+    Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
+    """
+    from bigtrk.records.pipeline import is_pipeline
+    from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
+
+    allow_code(code or ())
+    folder = spill_folder(spill)
+    if is_pipeline(run):
+        if builder or score_cut is not None or scan_cuts or folder:
+            raise InputError(
+                f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
+                f"--builder, --score-cut, --scan-cuts and --spill out"
+            )
+        if len(data) > 1:
+            raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
+        _evaluate_stages(run, data[0], min_hits, pt_min, html, as_json)
+        return
+    scanned = SCAN_CUTS if scan_cuts else ()
+    chosen = builder or BuilderName.COMPONENTS
+    options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
+    _evaluate_model(run, data, options if tracks else None, folder, html, as_json)
+
+
+def _evaluate_model(
+    run: Path,
+    data: list[Path],
+    options: "TrackOptions | None",
+    spill: "SpillFolder | None",
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Evaluates a run's model, on all ranks; the first prints and writes what was found."""
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.records.run_folder import RUN, read_run_if_any
+    from bigtrk.reports import evaluation_report
+    from bigtrk.reports.model_card import refresh_card
+    from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
+    from bigtrk.training.run_folder import run_of
+
+    ranks = discover()
+    configure_process(ranks)
+    with process_group(ranks, evaluated_configuration(run).run.patience):
+        evaluation = evaluate_run(run, data, options, ranks, spill)
+    if ranks.is_first:
+        if (run_of(run) / RUN).is_file():
+            refresh_card(run_of(run))
+        report = evaluation_report(evaluation, read_run_if_any(run_of(run)))
+        _give(report, evaluation.model_dump(mode="json"), html, as_json)
+
+
+def _evaluate_stages(
+    folder: Path, events: Path, min_hits: int, pt_min: float, html: Path | None, as_json: bool
+) -> None:
+    """Evaluates a pipeline."""
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.pipeline.evaluation import evaluate_pipeline
+    from bigtrk.reports import pipeline_evaluation_report, read_pipeline
+    from bigtrk.tracks.matching import Criteria
+
+    if discover().world_size > 1:
+        raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
+    record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
+    report = pipeline_evaluation_report(read_pipeline(folder), record)
+    _give(report, record.model_dump(mode="json"), html, as_json)
+
+
+def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
+    """Writes the page of a report, and prints the report or its content. In this order: the reader
+    of what is printed may leave.
+    """
+    from bigtrk.reports import show, write_page
+
+    if html:
+        write_page(report, html)
+    print_result(content, as_json, lambda: show(report, console))
+
+
+def score(
+    tracks: TracksFrom,
+    events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
+    pt_min: PtMin = 1.0,
+    min_hits: MinHits = 3,
+    matching_fraction: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),
+    ] = 0.5,
+    task: Annotated[
+        Task | None,
+        typer.Option(help="of a public arena: its metrics, too; all of EVENTS count"),
+    ] = None,
+    no_track: Annotated[
+        int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
+    ] = -1,
+    as_json: AsJson = False,
+) -> None:
+    """Judge tracks from anywhere by the truth of their events.
+
+    Hits that TRACKS does not list are in no track, as are those of track -1.
+    """
+    from bigtrk.reports import score_report
+    from bigtrk.tracks.matching import Criteria
+    from bigtrk.training.evaluation.tracks import score_files
+
+    criteria = Criteria(min_hits, pt_min, matching_fraction)
+    found = score_files(tracks, events, criteria, task, no_track)
+    _give(score_report(found), found.model_dump(mode="json"), None, as_json)
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="run folders, folders of `bigtrk scale`, those of pipelines, or that of a search"
+        ),
+    ],
+    html: Page = None,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Scaling, metrics and time shares of one run or series, or of several side by side; of
+    pipelines the losses of each stage; of a search its trials, also while it goes on.
+
+    --json prints a line per number of ranks for series. --code is for a series, whose predicted
+    times ask for the model.
+    """
+    from bigtrk import reports
+    from bigtrk.records.pipeline import is_pipeline
+    from bigtrk.records.search import is_search
+    from bigtrk.records.series import is_series
+
+    allow_code(code or ())
+    if any(map(is_series, runs)):
+        # It predicts the times of series, and needs torch for that: a second of a run's report.
+        from bigtrk.studies.scaling.report import series_report
+
+        series = series_report(runs)
+        if html:
+            reports.write_page(series.document, html)
+        if as_json:
+            print(series.text, end="")
+        else:
+            reports.show(series.document, console)
+    elif any(map(is_pipeline, runs)):
+        pipelines = [reports.read_pipeline(folder) for folder in runs]
+        content = reports.summarise_pipelines(pipelines)
+        _give(reports.pipelines_report(pipelines), content, html, as_json)
+    elif any(map(is_search, runs)):
+        if len(runs) > 1:
+            raise InputError(
+                f"{', '.join(map(str, runs))}: a search is reported alone; name one, or runs"
+            )
+        search = reports.read_search(runs[0])
+        _give(reports.search_report(search), reports.summarise_search(search), html, as_json)
+    else:
+        read = [reports.read_run(path) for path in runs]
+        _give(reports.runs_report(read), reports.summarise(read), html, as_json)
+
+
+def watch(
+    runs: Annotated[
+        list[Path], typer.Argument(help="run folders, also of runs that are yet to begin")
+    ],
+) -> None:
+    """Show runs while they train: losses, rates, memory, shares of time, time to the end, stalls.
+
+    Without a terminal: a line whenever there is something new. It ends when all runs have, and
+    writes nothing into their folders.
+    """
+    from bigtrk.reports.watch import Watch, print_lines, show_dashboard
+
+    with suppress(KeyboardInterrupt):
+        watched = Watch(runs)
+        if console.is_terminal and not console.is_dumb_terminal:
+            show_dashboard(watched, console)
+        else:
+            print_lines(watched)
+
+
+def display(
+    run: Annotated[Path, typer.Argument(help="run of an edge model, or folder of a pipeline")],
+    data: Annotated[Path, typer.Argument(help="folder of graphs; of a pipeline, of events")],
+    page: Annotated[Path, typer.Argument(help="HTML page to write", callback=check_page)],
+    event: Annotated[
+        str | None, typer.Option(help="name of the event; the first without it")
+    ] = None,
+    builder: Builder = None,
+    score_cut: ScoreCut = None,
+    min_hits: MinHits = 3,
+    pt_min: PtMin = 1.0,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="sectors to cut the event into, and to show")
+    ] = None,
+    code: Code = None,
+) -> None:
+    """Draw an event in three dimensions, across the beam and along it: hits, true and found tracks,
+    scored edges, sectors.
+    """
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.pipeline.event_display import DisplayOptions, display_event
+    from bigtrk.records.pipeline import is_pipeline
+    from bigtrk.tracks.matching import Criteria
+
+    allow_code(code or ())
+    if is_pipeline(run) and (builder or score_cut is not None):
+        raise InputError(
+            f"{run}: a pipeline has its own track builder; leave --builder and --score-cut out"
+        )
+    chosen = builder or BuilderName.COMPONENTS
+    options = DisplayOptions(Criteria(min_hits, pt_min), event, parts, chosen, score_cut)
+    display_event(run, data, page, options, discover().device)
+    say(f"{page}: open it in a browser")

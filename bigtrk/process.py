@@ -1,0 +1,118 @@
+"""Settings of a process that computes: freed memory, threads beside it, torch's warnings."""
+
+import ctypes
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+# Parameters of mallopt(3), by the variable of the environment that sets the same.
+_PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_ARENA_MAX": -8}
+
+
+def give_back_large_blocks() -> None:
+    """Has freed tensors of 4 MiB or more go back to the system, and smaller ones stay.
+
+    By default glibc keeps freed blocks below 32 MiB in pieces that later blocks do not fill: a
+    process then takes more memory than its tensors, which is what is counted (docs/memory.md).
+    """
+    # With a limit of its own glibc would give back all but 128 KiB that are freed at its end.
+    _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
+
+
+def share_heap() -> None:
+    """Has all threads take small tensors from one heap: of its own each would keep what it freed.
+    Threads that have a heap keep it. ShaDow's, which sample at once, would wait for each other.
+    """
+    _set(MALLOC_ARENA_MAX=1)
+
+
+def keep_freed_memory() -> None:
+    """Keeps freed arrays of up to a GiB: partitioning takes a quarter less time, since the system
+    need not clear their pages again, and little more memory.
+    """
+    _set(MALLOC_MMAP_THRESHOLD_=2**30, MALLOC_TRIM_THRESHOLD_=2**31 - 1)
+
+
+def _set(**values: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for variable, value in values.items():
+        if mallopt is not None and variable not in os.environ:
+            mallopt(_PARAMETERS[variable], value)
+
+
+def silence_sparse_warnings() -> None:
+    """Silences what torch says of a process's first sparse matrix: that such are in beta and, in
+    torch 2.11, that nobody chose whether they are checked; a user's choice stands.
+
+    It takes no memory: huge pages are asked for (parallel/host.py) before torch's first allocation.
+    """
+    checks = torch.sparse.check_sparse_tensor_invariants
+    with warnings.catch_warnings(action="ignore"):
+        torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
+        if not checks.is_enabled():
+            checks.disable()
+
+
+@contextmanager
+def cores_for_this_thread() -> Iterator[None]:
+    """Lets threads that start while the block runs use one core, and this one as many as before.
+
+    Each thread whose operations are split over cores has a team of OpenMP's threads. Once those of
+    all teams are more than the cores, they go to sleep as soon as they wait, in every team: steps
+    then took up to 1.8 times as long while a thread read the next ones.
+    """
+    cores = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    torch.get_num_threads()  # now, since a thread takes the number of the process when first asked
+    with ThreadPoolExecutor(1) as other:
+        other.submit(torch.set_num_threads, 1).result()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(cores)
+
+
+class Prefetcher:
+    """A thread that makes one thing while the one before it is used, for as long as this exists.
+
+    Each thread may have a heap of its own, which keeps what was freed in it after the thread has
+    ended: with a new thread for each epoch memory grew.
+    """
+
+    def __init__(self) -> None:
+        self._own: list[int] = []
+
+        def note_thread() -> None:
+            self._own.append(threading.get_ident())
+
+        self._thread = ThreadPoolExecutor(1, initializer=note_thread)
+
+    def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
+        """Yields, for each call, a function that waits for it and returns or raises what it did.
+        Each is to be called once, before the next is asked for: here nothing keeps its result. An
+        end waits for what is being made. A call must not itself take from this.
+        """
+        calls: list[Future[T]] = []
+
+        def take() -> T:
+            return calls.pop(0).result()
+
+        try:
+            for make in made_by:
+                calls.append(self._thread.submit(make))
+                if len(calls) > 1:
+                    yield take
+            if calls:
+                yield take
+        finally:
+            begun = [call for call in calls if not call.cancel()]
+            # The thread itself ends what was left unfinished, in a cycle, if it collects garbage.
+            if threading.get_ident() not in self._own:
+                wait(begun)
