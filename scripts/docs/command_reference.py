@@ -57,7 +57,7 @@ def commands() -> Iterator[Command]:
         assert group.typer_instance is not None
         for registered in group.typer_instance.registered_commands:
             assert registered.callback is not None
-            yield _command(f"{group.name} {registered.name}", registered.callback)
+            yield _command(f"{group.name} {registered.name}", registered.callback, registered.help)
 
 
 def _partitioning() -> Command:
@@ -83,9 +83,9 @@ def _typed(action: argparse.Action) -> str:
     return f"{name} {action.metavar or ''}".strip()
 
 
-def _command(name: str, callback: Callable[..., Any]) -> Command:
+def _command(name: str, callback: Callable[..., Any], said: str | None = None) -> Command:
     given = get_params_from_function(callback).values()
-    return Command(name, inspect.getdoc(callback) or "", list(map(_parameter, given)))
+    return Command(name, said or inspect.getdoc(callback) or "", list(map(_parameter, given)))
 
 
 def _parameter(given: ParamMeta) -> Parameter:
