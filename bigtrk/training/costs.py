@@ -21,7 +21,7 @@ def make_cost(
     shares: int = 1,
     events: float = math.inf,
 ) -> CostModel:
-    """Makes the cost model of a configuration on `world` ranks that train so many events; other
+    """Makes the cost model of a configuration that trains `events` on `world` ranks; the other
     arguments are the model's.
     """
     return CostModel(
@@ -40,8 +40,8 @@ def make_cost(
 
 
 def with_files(cost: CostModel, configuration: Configuration, budget: float | None) -> CostModel:
-    """Returns the cost where edges beyond a `budget` of bytes go to files, if the configuration has
-    them do so; of no budget that of all in memory.
+    """Returns the cost with edges beyond a `budget` in bytes in files, if the configuration allows
+    files; without a budget, with all edges in memory.
     """
     spills = configuration.training.spill and cost.machine.shared
     return replace(cost, spills_beyond=budget) if spills and cost.model.spills else cost
@@ -56,8 +56,8 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
 
 
 def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRecord | None:
-    """Counts what training an edge of these events takes, for a GPU whose data sheet is known; None
-    of other devices, which is said of GPUs, and of mini-batches, which are not the events.
+    """Counts operations and bytes for each trained edge, on a GPU whose data sheet is known; None
+    on other devices and for mini-batches. Unknown GPUs are named once.
     """
     name = accelerator()
     sheet = data_sheet(name)

@@ -1,4 +1,4 @@
-"""What ends or saves a training: loss spikes, signals, memory that runs out.
+"""Guards of a training: loss spikes, signals to stop, memory that runs out.
 
 A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, MAD
 being their median absolute deviation; neither follows single outliers, as a mean and a standard

@@ -284,8 +284,7 @@ class PtTruth:
     """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
     owned), count: the number of these.
 
-    These are all true edges whose particle's pT is known, in the target or not: particles outside
-    the target are told by how soft they are.
+    Known are true edges of particles in the target or not: most of those outside are soft.
     """
 
     log_pt: Tensor

@@ -31,8 +31,8 @@ from bigtrk.training.steps.spill import LaidEvents, check_host_memory, spill_edg
 class Parts:
     """The parts of a training.
 
-    scoring: lays the events of validation over the ranks. averages: of the weights, if they are
-    kept. described: the description of the model, to be written beside it at the end.
+    scoring: lays the events of validation over the ranks. averages: averaged weights, if the
+    settings ask for them. described: the model's description, written with it at the end.
     """
 
     steps: EpochSteps

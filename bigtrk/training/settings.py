@@ -36,8 +36,8 @@ class BestSettings(Settings):
     `total_purity`, `purity` or `log_pt_error`, or `train_loss`; losses and errors are best when
     small, the others when large. Without it only the newest checkpoints are kept."""
     patience: int | None = Field(None, ge=1, lt=2**31)
-    """End the run when so many epochs in a row were no better than the best before them; all epochs
-    without it [epochs]."""
+    """End the run after this many epochs in a row that were no better than the best before them
+    [epochs]."""
 
     @model_validator(mode="after")
     def _has_a_metric(self) -> Self:
@@ -62,7 +62,7 @@ class NegativeSettings(Settings):
 
     @property
     def are_chosen(self) -> bool:
-        """Says whether only some false edges are trained."""
+        """Whether only some false edges are trained."""
         return self.hard > 0 or self.easy > 0
 
 
@@ -86,7 +86,7 @@ class PairSettings(Settings):
     """Random pairs of each event, or part of one [pairs]."""
 
     def false_pairs(self, n_hits: int) -> int:
-        """Counts the false pairs that are drawn for so many hits, before any is left out."""
+        """Counts the false pairs drawn for `n_hits` hits, before any is left out."""
         if n_hits < 2:
             return 0
         return min(self.hard_hits, n_hits) * min(self.neighbours, n_hits - 1) + self.random_pairs
@@ -222,10 +222,9 @@ class TrainingSettings(Settings):
     """Weight of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges; 0
     for none, and a model without that head."""
     spike_guard: Literal["off", "skip", "roll_back"] = "off"
-    """What becomes of a step whose loss is far above that of recent steps, or whose loss or
-    gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last checkpoint
-    and goes on from there without that step; `off` trains on it, and stops at a loss that is not
-    finite."""
+    """The treatment of a step whose loss is far above recent ones, or whose loss or gradients are
+    not finite. `skip` drops its gradients; `roll_back` returns to the last checkpoint and goes on
+    without that step; `off` trains on it, and stops at a loss that is not finite."""
     spike_threshold: float = Field(10.0, gt=0)
     """How far above the median of recent losses is far for the spike guard [median absolute
     deviations]."""
@@ -237,9 +236,9 @@ class RunSettings(Settings):
     folder: Path | None = None
     """Folder of the run; the next free number under `runs/` without it."""
     loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    """What else gets the record, scalar by scalar."""
+    """Loggers that also get the record, scalar by scalar."""
     price_per_device_hour: float | None = Field(None, ge=0)
-    """What a rank's device costs, for reports; it changes no training [any currency/h]."""
+    """Price of a rank's device, for reports; it changes no training [any currency/h]."""
     silent_seconds: float = Field(Patience.silent, gt=ANSWERS, le=1e9)
     """A rank that says nothing for so long while the others wait ends the run. At the start, so
     does a time in which no further rank has come: raise it where some take longer to start than

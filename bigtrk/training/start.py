@@ -59,7 +59,7 @@ class Match:
 
     @property
     def complaint(self) -> str:
-        """What keeps the match from being whole; "" where it is."""
+        """The differences that keep the match from being whole; "" for a whole one."""
         kinds = (
             ("lacks", self.lacking),
             ("has another shape of", self.reshaped),
@@ -160,7 +160,7 @@ _OTHERS = ("model.recompute", "model.precision", "model.init_from", "model.init_
 
 
 class StartingModel(NamedTuple):
-    """The model that a training starts with. told: what of it was not drawn; None if all was."""
+    """The model that a training starts with. told: the weights that were not drawn, if any."""
 
     model: nn.Module
     told: str | None

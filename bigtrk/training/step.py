@@ -47,7 +47,7 @@ class StepResult:
         lr: float,
         seconds: float,
     ) -> StepRecord:
-        """Makes the record of a step that took so many seconds. names: those of all events."""
+        """Makes the step's record. names: of all events. seconds: its time."""
         cuts = {names[i]: cut for i, cut in route.cuts.items()}
         return StepRecord(
             epoch=epoch,

@@ -102,7 +102,7 @@ class Trainer:
 
     @property
     def end(self) -> End | None:
-        """What ends the run after this epoch; None: nothing yet."""
+        """The reason to end the run after this epoch, if there is one."""
         if self.epoch >= self.settings.epochs:
             return "epochs"
         if self.best and self.best.is_over(self.settings.best.patience):

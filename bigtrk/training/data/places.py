@@ -23,8 +23,8 @@ _WRITTEN_BYTES = 2**24  # at a time
 
 
 def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """Returns a tensor of the host on `device`; an accelerator fetches it from pinned memory in the
-    current stream, and nobody waits for it.
+    """Copies a tensor of the host to `device`; an accelerator copies it from pinned memory in the
+    current stream, without waiting.
     """
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
@@ -33,18 +33,18 @@ def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Read(Generic[Item]):
-    """An item that a thread has read, and the event after which it is on a GPU, if there is one."""
+    """An item that a thread has read, and the CUDA event that ends its upload, if any."""
 
     found: Item
     there: torch.cuda.Event | None
 
 
 class Lane:
-    """A stream of an accelerator for a thread that reads ahead; on a CPU nothing is beside."""
+    """A CUDA stream for a thread that reads ahead; without effect on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = _stream_beside(device) if device.type == "cuda" else None
+        self._stream = _upload_stream(device) if device.type == "cuda" else None
 
     def read(self, call: Callable[[], Item]) -> Read[Item]:
         """Calls `call`, with what it starts on the accelerator in this stream."""
@@ -54,20 +54,20 @@ class Lane:
             return Read(call(), self._stream.record_event())
 
     def hand_over(self, read: Read[Item]) -> Item:
-        """Gives what was read to the current stream, which computes no sooner than it is there."""
+        """Makes the current stream wait for the upload, and returns the item."""
         if read.there is not None:
             current = torch.cuda.current_stream(self._device)
             current.wait_event(read.there)
             for tensor in tensors_in(read.found):
-                if tensor.is_cuda:  # its memory is this lane's, which must know who else reads it
+                if tensor.is_cuda:  # the lane's pool must not reuse its memory too early
                     tensor.record_stream(current)
         return read.found
 
 
 @cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    """Returns the one stream of a process in which what is read travels to a GPU: torch keeps the
-    memory of each apart, 0.3 GB on an H200 where each epoch of 300,000 edges had a new one.
+def _upload_stream(device: torch.device) -> torch.cuda.Stream:
+    """Returns the process's one stream for uploads: torch keeps a pool of memory for each stream,
+    0.3 GB on an H200 with a new one in each epoch of 300,000 edges.
     """
     return torch.cuda.Stream(device)
 

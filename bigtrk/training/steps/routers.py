@@ -85,7 +85,7 @@ def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
 def fitting_cuts(
     configuration: Configuration, ranks: Ranks, n_events: int, budget: float
 ) -> "FittingCuts":
-    """Makes the cuts of a training on so many events by these ranks."""
+    """Makes the cuts of a training on `n_events` events."""
     cost = make_cost(
         configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
     )
@@ -194,7 +194,7 @@ class FittingCuts:
         return [(self.needed(size, cut), cut) for cut in cuts]
 
     def _over_ranks(self, parts: int) -> Cut:
-        """Returns the cut of so many sectors that takes least memory of a rank."""
+        """Returns the cut into `parts` that takes least memory of a rank."""
         if self.apart:
             return Cut(parts, parts)
         world = self.cost.world

@@ -79,10 +79,8 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Has the edges of events that are trained, and of those that are scored in validation, kept in
-    files where memory has no room for them. Collective.
-
-    Returns where the inputs of edges are to be kept; None if all fits the memory.
+    """Keeps edges of training and validation in files where memory has no room for them.
+    Collective. Returns the files for the inputs of edges; None if these fit the memory.
 
     Raises:
         InputError: as open_spill.
@@ -145,10 +143,8 @@ def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
 def spill_scoring(
     model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, HeldSectors]
 ) -> None:
-    """Has the edges of a model that scores kept in files of `folder` where half of the rank's
-    memory has no room for them: the scored graph is beside.
-
-    scored: by event, the most that a rank scores at once.
+    """Keeps edges in files of `folder` at inference where half of the rank's memory has no room
+    for them; the other half is left for the graph. scored: by event, what a rank scores at once.
 
     Raises:
         InputError: the model keeps none, or as open_spill.
@@ -166,7 +162,7 @@ def spill_scoring(
 
 
 def _tensor_bytes(model: InteractionGNN, n_edges: float) -> float:
-    """Returns the bytes of a tensor of so many edges between layers."""
+    """Returns the bytes of one tensor of `n_edges` edges between layers."""
     width = 2 if model.config.precision == "bf16" else next(model.parameters()).element_size()
     return n_edges * model.config.hidden * width
 
