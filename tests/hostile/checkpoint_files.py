@@ -41,7 +41,6 @@ from bigtrk.training.model_files import build_model, check_shapes, describe, loa
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
 from tests.hostile.records import CONFIGURATION
-from tests.hostile.report_files import good_record
 
 PER_EPOCH = 10
 
@@ -53,17 +52,9 @@ def model_files() -> dict[str, bytes]:
     return {DESCRIPTION: json.dumps(description).encode(), WEIGHTS: save(weights)}
 
 
-def read_model(folder: Path, content: bytes) -> object:
-    """First byte even: `content` is the description; odd: the weights."""
-    spoilt = WEIGHTS if content[:1] and content[0] % 2 else DESCRIPTION
-    for name, good in model_files().items():
-        (folder / name).write_bytes(content[1:] if name == spoilt else good)
+def read_model(folder: Path) -> object:
     stored = load_model(folder)
     return dict(stored.model.state_dict()), stored.configuration, stored.trained_on
-
-
-def model_seeds() -> list[bytes]:
-    return [bytes([kind]) + content for kind, content in enumerate(model_files().values())]
 
 
 class OneRank:
@@ -145,17 +136,10 @@ def checkpoint_seeds() -> list[bytes]:
     ]
 
 
-def read_resumed(folder: Path, content: bytes) -> object:
-    """Take a run's record up. First byte even: `content` is run.json; odd: metrics.jsonl."""
-    spoilt = METRICS if content[:1] and content[0] % 2 else RUN
-    for name in (RUN, METRICS):
-        (folder / name).write_bytes(content[1:] if name == spoilt else good_record(name))
+def read_resumed(folder: Path) -> object:
+    """Take a run's record up."""
     configuration = resumed_configuration(folder, ["training.epochs=7"])
     at = Progress(1, 0, 1, Plateau(), LossHistory(), EpochTotals())
     record = RunRecord(world_size=1, engine="ddp", engine_detail="DDP", launcher="x")
     continue_record(folder, record, at)
     return configuration, [line.content for line in read_lines(folder / METRICS)]
-
-
-def resumed_seeds() -> list[bytes]:
-    return [b"\0" + good_record(RUN), b"\1" + good_record(METRICS)]

@@ -15,10 +15,9 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 from bigtrk.tracks.files import open_tracks, write_tracks
-from tests.hostile.reader import EVENT
+from tests.hostile.reader import EVENT, Reader, of_files
 
 TABLES = ("hits", "cells", "particles", "truth")
-SAMPLE_TABLES = ("tracker_hits", "particles")
 SAMPLE_FILE = "train-000000001-000000001.parquet"
 
 
@@ -73,22 +72,12 @@ def read_events(folder: Path, content: bytes) -> Event:
 
 
 @cache
-def sample_seeds() -> list[bytes]:
-    """Returns a file of hits and one of particles, first byte 0 and 1."""
+def sample_files() -> dict[str, bytes]:
+    """A file of hits and one of particles."""
     with TemporaryDirectory() as folder:
         write_sample(Path(folder), [1], TRACKML_LAYERS, lambda _: an_event())
-        files = (Path(folder) / table / SAMPLE_FILE for table in SAMPLE_TABLES)
-        return [bytes([kind]) + path.read_bytes() for kind, path in enumerate(files)]
-
-
-def read_sample(folder: Path, content: bytes) -> Event:
-    """First byte: which of the two files is spoiled, the last for all others."""
-    spoiled = min(content[0], len(SAMPLE_TABLES) - 1) if content else 0
-    for kind, seed in enumerate(sample_seeds()):
-        path = folder / "sample" / SAMPLE_TABLES[kind] / SAMPLE_FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content[1:] if kind == spoiled else seed[1:])
-    return read_event(folder / "sample")
+        names = [f"{table}/{SAMPLE_FILE}" for table in ("tracker_hits", "particles")]
+        return {name: (Path(folder) / name).read_bytes() for name in names}
 
 
 @cache
@@ -108,3 +97,10 @@ def read_track_file(folder: Path, content: bytes) -> object:
     path.write_bytes(content[1:])
     found = open_tracks(path)
     return [found.read(number) for number in found.events]
+
+
+EVENT_READERS = {
+    "event": Reader(event_seeds, read_events),
+    "sample": of_files(sample_files, read_event),
+    "tracks": Reader(track_seeds, read_track_file),
+}

@@ -19,7 +19,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig
 from tests.formats.acorn.events import columns
 from tests.formats.acorn.events import write as write_acorn
-from tests.hostile.reader import EVENT
+from tests.hostile.reader import EVENT, Reader, of_file
 from tests.hostile.stored_files import a_graph
 
 
@@ -62,43 +62,19 @@ def read_npz(folder: Path, content: bytes) -> object:
     return read_heptrkx(path)
 
 
-def pyg_seeds() -> list[bytes]:
-    graph = a_graph().to_pyg()
+def pyg_file() -> bytes:
     stream = io.BytesIO()
-    torch.save(graph, stream)
-    return [bytes([kind]) + stream.getvalue() for kind in range(2)]
+    torch.save(a_graph().to_pyg(), stream)
+    return stream.getvalue()
 
 
-def read_data(folder: Path, content: bytes) -> object:
-    """First byte odd: the archive's checksums agree, as an attacker would write it."""
-    path, agrees = folder / "graph.pt", content[:1]
-    path.write_bytes(content[1:])
-    if agrees and agrees[0] % 2:
-        with_true_checksums(path)
-    return read_pyg(path)
-
-
-@cache
-def acorn_seeds() -> list[bytes]:
-    found = []
+def acorn_graphs() -> list[bytes]:
     with TemporaryDirectory() as folder:
-        for batch in (False, True):
-            path = write_acorn(Path(folder) / "a.pyg", columns(), batch)
-            found += [bytes([kind]) + path.read_bytes() for kind in range(2)]
-    return found
+        path = Path(folder) / "a.pyg"
+        return [write_acorn(path, columns(), batch).read_bytes() for batch in (False, True)]
 
 
-def read_acorn_file(folder: Path, content: bytes) -> object:
-    """First byte odd: the archive's checksums agree, as an attacker would write it."""
-    path, agrees = folder / f"{EVENT}.pyg", content[:1]
-    path.write_bytes(content[1:])
-    if agrees and agrees[0] % 2:
-        with_true_checksums(path)
-    return read_acorn(path, EVENT)
-
-
-@cache
-def checkpoint_file() -> bytes:
+def acorn_checkpoint() -> bytes:
     config = InteractionGNNConfig(hidden=2, layers=2)
     settings = of_model(config, ["dr", "dz"])
     model = InteractionGNN(config, len(settings.node_features), len(settings.edge_features))
@@ -108,23 +84,34 @@ def checkpoint_file() -> bytes:
         return (Path(folder) / "a.ckpt").read_bytes()
 
 
-def read_acorn_model(folder: Path, content: bytes) -> object:
-    """First byte as in `read_data`."""
-    path, agrees = folder / "a.ckpt", content[:1]
-    path.write_bytes(content[1:])
-    if agrees and agrees[0] % 2:
-        with_true_checksums(path)
+def read_acorn_model(path: Path) -> object:
     stored = read_model(path)
     return [stored.model.state_dict(), stored.configuration, stored.measured]
 
 
-def with_true_checksums(path: Path) -> None:
+def with_true_checksums(content: bytes) -> bytes:
     """Writes a zip archive again, each member as it can be read."""
-    content = io.BytesIO(path.read_bytes())
+    packed = io.BytesIO()
     try:
-        with zipfile.ZipFile(content) as archive, zipfile.ZipFile(path, "w") as written:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(packed, "w") as out:
             for member in archive.infolist():
                 member.CRC, stream = None, archive.open(member)  # type: ignore[assignment]
-                written.writestr(member.filename, stream.read())
+                out.writestr(member.filename, stream.read())
     except Exception:  # no archive can be made of it
-        path.write_bytes(content.getvalue())
+        return content
+    return packed.getvalue()
+
+
+FOREIGN_READERS = {
+    "heptrkx": Reader(heptrkx_seeds, read_npz),
+    "pyg": of_file(cache(lambda: [pyg_file()]), "graph.pt", read_pyg, with_true_checksums),
+    "acorn": of_file(
+        cache(acorn_graphs),
+        f"{EVENT}.pyg",
+        lambda path: read_acorn(path, EVENT),
+        with_true_checksums,
+    ),
+    "acorn model": of_file(
+        cache(lambda: [acorn_checkpoint()]), "a.ckpt", read_acorn_model, with_true_checksums
+    ),
+}

@@ -21,6 +21,47 @@ class Reader:
     read: Callable[[Path, bytes], object]
 
 
+def of_files(
+    files: Callable[[], dict[str, bytes]],
+    read: Callable[[Path], object],
+    others: Callable[[], dict[str, bytes]] = dict,
+) -> Reader:
+    """Makes the reader of a folder that holds `files`. The first byte of an input names one of them
+    by its place, which becomes the rest of the input. others: files that stay good.
+    """
+
+    def lay_and_read(folder: Path, content: bytes) -> object:
+        spoilt = [*files()][content[0] % len(files()) if content else 0]
+        for name, good in {**files(), **others(), spoilt: files()[spoilt]}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content[1:] if name == spoilt else good)
+        return read(folder)
+
+    seeds = lambda: [bytes([kind]) + good for kind, good in enumerate(files().values())]  # noqa: E731
+    return Reader(seeds, lay_and_read)
+
+
+def of_file(
+    seeds: Callable[[], list[bytes]],
+    name: str,
+    read: Callable[[Path], object],
+    agreeing: Callable[[bytes], bytes],
+) -> Reader:
+    """Makes the reader of one file. Where the first byte of an input is odd, its checksums agree,
+    as an attacker would write it.
+    """
+
+    def lay_and_read(folder: Path, content: bytes) -> object:
+        path, is_odd = folder / name, bool(content[:1] and content[0] % 2)
+        path.write_bytes(agreeing(content[1:]) if is_odd else content[1:])
+        return read(path)
+
+    return Reader(
+        lambda: [bytes([kind]) + seed for seed in seeds() for kind in range(2)], lay_and_read
+    )
+
+
 def same(one: object, other: object) -> bool:
     """Says whether two things that were read agree, values bit by bit."""
     if type(one) is not type(other):

@@ -10,35 +10,10 @@ from bigtrk.config import load_settings
 from bigtrk.graphs.builders.windows import read_windows
 from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
-from tests.hostile.event_files import (
-    event_seeds,
-    read_events,
-    read_sample,
-    read_track_file,
-    sample_seeds,
-    track_seeds,
-)
-from tests.hostile.foreign_files import (
-    acorn_seeds,
-    checkpoint_file,
-    heptrkx_seeds,
-    pyg_seeds,
-    read_acorn_file,
-    read_acorn_model,
-    read_data,
-    read_npz,
-)
+from tests.hostile.event_files import EVENT_READERS
+from tests.hostile.foreign_files import FOREIGN_READERS
 from tests.hostile.reader import Reader
-from tests.hostile.stored_files import (
-    graph_file,
-    manifest_seeds,
-    module_map_file,
-    read_graph,
-    read_map,
-    read_sectors,
-    read_stored,
-    sector_file,
-)
+from tests.hostile.stored_files import STORED_READERS
 
 
 def read_configuration(folder: Path, content: bytes) -> object:
@@ -61,18 +36,8 @@ def configuration_seeds() -> list[bytes]:
 
 
 READERS = {
-    "event": Reader(event_seeds, read_events),
-    "sample": Reader(sample_seeds, read_sample),
-    "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
-    "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
-    "module map": Reader(lambda: [b"\0" + module_map_file(), b"\1" + module_map_file()], read_map),
-    "manifest": Reader(manifest_seeds, read_stored),
+    **EVENT_READERS,
+    **STORED_READERS,
     "configuration": Reader(configuration_seeds, read_configuration),
-    "heptrkx": Reader(heptrkx_seeds, read_npz),
-    "pyg": Reader(pyg_seeds, read_data),
-    "acorn": Reader(acorn_seeds, read_acorn_file),
-    "acorn model": Reader(
-        lambda: [b"\0" + checkpoint_file(), b"\1" + checkpoint_file()], read_acorn_model
-    ),
-    "tracks": Reader(track_seeds, read_track_file),
+    **FOREIGN_READERS,
 }

@@ -17,35 +17,14 @@ from tests.hostile.checkpoint_files import (
     checkpoint_files,
     checkpoint_seeds,
     model_files,
-    model_seeds,
     read_checkpoint,
     read_model,
     read_resumed,
-    resumed_seeds,
 )
 from tests.hostile.json_values import as_json
-from tests.hostile.reader import Reader
-from tests.hostile.records import (
-    best_json,
-    evaluation_json,
-    metric_lines,
-    pipeline_evaluation_json,
-    result_json,
-    run_json,
-    search_json,
-    series_json,
-    stall_json,
-)
-from tests.hostile.report_files import (
-    pipeline_seeds,
-    read_pipeline_reports,
-    read_reports,
-    read_search_reports,
-    report_seeds,
-    search_seeds,
-)
-from tests.hostile.watched_files import read_watched, watch_seeds
-from tests.reports.pipeline_folders import PIPELINE_RECORD
+from tests.hostile.reader import Reader, of_files
+from tests.hostile.records import CONTENT, METRIC_LINES
+from tests.hostile.report_files import GOOD, REPORT_READERS
 
 
 def ds_json() -> dict[str, Any]:
@@ -75,33 +54,30 @@ def read_ds_config(folder: Path, content: bytes) -> object:
 
 
 RECORD_READERS = {
-    "report": Reader(report_seeds, read_reports),
-    "watch": Reader(watch_seeds, read_watched),
-    "pipeline": Reader(pipeline_seeds, read_pipeline_reports),
-    "search": Reader(search_seeds, read_search_reports),
-    "model": Reader(model_seeds, read_model),
+    **REPORT_READERS,
+    "model": of_files(model_files, read_model),
     "checkpoint": Reader(checkpoint_seeds, read_checkpoint),
-    "resumed": Reader(resumed_seeds, read_resumed),
+    "resumed": of_files(lambda: {n: GOOD[n] for n in ("run.json", "metrics.jsonl")}, read_resumed),
     "deepspeed": Reader(lambda: [as_json(ds_json())], read_ds_config),
 }
 # Files of JSON by the reader they are for: the byte that chooses them, and their content.
 JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
-    "run.json": ("report", b"\0", run_json()),
-    "metrics.jsonl": ("report", b"\1", metric_lines()),
-    "evaluation.json": ("report", b"\2", evaluation_json()),
-    "series.json": ("report", b"\3", series_json()),
-    "best.json": ("report", b"\4", best_json()),
-    "watched run.json": ("watch", b"\0", run_json()),
-    "watched metrics.jsonl": ("watch", b"\1", metric_lines()),
-    "stall.json": ("watch", b"\2", stall_json()),
-    "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
-    "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
-    "search.json": ("search", b"\0", search_json()),
-    "result.json": ("search", b"\1", result_json()),
+    "run.json": ("report", b"\0", CONTENT["run.json"]),
+    "metrics.jsonl": ("report", b"\1", METRIC_LINES),
+    "best.json": ("report", b"\2", CONTENT["best.json"]),
+    "evaluation.json": ("report", b"\3", CONTENT["evaluation.json"]),
+    "series.json": ("report", b"\4", CONTENT["series.json"]),
+    "watched run.json": ("watch", b"\0", CONTENT["run.json"]),
+    "watched metrics.jsonl": ("watch", b"\1", METRIC_LINES),
+    "stall.json": ("watch", b"\2", CONTENT["stall.json"]),
+    "pipeline.json": ("pipeline", b"\0", CONTENT["pipeline.json"]),
+    "pipeline evaluation.json": ("pipeline", b"\1", CONTENT["pipeline evaluation.json"]),
+    "search.json": ("search", b"\0", CONTENT["search.json"]),
+    "result.json": ("search", b"\1", CONTENT["result.json"]),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),
     "manifest.json": ("checkpoint", b"\1", json.loads(checkpoint_files()[MANIFEST])),
-    "resumed run.json": ("resumed", b"\0", run_json()),
-    "resumed metrics.jsonl": ("resumed", b"\1", metric_lines()),
+    "resumed run.json": ("resumed", b"\0", CONTENT["run.json"]),
+    "resumed metrics.jsonl": ("resumed", b"\1", METRIC_LINES),
     "ds.json": ("deepspeed", b"", ds_json()),
 }
 

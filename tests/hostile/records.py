@@ -3,12 +3,14 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import BaseModel
+
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import BestRecord, DataRecord, Resumption, StallRecord
 from bigtrk.records.search import ResultRecord
 from bigtrk.records.series import SeriesRecord
 from bigtrk.training.settings import Configuration
-from tests.reports.pipeline_folders import pipeline_evaluation
+from tests.reports.pipeline_folders import PIPELINE_RECORD, pipeline_evaluation
 from tests.reports.run_folders import (
     binned_evaluation_record,
     epoch_record,
@@ -24,7 +26,7 @@ CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2
 SCORES = {"limits": [0.0, 0.5, 1.0], "target": [1, 9], "other": [2, 2], "false": [30, 6]}
 
 
-def run_json() -> dict[str, Any]:
+def _run() -> dict[str, Any]:
     config = CONFIGURATION.model_dump(mode="json")
     data = DataRecord(
         train_events=6,
@@ -40,7 +42,7 @@ def run_json() -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
-def metric_lines() -> list[dict[str, Any]]:
+def _lines() -> list[dict[str, Any]]:
     norms = NormsRecord(
         gradient={"encoder": 0.1, "layer": None}, weight={"encoder": 1.0, "layer": 2.0}
     )
@@ -80,46 +82,42 @@ COUNTED: dict[str, Any] = {
 }
 
 
-def best_json() -> dict[str, Any]:
-    record = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
-    return record.model_dump(mode="json")
+def _with_scores(record: BaseModel) -> dict[str, Any]:
+    return {**record.model_dump(mode="json"), "scores": SCORES}
 
 
-def stall_json() -> dict[str, Any]:
-    return StallRecord(ranks=(1,), text="rank 1 says nothing", ends=True).model_dump(mode="json")
-
-
-def evaluation_json() -> dict[str, Any]:
-    return {**binned_evaluation_record().model_dump(mode="json"), "scores": SCORES}
-
-
-def series_json() -> dict[str, Any]:
-    record = SeriesRecord(
-        kind="strong",
-        ranks=(1, 2),
-        repeats=2,
-        events=6,
-        validation=2,
-        cores_per_rank=1,
-        host_cores=2,
-        price_per_device_hour=1.0,
-        configuration={"training": {"epochs": 3}},
-    )
-    return record.model_dump(mode="json")
-
-
-def pipeline_evaluation_json() -> dict[str, Any]:
-    return {**pipeline_evaluation().model_dump(mode="json"), "scores": SCORES}
-
-
-def search_json() -> dict[str, Any]:
-    population = {"every": 1, "lag": 0, "trials": 2}
-    return search_record(population=population).model_dump(mode="json")
-
-
-def result_json() -> dict[str, Any]:
+def _result() -> ResultRecord:
     trials = (trial_record(0, 0.9), trial_record(1, None, state="failed", reason="it is full"))
     copied = round_record(1, 1, 0.9, source=0, source_round=0)
     rounds = (round_record(0, 0, 0.8), round_record(0, 1, None), round_record(1, 0, 0.9), copied)
-    record = ResultRecord(metric="auc", trials=trials, rounds=rounds)
-    return record.model_dump(mode="json")
+    return ResultRecord(metric="auc", trials=trials, rounds=rounds)
+
+
+RUN_JSON, METRIC_LINES = _run(), _lines()
+SERIES = SeriesRecord(
+    kind="strong",
+    ranks=(1, 2),
+    repeats=2,
+    events=6,
+    validation=2,
+    cores_per_rank=1,
+    host_cores=2,
+    price_per_device_hour=1.0,
+    configuration={"training": {"epochs": 3}},
+)
+BEST = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
+STALL = StallRecord(ranks=(1,), text="rank 1 says nothing", ends=True)
+# What each file of a record holds, but for metrics.jsonl.
+CONTENT: dict[str, dict[str, Any]] = {
+    "run.json": RUN_JSON,
+    "evaluation.json": _with_scores(binned_evaluation_record()),
+    "pipeline evaluation.json": _with_scores(pipeline_evaluation()),
+    "pipeline.json": PIPELINE_RECORD.model_dump(mode="json"),
+    "series.json": SERIES.model_dump(mode="json"),
+    "best.json": BEST.model_dump(mode="json"),
+    "stall.json": STALL.model_dump(mode="json"),
+    "search.json": search_record(population={"every": 1, "lag": 0, "trials": 2}).model_dump(
+        mode="json"
+    ),
+    "result.json": _result().model_dump(mode="json"),
+}

@@ -1,4 +1,4 @@
-"""Files that reports are made of: valid ones, and all reports there are of them."""
+"""Readers of what reports and watches show of runs, series, pipelines and searches."""
 
 import io
 import json
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bigtrk.console import Screen
 from bigtrk.cost.machines import CPU
+from bigtrk.disk.folder_lock import LOCK, Owner
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.pipeline import PIPELINE
-from bigtrk.records.run import BEST
+from bigtrk.records.run import BEST, STALL
 from bigtrk.records.search import RESULT, SEARCH
 from bigtrk.reports import (
     pipelines_report,
@@ -25,46 +27,34 @@ from bigtrk.reports import (
     summarise_search,
     write_page,
 )
+from bigtrk.reports.document import Document
 from bigtrk.reports.model_card import model_card
+from bigtrk.reports.watch import Watch, dashboard
 from bigtrk.studies.scaling.report import series_report
 from tests.hostile.json_values import as_json
-from tests.hostile.reader import refusal
-from tests.hostile.records import (
-    best_json,
-    evaluation_json,
-    metric_lines,
-    pipeline_evaluation_json,
-    result_json,
-    run_json,
-    search_json,
-    series_json,
-)
-from tests.reports.pipeline_folders import PIPELINE_RECORD
+from tests.hostile.reader import of_files, refusal
+from tests.hostile.records import CONTENT, METRIC_LINES, RUN_JSON
 
-EVALUATION = "evaluations/graphs-20261122T064105Z.json"
-RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json", BEST)
+EVALUATED = "evaluations/graphs-20261122T064105Z.json"
+GOOD = {name: as_json(content) for name, content in CONTENT.items()}
+GOOD["metrics.jsonl"] = b"".join(as_json(line) + b"\n" for line in METRIC_LINES)
 
 
-def good_record(name: str) -> bytes:
-    if name == "metrics.jsonl":
-        return b"".join(as_json(line) + b"\n" for line in metric_lines())
-    whole = {"run.json": run_json, EVALUATION: evaluation_json, BEST: best_json}
-    return as_json({**whole, "series.json": series_json}[name]())
+def show_all(document: Document, summary: object, page: Path) -> None:
+    show(document, Console(file=io.StringIO()))
+    write_page(document, page)
+    json.dumps(summary, allow_nan=False)
 
 
 def report_runs(folder: Path) -> None:
     runs = [read_run(folder / f"ranks000{n}-1") for n in (1, 2)]
-    show(runs_report(runs), Console(file=io.StringIO()))
-    write_page(runs_report(runs), folder / "page.html")
-    json.dumps(summarise(runs), allow_nan=False)
+    show_all(runs_report(runs), summarise(runs), folder / "page.html")
     for run in runs:
         model_card(run)
 
 
 def report_series(folder: Path) -> None:
-    series = series_report([folder])
-    show(series.document, Console(file=io.StringIO()))
-    write_page(series.document, folder / "series.html")
+    show_all(series_report([folder]).document, None, folder / "series.html")
 
 
 def plan_as_measured(folder: Path) -> None:
@@ -73,78 +63,61 @@ def plan_as_measured(folder: Path) -> None:
     epoch_seconds(run, as_measured(CPU, run))
 
 
+def report(folder: Path) -> None:
+    """Every report there is of runs, and of a series of two."""
+    for told in [refusal(partial(one, folder)) for one in REPORTS]:
+        if str(told):
+            raise told
+
+
 REPORTS = (report_runs, report_series, plan_as_measured)
+OF_A_RUN = {name: name for name in ("run.json", "metrics.jsonl", BEST)}
+OF_A_RUN[EVALUATED] = "evaluation.json"
 
 
-def read_reports(folder: Path, content: bytes) -> object:
-    """Every report there is of a run, and a series of two. First byte: which of
-    RECORDS is `content`.
-    """
-    spoilt = RECORDS[content[0] % len(RECORDS)] if content else "run.json"
-    for name in RECORDS:
-        good = content[1:] if name == spoilt else good_record(name)
-        for run in ("ranks0001-1", "ranks0002-1"):
-            path = folder / "series" / ("" if name == "series.json" else run) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(good)
-    other = as_json({**run_json(), "world_size": 4})
-    (folder / "series" / "ranks0001-1" / "run.json").write_bytes(other)
-    refused = [refusal(partial(report, folder / "series")) for report in REPORTS]
-    for told in filter(str, refused):
-        raise told
-    return None
+def report_files() -> dict[str, bytes]:
+    """The files of the second run of a series, and the series itself."""
+    run = {f"ranks0002-1/{path}": GOOD[name] for path, name in OF_A_RUN.items()}
+    return {**run, "series.json": GOOD["series.json"]}
 
 
-def report_seeds() -> list[bytes]:
-    return [bytes([kind]) + good_record(name) for kind, name in enumerate(RECORDS)]
+def first_run() -> dict[str, bytes]:
+    run = {f"ranks0001-1/{path}": GOOD[name] for path, name in OF_A_RUN.items()}
+    return {**run, "ranks0001-1/run.json": as_json({**RUN_JSON, "world_size": 4})}
 
 
-PIPELINE_FILES = {
-    PIPELINE: PIPELINE_RECORD.model_dump(mode="json"),
-    "evaluations/events-20261122T064105Z.json": pipeline_evaluation_json(),
+def watch(folder: Path) -> None:
+    """A dashboard in the terminal, of a run that this process trains."""
+    (folder / LOCK).mkdir(exist_ok=True)
+    (folder / LOCK / Owner.here().name).touch()
+    watched, screen = Watch([folder]), Screen(file=io.StringIO())
+    runs = watched.look()
+    screen.print(dashboard(watched.labels, runs, screen))
+
+
+def report_pipeline(folder: Path) -> None:
+    pipelines = [read_pipeline(folder)]
+    show_all(pipelines_report(pipelines), summarise_pipelines(pipelines), folder / "page.html")
+
+
+def report_search(folder: Path) -> None:
+    search = read_search(folder)
+    show_all(search_report(search), summarise_search(search), folder / "page.html")
+
+
+REPORT_READERS = {
+    "report": of_files(report_files, report, first_run),
+    "watch": of_files(lambda: {n: GOOD[n] for n in ("run.json", "metrics.jsonl", STALL)}, watch),
+    "pipeline": of_files(
+        lambda: {
+            PIPELINE: GOOD["pipeline.json"],
+            "evaluations/events-20261122T064105Z.json": GOOD["pipeline evaluation.json"],
+        },
+        report_pipeline,
+    ),
+    "search": of_files(
+        lambda: {name: GOOD[name] for name in (SEARCH, RESULT)},
+        report_search,
+        lambda: {f"trial0000/{name}": GOOD[name] for name in ("run.json", "metrics.jsonl")},
+    ),
 }
-
-
-def read_pipeline_reports(folder: Path, content: bytes) -> object:
-    """Every report there is of a pipeline. First byte: which of PIPELINE_FILES is `content`."""
-    spoilt = [*PIPELINE_FILES][content[0] % len(PIPELINE_FILES)] if content else PIPELINE
-    for name, good in PIPELINE_FILES.items():
-        path = folder / "mine" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content[1:] if name == spoilt else as_json(good))
-    pipelines = [read_pipeline(folder / "mine")]
-    show(pipelines_report(pipelines), Console(file=io.StringIO()))
-    write_page(pipelines_report(pipelines), folder / "page.html")
-    json.dumps(summarise_pipelines(pipelines), allow_nan=False)
-    return None
-
-
-def pipeline_seeds() -> list[bytes]:
-    return [bytes([kind]) + as_json(good) for kind, good in enumerate(PIPELINE_FILES.values())]
-
-
-SEARCH_FILES = {SEARCH: search_json(), RESULT: result_json()}
-
-
-def read_search_reports(folder: Path, content: bytes) -> object:
-    """Every report there is of a search, as one of a population and as another one. First byte:
-    which of SEARCH_FILES is `content`.
-    """
-    spoilt = [*SEARCH_FILES][content[0] % len(SEARCH_FILES)] if content else SEARCH
-    trial = folder / "mine" / "trial0000"
-    trial.mkdir(parents=True, exist_ok=True)
-    for name in ("run.json", "metrics.jsonl"):
-        (trial / name).write_bytes(good_record(name))
-    for population in (SEARCH_FILES[SEARCH]["population"], None):
-        request = as_json({**SEARCH_FILES[SEARCH], "population": population})
-        for name, good in ((SEARCH, request), (RESULT, as_json(SEARCH_FILES[RESULT]))):
-            (folder / "mine" / name).write_bytes(content[1:] if name == spoilt else good)
-        search = read_search(folder / "mine")
-        show(search_report(search), Console(file=io.StringIO()))
-        write_page(search_report(search), folder / "page.html")
-        json.dumps(summarise_search(search), allow_nan=False)
-    return None
-
-
-def search_seeds() -> list[bytes]:
-    return [bytes([kind]) + as_json(good) for kind, good in enumerate(SEARCH_FILES.values())]

@@ -46,27 +46,10 @@ def inside(sector: Sector) -> Tensor:
     return (sector.edge_index < sector.n_owned).all(dim=0).nonzero()[:, 0]
 
 
-def without_edges(sectors: Sectors, part: int, rows: Any) -> Sectors:
-    sector = sectors[part]
-    kept = torch.ones(sector.n_edges, dtype=torch.bool)
-    kept[rows] = False
-    assert sector.y is not None
-    return changed(
-        sectors, part, edge_index=sector.edge_index[:, kept], y=sector.y[kept],
-        edge_features=sector.edge_features[kept], edge_id=sector.edge_id[kept],
-        owns_edge=sector.owns_edge[kept],
-    )  # fmt: skip
-
-
 def sends_less(sectors: Sectors) -> Sectors:
     splits = list(sectors[0].send_splits)
     splits[1] -= 1
     return changed(sectors, 0, send_splits=tuple(splits), send_index=sectors[0].send_index[1:])
-
-
-def sends_to_another(sectors: Sectors) -> Sectors:
-    a, b, c = sectors[0].send_splits
-    return changed(sectors, 0, send_splits=(a, b - 1, c + 1))
 
 
 def sends_to_itself(sectors: Sectors) -> Sectors:
@@ -99,11 +82,6 @@ def repeats_an_edge(sectors: Sectors) -> Sectors:
     return changed(sectors, 1, edge_id=put(ids, a, ids[b]))
 
 
-def owns_an_edge_of_another(sectors: Sectors) -> Sectors:
-    theirs = sectors[0].edge_id[inside(sectors[0])[0]]
-    return changed(sectors, 1, edge_id=put(sectors[1].edge_id, inside(sectors[1])[0], theirs))
-
-
 def swaps_two_for_others(sectors: Sectors) -> Sectors:
     """Swaps two edge ids for others of the same sum: 1 + 2 = 0 + 3."""
     ids = torch.cat([s.edge_id for s in sectors])
@@ -120,50 +98,24 @@ def owns_a_node_of_another(sectors: Sectors) -> Sectors:
     return changed(sectors, 1, node_id=put(sectors[1].node_id, 0, 0))
 
 
-def lacks_an_edge(sectors: Sectors) -> Sectors:
-    return without_edges(sectors, 1, inside(sectors[1])[:1])
-
-
 def lacks_the_copy_of_a_cut_edge(sectors: Sectors) -> Sectors:
-    return without_edges(sectors, 1, (~sectors[1].owns_edge).nonzero()[:1, 0])
+    sector = sectors[1]
+    kept = torch.ones(sector.n_edges, dtype=torch.bool)
+    kept[(~sector.owns_edge).nonzero()[:1, 0]] = False
+    assert sector.y is not None
+    return changed(
+        sectors, 1, edge_index=sector.edge_index[:, kept], y=sector.y[kept],
+        edge_features=sector.edge_features[kept], edge_id=sector.edge_id[kept],
+        owns_edge=sector.owns_edge[kept],
+    )  # fmt: skip
 
 
 def swapped(values: Tensor, a: int, b: int) -> Tensor:
     return put(values, [a, b], values[[b, a]])
 
 
-def nodes_out_of_order(s: Sector) -> dict[str, Tensor]:
-    return {"node_id": swapped(s.node_id, 0, 1)}
-
-
-def halo_out_of_order(s: Sector) -> dict[str, Tensor]:
-    return {"node_id": swapped(s.node_id, s.n_owned, s.n_owned + 1)}
-
-
-def sent_out_of_order(s: Sector) -> dict[str, Tensor]:
-    return {"send_index": swapped(s.send_index, 0, 1)}
-
-
-def sent_twice(s: Sector) -> dict[str, Tensor]:
-    return {"send_index": put(s.send_index, 1, s.send_index[0])}
-
-
-def edges_out_of_order(s: Sector) -> dict[str, Tensor]:
-    return {"edge_index": s.edge_index.flip(1)}
-
-
-def edge_elsewhere(s: Sector) -> dict[str, Tensor]:
-    last = torch.tensor([s.n_nodes - 1, s.n_nodes - 1])
-    return {"edge_index": put(s.edge_index, (slice(None), -1), last)}
-
-
 def other_edge_id(s: Sector) -> dict[str, Tensor]:
     return {"edge_id": put(s.edge_id, 0, s.edge_id[1])}
-
-
-def other_node_id(s: Sector) -> dict[str, Tensor]:
-    """Changes the id of a node of sector 2 that has no edge."""
-    return {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)}
 
 
 def lie(folder: Path, part: int, columns: dict[str, Tensor]) -> None:

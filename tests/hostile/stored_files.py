@@ -21,7 +21,7 @@ from bigtrk.graphs.storage.tensor_files import digest, metadata
 from bigtrk.training.data.event_source import open_events
 from partition.sectors import cut
 from tests.hostile.event_files import an_event
-from tests.hostile.reader import EVENT
+from tests.hostile.reader import EVENT, Reader, of_file
 
 PARTS = 4
 
@@ -51,14 +51,6 @@ def module_map_file() -> bytes:
         path = Path(folder) / "map"
         write_module_map(path, learn_module_map([an_event()], "made here", pt_min=0.0))
         return path.read_bytes()
-
-
-def read_map(folder: Path, content: bytes) -> object:
-    """First byte odd: the digests agree."""
-    agrees, content = content[:1], content[1:]
-    path = folder / "map.safetensors"
-    path.write_bytes(with_true_digests(content) if agrees and agrees[0] % 2 else content)
-    return read_module_map(path)
 
 
 def header_of(content: bytes) -> tuple[dict[str, object], bytes]:
@@ -149,3 +141,13 @@ def read_stored(folder: Path, content: bytes) -> object:
         (event.name, event.size, event.identity, event.origin, event.read(0, 1))
         for event in open_events([store])
     ]
+
+
+STORED_READERS = {
+    "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
+    "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
+    "module map": of_file(
+        lambda: [module_map_file()], "map.safetensors", read_module_map, with_true_digests
+    ),
+    "manifest": Reader(manifest_seeds, read_stored),
+}

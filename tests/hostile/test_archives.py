@@ -78,7 +78,7 @@ def test_gzip_members_count_together(tmp_path: Path) -> None:
     assert same(found, read_event(tmp_path).hits)
 
 
-def test_links_and_rare_methods_in_archives_are_refused(tmp_path: Path) -> None:
+def test_links_rare_methods_and_encrypted_members_are_refused(tmp_path: Path) -> None:
     link = zipfile.ZipInfo(f"{EVENT}-hits.csv")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     for path in (tmp_path / "a.zip", tmp_path / "a.npz"):
@@ -92,15 +92,12 @@ def test_links_and_rare_methods_in_archives_are_refused(tmp_path: Path) -> None:
         archive.writestr(f"{EVENT}-hits.csv", b"\0" * 1000)
     with pytest.raises(InputError, match="not packed by deflate"):
         read_event(tmp_path / "b.zip")
-
-
-def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     content = bytearray(a_zip())
     for magic, place in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
         content[content.index(magic) + place] |= 1
-    (tmp_path / "a.zip").write_bytes(content)
+    (tmp_path / "c.zip").write_bytes(content)
     with pytest.raises(InputError, match=r"damaged zip archive.*encrypted"):
-        read_event(tmp_path / "a.zip")
+        read_event(tmp_path / "c.zip")
 
 
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
@@ -111,37 +108,39 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
             read(tmp_path if read is read_event else pipe)
 
 
+def npy(header: str) -> bytes:
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(36)
+
+
+def saved(array: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize(
-    "header",
+    ("content", "complaint"),
     [
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3), }",
-        "__import__('os')",
-        "(" * 5000,
-        "'",
+        (
+            npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 4), }}"),
+            "cannot be read|holds",
+        ),
+        (
+            npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3), }"),
+            "cannot be read|holds",
+        ),
+        (npy("__import__('os')"), "cannot be read"),
+        (npy("(" * 5000), "cannot be read"),
+        (saved(np.array([[print, print, print]], dtype=object)), "cannot be read"),
+        (saved(heptrkx_arrays()["X"] * 1e30), "holds coordinates beyond"),
     ],
 )
-def test_npy_headers_that_lie(tmp_path: Path, header: str) -> None:
-    refuse_npy(tmp_path, header)
-
-
-def refuse_npy(folder: Path, header: str) -> None:
-    content = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(36)
-    path = folder / "a.npz"
+def test_arrays_that_lie_or_are_pickles_are_refused(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for key, array in heptrkx_arrays().items():
-            stream = io.BytesIO()
-            np.save(stream, array)
-            archive.writestr(f"{key}.npy", content if key == "X" else stream.getvalue())
-    with pytest.raises(InputError, match=r"a\.npz: array 'X' (cannot be read|holds)"):
+            archive.writestr(f"{key}.npy", content if key == "X" else saved(array))
+    with pytest.raises(InputError, match=rf"a\.npz: array 'X' ({complaint})"):
         read_heptrkx(path)
-
-
-def test_pickles_and_distant_hits_in_npz_are_refused(tmp_path: Path) -> None:
-    objects: Any = np.array([[print, print, print]], dtype=object)
-    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": objects})
-    with pytest.raises(InputError, match="'X' cannot be read"):
-        read_heptrkx(tmp_path / "a.npz")
-    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": heptrkx_arrays()["X"] * 1e30})
-    with pytest.raises(InputError, match="'X' holds coordinates beyond"):
-        read_heptrkx(tmp_path / "a.npz")

@@ -9,14 +9,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from bigtrk.disk.files import read_json, seal, write_atomically, write_json
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile, metadata, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from partition.sectors import cut
 from tests.hostile.reader import EVENT, one_line, refusal, same
 from tests.hostile.readers import READERS
@@ -50,49 +49,24 @@ def mutations(draw: st.DrawFn, content: bytes) -> bytes:
     )
 
 
+# Readers of files with checksums, whose plain seeds change in no byte unnoticed.
+CHECKED = ("graph", "sector", "manifest", "heptrkx", "pyg", "acorn model", "acorn")
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=30, suppress_health_check=HARMLESS)
+@settings(max_examples=40, suppress_health_check=HARMLESS)
 @given(data=st.data())
 def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    """A plain file with a checksum is read to the same content, or refused."""
     reader = READERS[name]
-    content = data.draw(st.sampled_from(reader.seeds()).flatmap(mutations))
-    assert one_line(refusal(lambda: reader.read(tmp_path, content)), tmp_path)
-
-
-def test_a_record_that_could_not_be_written_again_is_refused(tmp_path: Path) -> None:
-    """1e999 is JSON, and read as infinity, which is none."""
-    path = tmp_path / "a.safetensors"
-    save_file({"nodes/x": torch.ones(2)}, path, metadata('{"nodes": 1e999}', "{}"))
-    with pytest.raises(InputError, match="a number is beyond those of 64 bits"):
-        SectionFile(path)
-
-
-CHECKED = [
-    ("graph", 0),
-    ("sector", 0),
-    ("manifest", 0),
-    ("manifest", 1),
-    ("heptrkx", 0),
-    ("pyg", 0),
-    ("acorn model", 0),
-    ("acorn", 0),
-]
-
-
-@pytest.mark.parametrize(("name", "seed"), CHECKED)
-@settings(max_examples=30, suppress_health_check=HARMLESS)
-@given(data=st.data())
-def test_a_checked_file_is_read_to_the_same_content_or_refused(
-    tmp_path: Path, name: str, seed: int, data: st.DataObject
-) -> None:
-    reader = READERS[name]
-    good = reader.seeds()[seed]
-    try:
-        found = reader.read(tmp_path, data.draw(mutations(good)))
-    except InputError:
-        return
-    assert same(found, reader.read(tmp_path, good))
+    seeds = reader.seeds()
+    seed = data.draw(st.integers(0, len(seeds) - 1))
+    content, found = data.draw(mutations(seeds[seed])), []
+    told = refusal(lambda: found.append(reader.read(tmp_path, content)))
+    assert one_line(told, tmp_path)
+    if found and seed == 0 and name in CHECKED:
+        assert same(found[0], reader.read(tmp_path, seeds[0]))
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -121,17 +95,6 @@ def test_links_out_of_a_folder_are_not_written_through(
     assert link == "dangling" or outside.read_text() == "precious"
 
 
-def test_a_graph_is_not_written_through_a_link(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_text("precious")
-    (tmp_path / "graphs").mkdir()
-    file_of(tmp_path / "graphs", EVENT).symlink_to(outside)
-    write_graph(tmp_path / "graphs", a_graph(), {})
-    write_manifest(tmp_path / "graphs", "graphs", {}, [EVENT])
-    assert outside.read_text() == "precious"
-    assert same(GraphFolder(tmp_path / "graphs").read(EVENT), a_graph())
-
-
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.write_text("half")
@@ -153,11 +116,6 @@ def test_names_of_events_do_not_lead_elsewhere(tmp_path: Path, name: str) -> Non
     assert one_line(caught.value, tmp_path)
 
 
-def graph_tensors() -> dict[str, torch.Tensor]:
-    names = ("node_features", "edge_features", "edge_index", "y", "hit_id", "hit_weight")
-    return {name: getattr(a_graph(), name) for name in names}
-
-
 def outside(index: torch.Tensor, value: int) -> torch.Tensor:
     changed = index.clone(memory_format=torch.contiguous_format)
     changed.view(-1)[0] = value
@@ -175,17 +133,16 @@ LIES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "complaint"), LIES)
-def test_a_graph_that_is_none_is_refused_though_its_checksum_fits(
-    tmp_path: Path, name: str, value: torch.Tensor | None, complaint: str
-) -> None:
+def test_a_graph_that_is_none_is_refused_though_its_checksum_fits(tmp_path: Path) -> None:
     record = SectionFile(write_graph(tmp_path, a_graph(), {})).record
-    changed = {**graph_tensors(), name: value}
-    tensors = {key: tensor for key, tensor in changed.items() if tensor is not None}
-    write_sections(file_of(tmp_path, EVENT), {"graph": tensors}, record)
-    write_manifest(tmp_path, "graphs", {}, [EVENT])
-    with pytest.raises(InputError, match=complaint):
-        GraphFolder(tmp_path).read(EVENT)
+    names = ("node_features", "edge_features", "edge_index", "y", "hit_id", "hit_weight")
+    for name, value, complaint in LIES:
+        tensors = {**{known: getattr(a_graph(), known) for known in names}, name: value}
+        held = {key: tensor for key, tensor in tensors.items() if tensor is not None}
+        write_sections(file_of(tmp_path, EVENT), {"graph": held}, record)
+        write_manifest(tmp_path, "graphs", {}, [EVENT])
+        with pytest.raises(InputError, match=complaint):
+            GraphFolder(tmp_path).read(EVENT)
 
 
 @pytest.mark.parametrize(
@@ -213,22 +170,16 @@ def test_a_record_that_lies_is_refused(tmp_path: Path, changes: object, complain
     assert "finish 'python -m partition GRAPHS" in str(caught.value)
 
 
-def test_a_record_that_the_manifest_does_not_tell_is_refused(tmp_path: Path) -> None:
-    """The other file has the same tensors and the same size."""
-    write_graph(tmp_path, a_graph(), {"note": "one"})
-    write_manifest(tmp_path, "graphs", {}, [EVENT])
-    write_graph(tmp_path, a_graph(), {"note": "two"})
-    with pytest.raises(InputError, match="not the file that the manifest describes"):
-        GraphFolder(tmp_path).read(EVENT)
-
-
-def test_a_record_does_not_speak_for_its_file(tmp_path: Path) -> None:
-    """Its size bounds what is allocated for it."""
-    path = write_graph(tmp_path, a_graph(), {"bytes": 10**12, "digests": {}, "file": "other"})
+def test_a_record_neither_differs_from_the_manifest_nor_speaks_for_its_file(tmp_path: Path) -> None:
+    """Its size bounds what is allocated for it; the other file has the same tensors and size."""
+    path = write_graph(tmp_path, a_graph(), {"bytes": 10**12, "digests": {}, "note": "one"})
     [entry] = write_manifest(tmp_path, "graphs", {}, [EVENT])["events"].values()
     assert entry["file"] == path.name
     assert entry["bytes"] == path.stat().st_size
     assert entry["digests"].keys() == {"graph", "particles"}
+    write_graph(tmp_path, a_graph(), {"bytes": 10**12, "digests": {}, "note": "two"})
+    with pytest.raises(InputError, match="not the file that the manifest describes"):
+        GraphFolder(tmp_path).read(EVENT)
 
 
 def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
