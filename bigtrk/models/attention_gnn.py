@@ -92,10 +92,7 @@ class Neighbours:
 
 
 class WeightedSums(torch.autograd.Function):
-    """Sums weight x the node at the other end over each node's incoming and outgoing edges.
-
-    Weights [E], x [N, D] -> [N, D], [N, D].
-    """
+    """Weights [E], x [N, D] -> sums of weight x other end over incoming, outgoing edges: [N, D]."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -120,10 +117,7 @@ class WeightedSums(torch.autograd.Function):
 
 
 class BothEnds(torch.autograd.Function):
-    """Sums the rows of each edge's source and destination: [N, D], [N, D] -> [E, D].
-
-    Gradients are summed in float32 at least.
-    """
+    """Sums the rows of each edge's ends: [N, D] twice -> [E, D]; gradients in float32 at least."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -150,8 +144,7 @@ def recomputed(
 ) -> Tensor:
     """Computes `function(*inputs, *weights)` and keeps only `inputs` for the backward pass.
 
-    All that gets a gradient is an argument, weights too, for the engines' hooks. torch's own
-    checkpoint would run a module's hooks once more in the backward pass.
+    Weights are arguments for the engines' hooks, which torch's own checkpoint would run again.
     """
     made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
     return made

@@ -28,20 +28,12 @@ from bigtrk.models.edges.states import EdgeStates
 from bigtrk.models.edges.stores import EdgeStore, HostStore, MemoryStore
 from bigtrk.models.edges.workspace import Recompute, Workspace
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import (
-    EarlyExchange,
-    ExchangeAll,
-    LayerCall,
-    LayeredModel,
-    SectorInputs,
-)
+from bigtrk.models.protocol import EarlyExchange, ExchangeAll, LayerCall, LayeredModel, SectorInputs
 
 
 class EdgeDecoder(Perceptrons):
-    """Maps an edge's last state to its logit and, with a head for it, the log of its pT.
-
-    It is computed with the last layer, whose edges then need not be kept, which saves a tensor of
-    all edges and two passes over it.
+    """Maps an edge's last state to its logit and, with a head for it, the log of its pT. It is
+    computed with the last layer, whose edges then need not be kept.
     """
 
     def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
@@ -99,8 +91,7 @@ class InteractionLayer(Perceptrons):
         head: EdgeDecoder | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Runs as the i-th layer on each sector: nodes [N, H] and edges [E, H] -> owned nodes
-        [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results for edges [E, 1 or
-        2].
+        [n_owned, H] and edges; with a `head` no nodes, and its results for edges [E, 1 or 2].
         """
         weights = self.weights("edge_mlp")
         weights += self.weights("node_mlp") if head is None else head.weights()
@@ -164,10 +155,7 @@ class InteractionGNNConfig(ModelSettings):
 
 
 class InteractionGNN(LayeredModel[GraphPass]):
-    """Classifies edges; with a `pt_head` it also says the pT of each edge's particle.
-
-    Every parameter gets a gradient in each step, also from an empty sector.
-    """
+    """Classifies edges; with a `pt_head` it also says the pT of each edge's particle."""
 
     def __init__(
         self,
@@ -206,11 +194,6 @@ class InteractionGNN(LayeredModel[GraphPass]):
         """Has the edges between layers kept in `store` from the next pass on."""
         self._store = store
 
-    def _store_on(self, device: torch.device) -> EdgeStore:
-        # A CPU is its own host.
-        offloads = self.config.recompute == "offload" and device.type == "cuda"
-        return HostStore() if offloads else MemoryStore()
-
     def encode(
         self, sectors: list[SectorInputs]
     ) -> tuple[list[GraphPass], list[Tensor], list[Tensor]]:
@@ -218,17 +201,18 @@ class InteractionGNN(LayeredModel[GraphPass]):
         config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
-        store = self._store or self._store_on(x.device)
+        away = config.offloads and x.is_cuda  # a CPU is its own host
+        store = self._store or (HostStore() if away else MemoryStore())
         states = [
             EdgeStates(len(sector.edge_features), config.hidden, work, store, config.concatenate)
             for sector in sectors
         ]
         nodes = self.node_encoder([sector.x for sector in sectors], work)
         edges = self.edge_encoder([sector.edge_features for sector in sectors], states, work)
-        graphs = [
-            GraphPass(sector.edge_index, sector.n_owned, work, self._read_again(x), of_edges)
-            for sector, x, of_edges in zip(sectors, nodes, states, strict=True)
-        ]
+        graphs = []
+        for sector, rows, of_edges in zip(sectors, nodes, states, strict=True):
+            encoded = Encoded(rows) if config.concatenate else None
+            graphs.append(GraphPass(sector.edge_index, sector.n_owned, work, encoded, of_edges))
         return graphs, [accumulable(x) for x in nodes], edges
 
     def exchanged(
@@ -241,9 +225,6 @@ class InteractionGNN(LayeredModel[GraphPass]):
         for graph in graphs:
             graph.halo.expect(arrival)
         return nodes
-
-    def _read_again(self, x: Tensor) -> Encoded | None:
-        return Encoded(x) if self.config.concatenate else None
 
     def decode(
         self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]

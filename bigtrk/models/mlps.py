@@ -1,7 +1,6 @@
 """MLPs without message passing: of single edges, and of hits.
 
-The first is what message passing is compared with. The other embeds hits, so that consecutive hits
-of a particle are near each other.
+Message passing is compared with the first; the other puts consecutive hits of a particle together.
 
 Shapes: N nodes, E edges, F and G node and edge features, D dimensions of the embedding.
 """

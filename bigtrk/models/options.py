@@ -71,7 +71,4 @@ class ModelSettings(Settings):
 
     @abstractmethod
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:
-        """Makes the model for so many features, as models/protocol.py says, with fresh weights.
-
-        pt_head: with a head for log pT; never asked for where `has_pt_head` is false.
-        """
+        """Makes the model for so many features; `pt_head` only where it has one."""

@@ -36,7 +36,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -152,9 +152,6 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
         Each layer is called once for all sectors: engines that shard parameters gather them by
         hooks of that call, so all ranks must make the same calls, however their sectors differ.
-
-        Raises:
-            IndexError: an edge ends outside of the nodes of its sector.
         """
         for sector in sectors:
             check_edges(sector.edge_index, len(sector.x))
@@ -167,18 +164,9 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         with traced("decode"):
             return self.decode(graphs, nodes, edges)
 
-    @overload
-    def forward(
-        self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange, /
-    ) -> Tensor: ...
-    @overload
-    def forward(self, sectors: list[SectorInputs], exchange: ExchangeAll, /) -> list[Tensor]: ...
-    def forward(self, *arguments: Any) -> Tensor | list[Tensor]:
-        """Computes what the model gives for one sector, as `Model`; or for several, as
-        `forward_all`: engines wrap this call.
-
-        Raises:
-            IndexError: an edge ends outside of the nodes of its sector.
+    def forward(self, *arguments: Any) -> Any:
+        """Computes what the model gives for one sector, as `Model`, or for several, as
+        `forward_all`; engines wrap this call.
         """
         *inputs, exchange = arguments
         if len(inputs) == 1:

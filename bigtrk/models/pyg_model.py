@@ -52,11 +52,8 @@ _ORDERED = (
 
 
 def refuse(net: nn.Module) -> None:
-    """Looks at all modules of `net`, within its layers too.
-
-    Raises:
-        ContractError: one averages over nodes or edges, drops some at random, pools them, depends
-            on their order or keeps them for the next graph; or none passes messages.
+    """Raises ContractError if a module within `net` averages over nodes or edges, drops some at
+    random, pools them, depends on their order or keeps them; or if none passes messages.
     """
     for path, module in net.named_modules():
         why = next(_reasons(module), None)
@@ -119,11 +116,8 @@ def _drops(module: nn.Module) -> bool:
     return any(isinstance(share, float | int) and share > 0 for share in shares)
 
 
-Weighted = tuple[Tensor, Tensor]  # edge_index [2, E], edge_weight [E]
-
-
 def take_degrees(net: nn.Module) -> Collection[GCNConv]:
-    """Lets the layers GCNConv of `net` be weighted by `WholeDegrees`, and returns them."""
+    """Lets the layers GCNConv of `net` be weighted by `_weighted`, and returns them."""
     convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
     layers = [conv for conv in convs if conv.normalize]
     for layer in layers:
@@ -131,46 +125,25 @@ def take_degrees(net: nn.Module) -> Collection[GCNConv]:
     return layers
 
 
-class WholeDegrees:
-    """The weights of edges by the degrees of the whole graph, in one pass over a sector.
-
-    fresh: replaces the halo's rows [N, 1] by their owners'. Layers that read the same edges share
-    one exchange.
+def _weighted(
+    fresh: Callable[[Tensor], Tensor], layer: GCNConv, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Weighs the edges that `layer` reads by the degrees of the whole graph, in the place of its
+    inputs (x, edge_index, edge_weight). fresh: replaces the halo's rows [N, 1] by their owners'.
     """
-
-    def __init__(self, fresh: Callable[[Tensor], Tensor]) -> None:
-        self._fresh = fresh
-        # Read inputs stay referenced, so that no other tensor takes the identity of one.
-        self._known: dict[tuple[object, ...], tuple[Weighted, object]] = {}
-
-    def weigh(self, layer: GCNConv, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Replaces the inputs of `layer` (x, edge_index, edge_weight) by weighted edges'."""
-        x, edge_index, edge_weight = _inputs(*args, **kwargs)
-        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-            raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
-        options = layer.improved, layer.add_self_loops, layer.flow, x.dtype
-        key = *_identity(edge_index), *_identity(edge_weight), *options
-        if key not in self._known:
-            made = self._weighted(layer, x, edge_index, edge_weight)
-            self._known[key] = made, (edge_index, edge_weight)
-        return (x, *self._known[key][0]), {}
-
-    def _weighted(
-        self, layer: GCNConv, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None
-    ) -> Weighted:
-        if layer.add_self_loops:
-            loop = 2.0 if layer.improved else 1.0
-            edge_index, edge_weight = add_remaining_self_loops(
-                edge_index, edge_weight, loop, len(x)
-            )
-        if edge_weight is None:
-            edge_weight = x.new_ones(edge_index.shape[1])
-        end = 1 if layer.flow == "source_to_target" else 0
-        degree = scatter(edge_weight, edge_index[end], 0, len(x), "sum")
-        degree = self._fresh(degree[:, None])[:, 0]
-        scale = degree.pow(-0.5)
-        scale = scale.masked_fill(scale == torch.inf, 0.0)
-        return edge_index, scale[edge_index[0]] * edge_weight * scale[edge_index[1]]
+    x, edge_index, edge_weight = _inputs(*args, **kwargs)
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
+    if layer.add_self_loops:
+        loop = 2.0 if layer.improved else 1.0
+        edge_index, edge_weight = add_remaining_self_loops(edge_index, edge_weight, loop, len(x))
+    if edge_weight is None:
+        edge_weight = x.new_ones(edge_index.shape[1])
+    end = 1 if layer.flow == "source_to_target" else 0
+    degree = scatter(edge_weight, edge_index[end], 0, len(x), "sum")
+    scale = fresh(degree[:, None])[:, 0].pow(-0.5)
+    scale = scale.masked_fill(scale == torch.inf, 0.0)
+    return (x, edge_index, scale[edge_index[0]] * edge_weight * scale[edge_index[1]]), {}
 
 
 def _inputs(
@@ -179,18 +152,10 @@ def _inputs(
     return x, edge_index, edge_weight
 
 
-def _identity(read: Tensor | None) -> tuple[int, int]:
-    """Tells tensors apart, and one from itself after it was changed in place."""
-    return id(read), 0 if read is None else read._version
-
-
 @contextmanager
 def forgotten(net: nn.Module) -> Iterator[None]:
     """Gives attributes of the modules of `net` that name a tensor computed within their former
-    values, or removes them.
-
-    Raises:
-        ContractError: a list or the like, or a buffer, has got one, or a constructor computed one.
+    values, or removes them; refuses lists, buffers and constructors that keep one.
     """
     before = [(path, module, dict(vars(module))) for path, module in net.named_modules()]
     yield
@@ -230,8 +195,7 @@ class LayerExchange:
         """Exchanges the result of each message-passing layer of `net` while it runs; the layers
         `normalised` weigh their edges by the degrees of whole graphs.
         """
-        degrees = WholeDegrees(self.fresh)
-        handles = []
+        handles, weigh = [], partial(_weighted, self.fresh)
         for path, layer in net.named_modules():
             if not isinstance(layer, MessagePassing):
                 continue
@@ -239,7 +203,7 @@ class LayerExchange:
             enter, leave = partial(self._enter, name), partial(self._leave, name)
             handles.append(layer.register_forward_pre_hook(enter, with_kwargs=True))
             if layer in normalised:
-                handles.append(layer.register_forward_pre_hook(degrees.weigh, with_kwargs=True))
+                handles.append(layer.register_forward_pre_hook(weigh, with_kwargs=True))
             handles.append(layer.register_forward_hook(leave))
         try:
             yield
@@ -284,10 +248,7 @@ _TRIED = 12  # nodes of the graph on which a network is tried
 
 
 class PyGModel(nn.Module):
-    """Classifies edges by the embeddings that a network gives their nodes, and by their features.
-
-    Every parameter gets a gradient in each step, also from an empty sector.
-    """
+    """Classifies edges by their features and the embeddings that a network gives their nodes."""
 
     def __init__(
         self,
@@ -297,12 +258,8 @@ class PyGModel(nn.Module):
         n_edge_features: int,
     ) -> None:
         """Takes `net`, which maps (x [N, F], edge_index [2, E]) and, if its forward has an argument
-        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. The decoder is an edge
-        network of the attention GNN.
-
-        Raises:
-            ContractError: `net` holds a layer that would not give in a sector what it gives in the
-                whole graph, fails, or does not map to embeddings.
+        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. ContractError: it does not,
+        or gives another result in a sector than in the whole graph.
         """
         super().__init__()
         refuse(net)
@@ -316,11 +273,7 @@ class PyGModel(nn.Module):
     def forward(
         self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
-        """Computes the logits [E], float32 at least.
-
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
-        """
+        """Computes the logits [E], float32 at least."""
         check_edges(edge_index, len(x))
         sector = with_edges(SectorInputs(x, edge_features, edge_index, n_owned))
         layers = LayerExchange(sector, len(x), exchange)
@@ -329,20 +282,14 @@ class PyGModel(nn.Module):
         return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
-        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`.
-
-        Raises:
-            ContractError: the network gives no row for each node after a layer, or keeps a tensor.
-        """
+        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`."""
         edges = (sector.edge_features,) if self._takes_edges else ()
         with layers.around(self.net, self._normalised), forgotten(self.net):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
         return embedding
 
     def _embedding_width(self, n_node_features: int, n_edge_features: int) -> int:
-        """Runs the network on a small graph, which sets the sizes that layers take from their first
-        input, and returns the width of its embedding.
-        """
+        """Returns the width of a small graph's embedding; lazy layers take their sizes."""
         nodes = torch.arange(_TRIED)
         edges = torch.stack([nodes, nodes.roll(1)])
         try:
@@ -366,10 +313,8 @@ class PyGModel(nn.Module):
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:
-    """Gives a sector without edges two more nodes and edges between them, which nothing reads.
-
-    Layers of PyG pass over their linear layers where there is no edge (GATConv), so that these
-    would get no gradient, and ranks that shard them would wait for each other.
+    """Gives a sector without edges two more nodes and edges between them, which nothing reads:
+    layers such as GATConv pass over their linear layers where there is no edge.
     """
     x, edge_features, edge_index, n_owned = sector
     if edge_index.shape[1]:
@@ -385,8 +330,6 @@ def with_edges(sector: SectorInputs) -> SectorInputs:
 
 
 def _keep_constants(net: nn.Module) -> None:
-    """Leaves the buffers of `net` out of its weights: what its constructor computes is the same
-    whenever it is made anew, and no engine trains or gathers it.
-    """
+    """Leaves buffers out of the weights: the constructor computes them anew."""
     for module in net.modules():
         module._non_persistent_buffers_set.update(module._buffers)

@@ -127,10 +127,3 @@ def test_edges_may_lie_in_any_order_of_memory() -> None:
         logits = model(x.float(), edge_features.float(), ends, len(x), no_exchange)
     inputs = x.float(), edge_features.float(), edge_index, len(x), no_exchange
     assert torch.equal(model(*inputs), logits)
-
-
-def test_edge_features_may_be_left_out() -> None:
-    model = make_model(edge_features=False).double()
-    x, edge_features, edge_index = make_graph()
-    logits = model(x, edge_features, edge_index, len(x), no_exchange)
-    assert torch.equal(logits, model(x, 2 * edge_features, edge_index, len(x), no_exchange))

@@ -138,17 +138,6 @@ def test_scoring_alone_gives_what_training_gives(options: dict[str, Any]) -> Non
     assert torch.equal(scored, model(*inputs))
 
 
-@pytest.mark.parametrize("recompute", get_args(Recompute))
-def test_recomputation_exchanges_nothing(recompute: str) -> None:
-    model = make_model(recompute=recompute).double()
-    x, edge_features, edge_index = make_graph()
-    exchange = Recorder()
-    logits = model(x, edge_features, edge_index, len(x), exchange)
-    assert len(exchange.seen) == 2
-    gradients(model, logits)
-    assert len(exchange.seen) == 2
-
-
 class Recording(MemoryStore):
     """Notes the rows that it makes."""
 

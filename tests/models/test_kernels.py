@@ -151,20 +151,6 @@ def assert_not_finite_stays_visible(
     assert out[1:].isnan().any(dim=1).all()
 
 
-@pytest.mark.skipif(native.library() is None, reason="no C compiler")
-@pytest.mark.parametrize("n_threads", [1, 2, 7])
-def test_threads_share_columns_and_change_no_bit(n_threads: int) -> None:
-    shape, before = (50, 70), torch.get_num_threads()
-    ends, values = make_ends(shape, torch.float32), rows(shape, torch.float32, 8)
-    expected = add_to_nodes(native, values, values, ends)
-    try:
-        torch.set_num_threads(n_threads)
-        found = add_to_nodes(native, values, values, ends)
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
 def test_each_device_and_type_has_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     assert passes_for(cpu, torch.float64) is passes_for(cuda, torch.float64) is plain

@@ -44,15 +44,6 @@ def test_products_are_summed_in_float32(hidden: int, n_rows: int) -> None:
     assert ((made.double() - wanted).abs() <= 2**-8 * wanted.abs() + 1e-5).all()
 
 
-@pytest.mark.usefixtures("as_on_gpu")
-@pytest.mark.parametrize(
-    ("hidden", "dtype"), [(20, torch.bfloat16), (144, torch.bfloat16), (16, torch.float32)], ids=str
-)
-def test_other_rows_have_no_launch(hidden: int, dtype: torch.dtype) -> None:
-    rows = drawn(5, hidden).to(dtype)
-    assert not fused.sum_products([rows], [drawn(hidden, hidden).to(dtype)], rows)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("n_rows", [0, 63, 64 * 64, 64 * 70 + 5, 64 * 32 * 5 + 7])
 def test_many_narrow_rows_are_summed_as_few_wide_ones(n_rows: int, dtype: torch.dtype) -> None:

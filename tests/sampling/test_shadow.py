@@ -125,11 +125,6 @@ def test_epochs_repeat_whatever_the_bulk_and_the_engine(
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_a_gpu_samples_for_itself() -> None:
-    gpu = torch.device("cuda", 1)
-    assert engines.fastest(gpu) == Products(gpu)
-
-
 def test_an_event_without_nodes_has_no_mini_batches(graph: EventGraph) -> None:
     nothing = replace(
         graph,

@@ -26,36 +26,13 @@ Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `
 the fastest form for a device.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from types import ModuleType
 
 import torch
-from torch import Tensor
 
 from bigtrk.models.edges import native, plain, triton_passes
-from bigtrk.models.edges.plain import Ends
 
-
-class Passes(Protocol):
-    """The passes in one form; `plain` says what they compute."""
-
-    def norm_relu(self, z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None: ...
-
-    def norm_relu_backward(
-        self, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor
-    ) -> None: ...
-
-    def relu_backward(self, grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None: ...
-
-    def add_to_nodes(self, values: Tensor, ends: Ends) -> None: ...
-
-    def multiply(
-        self, rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
-    ) -> None: ...
-
-    def add_product(self, a: Tensor, b: Tensor, total: Tensor) -> None: ...
-
-    def add_sum(self, values: Tensor, total: Tensor) -> None: ...
+Passes = ModuleType  # the passes in one form; `plain` says what they compute
 
 
 def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:

@@ -13,35 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import triton_passes, work
+from bigtrk.models.edges import schedule, triton_passes, work
 from bigtrk.models.edges.plain import Ends
-from bigtrk.models.edges.schedule import (
-    BACKWARD_STAGES,
-    FORWARD_HEIGHT,
-    FORWARD_STAGES,
-    MOST_LAYERS,
-    REGISTERS,
-    SUM_HEIGHT,
-    SUM_ROWS_WARPS,
-    SUM_STAGES,
-    SUM_WARPS,
-    WIDEST,
-    Shape,
-    WholeRows,
-    are_whole,
-    block_rows,
-    forward_rows_of_program,
-    sum_products_warps,
-    tile,
-    whole_rows_forward_warps,
-)
+from bigtrk.models.edges.schedule import Shape, WholeRows, tile
 
 
 class NextLayer(NamedTuple):
-    """Gives the gradient of a layer's edges.
-
-    after [M, H]: the gradient of the next layer's first product; of_state [H, H]: the weight of
-    that for the edges; outer: what both ends add.
+    """The next layer: the gradient [M, H] of its first product, the weight [H, H] of that for the
+    edges, and what both ends add to their gradient.
     """
 
     after: Tensor
@@ -51,7 +30,8 @@ class NextLayer(NamedTuple):
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
     """Whether these passes compute an MLP of so many `layers` on rows of `dtype`."""
-    fits = hidden <= WIDEST and layers <= MOST_LAYERS and dtype in triton_passes.TYPES
+    fits = hidden <= schedule.WIDEST and layers <= schedule.MOST_LAYERS
+    fits = fits and dtype in triton_passes.TYPES
     return fits and (work.counts(device) or triton_passes.usable(device, dtype))
 
 
@@ -70,16 +50,17 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
 
     first, size, height = weights[0].detach(), tile(hidden, made.dtype), shape.forward_rows
     read = [*_inputs(inputs), *ends[:4], first, *_others(weights), made, n_rows]
-    named = {"layers": shape.layers, "hidden": hidden, "width": size.width, "maxnreg": REGISTERS}
+    named = {"layers": shape.layers, "hidden": hidden, "width": size.width}
+    named["maxnreg"] = schedule.REGISTERS
     with torch.cuda.device_of(made):
         if shape.whole:
-            of_program = forward_rows_of_program(n_rows)
+            of_program = schedule.forward_rows_of_program(n_rows)
             triton_whole_rows.whole_forward[(-(-n_rows // of_program),)](
                 *read,
                 of_program,
                 first.stride(0),
                 height=height,
-                num_warps=whole_rows_forward_warps(hidden),
+                num_warps=schedule.whole_rows_forward_warps(hidden),
                 num_stages=1,
                 **named,
             )
@@ -90,7 +71,7 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
             height=height,
             depth=size.depth,
             num_warps=size.warps,
-            num_stages=FORWARD_STAGES,
+            num_stages=schedule.FORWARD_STAGES,
             **named,
         )
 
@@ -118,7 +99,7 @@ def backward(
     partials = gradient.new_empty(programs, shape.lines, shape.hidden, dtype=torch.float32)
     scratch: list[Tensor] = []
     if not shape.whole:
-        block = block_rows(shape.hidden, gradient.dtype)
+        block = schedule.block_rows(shape.hidden, gradient.dtype)
         scratch = [
             gradient.new_empty(programs, kept, block, shape.hidden),
             partials.new_empty(programs, kept, block),
@@ -138,30 +119,24 @@ def backward(
         if shape.whole:
             _launch_whole_rows(shape, shape.whole, read, sizes)
         else:
-            _launch_through_memory(shape, read, sizes)
+            from bigtrk.models.edges import triton_edges
+
+            size = tile(shape.hidden, shape.dtype)
+            triton_edges.backward[(programs,)](
+                *read,
+                *sizes,
+                layers=shape.layers,
+                hidden=shape.hidden,
+                width=size.width,
+                height=size.height,
+                depth=size.depth,
+                side=size.side,
+                block=schedule.block_rows(shape.hidden, shape.dtype),
+                num_warps=size.warps,
+                num_stages=schedule.BACKWARD_STAGES,
+                maxnreg=schedule.REGISTERS,
+            )
         _sum_partials(partials, grads, len(inputs), adds)
-
-
-def _launch_through_memory(
-    shape: Shape, read: Sequence[Tensor | None], sizes: Sequence[int]
-) -> None:
-    from bigtrk.models.edges import triton_edges
-
-    size = tile(shape.hidden, shape.dtype)
-    triton_edges.backward[(shape.programs(sizes[0]),)](
-        *read,
-        *sizes,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        width=size.width,
-        height=size.height,
-        depth=size.depth,
-        side=size.side,
-        block=block_rows(shape.hidden, shape.dtype),
-        num_warps=size.warps,
-        num_stages=BACKWARD_STAGES,
-        maxnreg=REGISTERS,
-    )
 
 
 class _Sums(NamedTuple):
@@ -196,7 +171,7 @@ def _launch_whole_rows(
             **sums._asdict(),
             num_warps=whole.warps,
             num_stages=1,
-            maxnreg=REGISTERS,
+            maxnreg=schedule.REGISTERS,
         )
     if whole.sums_first:
         return
@@ -209,18 +184,18 @@ def _launch_whole_rows(
         *sizes[:3],
         hidden=shape.hidden,
         width=width,
-        height=SUM_HEIGHT,
-        num_warps=SUM_ROWS_WARPS,
-        num_stages=SUM_STAGES,
+        height=schedule.SUM_HEIGHT,
+        num_warps=schedule.SUM_ROWS_WARPS,
+        num_stages=schedule.SUM_STAGES,
     )
 
 
 def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
-    """Makes the sum [M, H] of the products of each `rows` [M, H] and its weight [H, H], if there is
-    a launch for it; all weights have rows of one stride.
+    """Makes the sum [M, H] of the products of each `rows` and its weight [H, H], if it can; all
+    weights have rows of one stride.
     """
     n_rows, hidden = made.shape
-    if not are_whole(hidden, made.dtype):
+    if not schedule.are_whole(hidden, made.dtype):
         return False
     if work.counts(made.device):
         work.note(work.sum_products(hidden, made.dtype, n_rows, len(rows)))
@@ -231,7 +206,7 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
 
     [stride] = {weight.stride(0) for weight in weights}
     with torch.cuda.device_of(made):
-        triton_whole_rows.sum_products[(-(-n_rows // FORWARD_HEIGHT),)](
+        triton_whole_rows.sum_products[(-(-n_rows // schedule.FORWARD_HEIGHT),)](
             tuple(rows),
             tuple(weights),
             made,
@@ -239,18 +214,16 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
             stride,
             hidden=hidden,
             width=tile(hidden, made.dtype).width,
-            height=FORWARD_HEIGHT,
-            num_warps=sum_products_warps(hidden),
+            height=schedule.FORWARD_HEIGHT,
+            num_warps=schedule.sum_products_warps(hidden),
             num_stages=1,
-            maxnreg=REGISTERS,
+            maxnreg=schedule.REGISTERS,
         )
     return True
 
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
-    """Writes or adds the sums of the programs' parts [programs, lines, H] to the weights' `grads`,
-    of a first layer that reads so many `inputs`.
-    """
+    """Writes or adds the sums of the programs' parts [programs, lines, H] to the `grads`."""
     from bigtrk.models.edges import triton_sums
 
     programs, n_lines, hidden = partials.shape
@@ -266,7 +239,7 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
         layers=len(grads) // 2,
         hidden=hidden,
         width=tile(hidden, partials.dtype).width,
-        num_warps=SUM_WARPS,
+        num_warps=schedule.SUM_WARPS,
     )
 
 
@@ -291,4 +264,4 @@ def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
 def _others(weights: Sequence[Tensor]) -> list[Tensor | None]:
     """Returns weight and bias of the second and of the third layer."""
     others: list[Tensor | None] = [weight.detach() for weight in weights[2:]]
-    return others + [None] * (2 * MOST_LAYERS - 2 - len(others))
+    return others + [None] * (2 * schedule.MOST_LAYERS - 2 - len(others))

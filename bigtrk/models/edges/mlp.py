@@ -170,9 +170,8 @@ class ChunkedMLP:
 
 
 class Encode(torch.autograd.Function):
-    """An MLP of features: [M, n_inputs] -> [M, H] in the type of `work`. Features get no gradient.
-
-    The weights are inputs, for the engines' hooks.
+    """An MLP of features: [M, n_inputs] -> [M, H] in the type of `work`. Features get no gradient;
+    the weights are inputs, for the engines' hooks.
     """
 
     @staticmethod
@@ -268,10 +267,8 @@ def activations(layers: int) -> list[Activation]:
 
 
 class Perceptrons(nn.Module):
-    """A module that holds the weights of its MLPs itself.
-
-    Without submodules an engine that shards parameters gathers all of them at once, before
-    `forward`, which does not use them layer by layer.
+    """A module that holds the weights of its MLPs itself: an engine that shards parameters gathers
+    all of them at once, before `forward`, which does not use them layer by layer.
     """
 
     def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
@@ -313,10 +310,7 @@ class Encoder(Perceptrons):
 
 
 class EdgeEncoder(Perceptrons):
-    """An MLP of edges' features, which makes state 0 of each sector's states: [E, H].
-
-    Without features (n_inputs 0) the one input of each edge is 1.
-    """
+    """An MLP of edges' features (of 1 where there are none): state 0 of each sector, [E, H]."""
 
     def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
         super().__init__()

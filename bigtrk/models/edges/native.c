@@ -18,10 +18,6 @@ typedef uint16_t bf16;
 #define SIMD _Pragma("omp simd")
 #define SIMD_SUM(...) _Pragma(TEXT(omp simd reduction(+ : __VA_ARGS__)))
 #define TEXT(...) #__VA_ARGS__
-#define FOR_EACH_WIDTH(rows, ...)                                                                  \
-    if (h == 64) rows(__VA_ARGS__, 64);                                                            \
-    else if (h == 128) rows(__VA_ARGS__, 128);                                                     \
-    else rows(__VA_ARGS__, h);
 #define UNROLL _Pragma("GCC unroll 16")
 
 // A tile of a product has HEIGHT rows of VECTORS vectors of LANES sums, which with what they read

@@ -55,30 +55,12 @@ def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
     torch.ops.bigtrk.norm_relu(z, *(ends or [None] * 4)[:4], out, rstd)
 
 
-def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    torch.ops.bigtrk.norm_relu_backward(grad, normal, rstd, out)
-
-
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
     torch.ops.bigtrk.relu_backward(grad, e, *(ends or [None] * 4)[:4], out)
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
     torch.ops.bigtrk.add_to_nodes(values, ends.source, ends.destination, *ends[:2])
-
-
-def multiply(
-    rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
-) -> None:
-    torch.ops.bigtrk.multiply(rows, weights, bias, out)
-
-
-def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
-    torch.ops.bigtrk.add_product(a, b, total)
-
-
-def add_sum(values: Tensor, total: Tensor) -> None:
-    torch.ops.bigtrk.add_sum(values, total)
 
 
 def _function(name: str, dtype: torch.dtype) -> Any:
@@ -165,6 +147,10 @@ for _name, _arguments in {**_PASSES, **_PRODUCTS}.items():
     _LIBRARY.define(f"{_name}({_arguments}) -> ()")
     _LIBRARY.impl(_name, _IMPLEMENTATIONS[_name], "CPU")
     _LIBRARY.impl(_name, _call_without_data, "Meta")
+
+
+norm_relu_backward, multiply = torch.ops.bigtrk.norm_relu_backward, torch.ops.bigtrk.multiply
+add_product, add_sum = torch.ops.bigtrk.add_product, torch.ops.bigtrk.add_sum
 
 
 @register_flop_formula(torch.ops.bigtrk.multiply, get_raw=True)

@@ -17,8 +17,8 @@ INLINE void NAME(load)(const T *z, const T *ps, const T *pd, long i, const int64
 }
 
 // normal = LayerNorm(z + ps[src] + pd[dst]), which takes the place of z; out = relu(normal).
-INLINE void NAME(norm_relu_rows)(T *z, const T *ps, const T *pd, const int64_t *src,
-                                 const int64_t *dst, T *out, float *rstd, long m, long h) {
+void NAME(norm_relu)(T *z, const T *ps, const T *pd, const int64_t *src, const int64_t *dst, T *out,
+                     float *rstd, long m, long h) {
     #pragma omp parallel for schedule(static)
     for (long i = 0; i < m; i++) {
         float row[h];
@@ -33,8 +33,8 @@ INLINE void NAME(norm_relu_rows)(T *z, const T *ps, const T *pd, const int64_t *
 }
 
 // The gradient of the sum that norm_relu normalises; out may be grad.
-INLINE void NAME(norm_relu_backward_rows)(const T *grad, const T *normal, const float *rstd, T *out,
-                                          long m, long h) {
+void NAME(norm_relu_backward)(const T *grad, const T *normal, const float *rstd, T *out, long m,
+                              long h) {
     #pragma omp parallel for schedule(static)
     for (long i = 0; i < m; i++) {
         float row[h], passed[h], total = 0.0f, along = 0.0f;
@@ -52,9 +52,8 @@ INLINE void NAME(norm_relu_backward_rows)(const T *grad, const T *normal, const 
 }
 
 // grad + ps[src] + pd[dst] where e > 0; out may be grad.
-INLINE void NAME(relu_backward_rows)(const T *grad, const T *e, const T *ps, const T *pd,
-                                     const int64_t *src, const int64_t *dst, T *out, long m,
-                                     long h) {
+void NAME(relu_backward)(const T *grad, const T *e, const T *ps, const T *pd, const int64_t *src,
+                         const int64_t *dst, T *out, long m, long h) {
     #pragma omp parallel for schedule(static)
     for (long i = 0; i < m; i++) {
         float row[h];
@@ -62,22 +61,6 @@ INLINE void NAME(relu_backward_rows)(const T *grad, const T *e, const T *ps, con
         SIMD for (long j = 0; j < h; j++)
             out[i * h + j] = to(from(e[i * h + j]) > 0.0f ? row[j] : 0.0f);
     }
-}
-
-// The usual widths are known to the compiler, which then keeps a row in registers.
-void NAME(norm_relu)(T *z, const T *ps, const T *pd, const int64_t *src, const int64_t *dst, T *out,
-                     float *rstd, long m, long h) {
-    FOR_EACH_WIDTH(NAME(norm_relu_rows), z, ps, pd, src, dst, out, rstd, m)
-}
-
-void NAME(norm_relu_backward)(const T *grad, const T *normal, const float *rstd, T *out, long m,
-                              long h) {
-    FOR_EACH_WIDTH(NAME(norm_relu_backward_rows), grad, normal, rstd, out, m)
-}
-
-void NAME(relu_backward)(const T *grad, const T *e, const T *ps, const T *pd, const int64_t *src,
-                         const int64_t *dst, T *out, long m, long h) {
-    FOR_EACH_WIDTH(NAME(relu_backward_rows), grad, e, ps, pd, src, dst, out, m)
 }
 
 // of_source[src] += values, of_destination[dst] += values.

@@ -27,10 +27,8 @@ from bigtrk.tracing import traced
 
 @dataclass(frozen=True)
 class GraphPass:
-    """Holds what all layers of a forward pass share.
-
-    edge_index: [2, E]. nodes: the encoded features, if each layer reads them. halo: the rows that
-    other sectors give.
+    """The inputs that all layers share: edge_index [2, E], the encoded nodes, if each layer reads
+    them, and the rows that other sectors give.
     """
 
     edge_index: Tensor
@@ -63,9 +61,7 @@ class Layer:
 
 
 class EdgePass:
-    """The edges of a layer, their MLP and its inputs, and what the nodes read of them, computed
-    chunk by chunk.
-    """
+    """A layer's edges, chunk by chunk: their MLP, its inputs, and what the nodes read of them."""
 
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
@@ -233,9 +229,7 @@ class EdgePass:
 
 
 def relu_of(made: Tensor, gradient: Tensor) -> Sink:
-    """Returns a sink for the gradient of `made` that writes that of the sum whose ReLU it is, to
-    `gradient`, which may be `made`.
-    """
+    """Returns a sink that writes the gradient of the sum whose ReLU is `made` to `gradient`."""
     passes = passes_for(made.device, made.dtype)
     return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
 
@@ -284,9 +278,7 @@ class FusedEdgePass(EdgePass):
         sum_at_ends(made, sums, adds=block.rows.start > 0)
 
     def _launch(self, block: Block) -> None:
-        """Makes a block's next state, at once or, while halo rows come, in edges that do not read
-        them and in the others.
-        """
+        """Makes a block's next state; while halo rows come, first of the edges that read none."""
         [made], ends = block.made, self._ends.of(block.rows)
         for rows in self._launches(block.rows):
             self._await_halo(block.rows.start + rows.stop)
@@ -294,9 +286,7 @@ class FusedEdgePass(EdgePass):
             fused.forward(read, ends.of(rows), self._read_weights, made[rows])
 
     def _launches(self, block: slice) -> list[slice]:
-        """Lists the rows of a block's launches, whose programs have the same rows as those of one
-        would, and so the same bits.
-        """
+        """Lists a block's launches, whose programs have the same rows as those of one."""
         n_rows = block.stop - block.start
         if not self._has_halo:
             interior = self.layer.graph.n_interior - block.start
@@ -364,12 +354,10 @@ class FusedEdgePass(EdgePass):
 
 
 class Interact(torch.autograd.Function):
-    """Reads the edges' state i [E, H], of which it gets a token, and nodes x [N, H]; gives the
-    token of state i + 1 and the owned nodes [n_owned, H], float32 at least. Without a node update
-    it gives the output [E, W] of the edges' MLP, and None.
+    """The token of the edges' state i and nodes x [N, H] -> that of state i + 1 and the owned nodes
+    [n_owned, H], float32 at least; without a node update the output [E, W] of the edges' MLP, None.
 
-    `weights` are the edge MLP's, then the node MLP's, in turn weight and bias; they are inputs, for
-    the engines' hooks.
+    `weights`, the edge MLP's and the node MLP's, are inputs for the engines' hooks.
     """
 
     @staticmethod
@@ -406,16 +394,8 @@ class Interact(torch.autograd.Function):
             outer = edges.update_backward(grad_owned, of_x, of_weights)
             edges.backward(None, outer, of_x, of_weights)
         if layer.i == 0 and layer.graph.nodes:
-            _add_encoded(layer.graph.nodes, of_x, layer.graph.work)
+            encoded = layer.graph.nodes.take()
+            # In chunks: a CPU makes float32 copies of both where one is bfloat16.
+            for rows in layer.graph.work.chunks(len(of_x)):
+                of_x[rows] += encoded[rows]
         return None, layer.graph.edges.token(), of_x, *of_weights
-
-
-def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
-    """Adds what all layers gave to the gradient of `encoded`.
-
-    This is done in chunks, since a CPU makes float32 copies of both where one is bfloat16: at once
-    they took 43 of a rank's 654 MiB (150,000 edges, hidden 64).
-    """
-    taken = encoded.take()
-    for rows in work.chunks(len(total)):
-        total[rows] += taken[rows]

@@ -54,9 +54,8 @@ def total(values: Tensor, ends: Ends | None) -> Tensor:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """Replaces z by the LayerNorm of z + both ends, [M, H], and writes its ReLU to `out`.
-
-    rstd [M, 1], float32 at least: 1 / the standard deviation of each row before.
+    """Replaces z by the LayerNorm of z + both ends, [M, H]; writes its ReLU to `out`, and 1 / the
+    standard deviation of each row to rstd [M, 1], float32 at least.
     """
     values = total(z, ends)
     centred = values - values.mean(dim=1, keepdim=True)
@@ -86,9 +85,8 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
 
 
 def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Adds values [M, ...] to rows [M] of `total`, those of one row in the order of `values`.
-
-    A GPU's index_add_ has no order; it sorts for index_put_.
+    """Adds values [M, ...] to rows [M] of `total`, in the order of `values`. A GPU's index_add_ has
+    no order; it sorts for index_put_.
     """
     if total.device.type in ("cpu", "meta"):
         total.index_add_(0, rows, values)
@@ -99,9 +97,8 @@ def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
 def multiply(
     rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
 ) -> None:
-    """Writes the sum of the products of rows [M, K] and weights [K, H], and bias [H], to `out`
-    [M, H]. Autocast leaves products alone that are told where to write.
-    """
+    """Writes the sum of products of rows [M, K] and weights [K, H], and bias, to `out` [M, H]."""
+    # Autocast leaves products alone that are told where to write.
     total = bias
     for values, weight in zip(rows, weights, strict=True):
         if total is None:

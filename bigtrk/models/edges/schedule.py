@@ -11,14 +11,12 @@ import torch
 
 WIDEST, MOST_LAYERS = 256, 3
 # Of a stream of edges in a block of the backward pass, whose program reads and writes it several
-# times: with two layers of hidden 64 or 128 the L2 of an A100 and of an H100 holds what programs at
-# work so use, which are the more the narrower the rows.
+# times: with two layers up to hidden 128 the L2 of an A100 and of an H100 holds all of that.
 BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
 # Their programs times the rows' width: enough for every GPU of today, and their partial sums of
 # the weights' gradients stay a few hundred MB.
 PROGRAMS = 2**16
-# Features of a program of a pass without products, and its warps. Compiled for an H100, each of its
-# 128 threads then needs at most 54 registers and reads rows 16 bytes at a time.
+# Features of a program of a pass without products, and its warps.
 FEATURES, FEATURE_WARPS = 2048, 4
 SUM_WARPS = 1  # more would sum a row's tile in another order
 # Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
@@ -67,9 +65,7 @@ class WholeRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """An MLP of edges: `layers` linear layers of rows [H] of `dtype`; `inputs`: 2 where it reads
-    the encoded edges beside the state, else 1. hopper: as whole_rows says.
-    """
+    """An MLP of edges: `inputs` is 2 where it reads the encoded edges beside the state, else 1."""
 
     hidden: int
     layers: int
@@ -141,7 +137,7 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> Wh
 
 
 def forward_rows_of_program(n_rows: int) -> int:
-    """Returns the edges of a program of the forward pass over whole rows; that changes no bit."""
+    """Returns the edges of a program of the forward pass over whole rows."""
     tiles = n_rows // (FORWARD_HEIGHT * FORWARD_PROGRAMS)
     return FORWARD_HEIGHT * max(1, min(FORWARD_TILES, tiles))
 

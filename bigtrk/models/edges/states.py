@@ -64,8 +64,7 @@ class _Gradient(NamedTuple):
 
 class EdgeStates:
     """The states of E edges, kept in `store`; reads_encoded: every layer reads state 0 again.
-
-    Autograd sees an empty tensor, `token` [E, 0], in the place of each state.
+    Autograd sees an empty tensor, `token` [E, 0], in the place of each.
     """
 
     def __init__(
@@ -90,10 +89,7 @@ class EdgeStates:
         return [state, self.state(0)] if self.reads_encoded else [state]
 
     def make(self, i: int) -> Rows:
-        """Makes room for state i.
-
-        Without a backward pass it takes the place of the one before, but not of the encoded ones.
-        """
+        """Makes room for state i; without a backward pass in the place of the one before."""
         read_again = 1 if self.reads_encoded else 0
         in_place = not self._work.trains and i > read_again
         self._states[i] = self._states.pop(i - 1) if in_place else self._new()
@@ -104,9 +100,7 @@ class EdgeStates:
         return self._store.blocks(self.n_edges, read, made)
 
     def give_sums(self, outgoing: Tensor, incoming: Tensor) -> None:
-        """Takes the tensors [N, H] in which a layer sums the edges that it reads, the outgoing and
-        the incoming ones of each node, for `take_sums` of the layer before.
-        """
+        """Takes the sums [N, H] of the edges that a layer reads, for the layer before."""
         self._sums = outgoing, incoming
 
     def take_sums(self) -> tuple[Tensor, Tensor]:
@@ -121,9 +115,8 @@ class EdgeStates:
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
     def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
-        """Takes the gradient of a layer's first product and the weights [H, ...] of this,
-        of which those for `inputs` come first. stay: the weights are no engine's, which takes those
-        that it shards back after the layer.
+        """Takes the gradient of a layer's first product and its weights [H, ...], the `inputs`' ones
+        first. stay: they are no engine's, which takes what it shards back after the layer.
         """
         if not self.reads_encoded:
             self._gradients.clear()

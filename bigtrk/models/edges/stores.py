@@ -38,21 +38,14 @@ class Block(NamedTuple):
 
 
 class EdgeStore(Protocol):
-    """Keeps rows of edges until nothing refers to them any more."""
+    """Keeps rows of edges until nothing refers to them; InputError where it cannot."""
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Rows:
-        """Makes room for rows [n_rows, width] of any content, which passes on `device` use.
-
-        Raises:
-            InputError: there is no room.
-        """
+        """Makes room for rows [n_rows, width] of any content, which passes on `device` use."""
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
         """Yields the blocks of a pass in their order; rows may be both read and made, since a block
         is read before it is filled.
-
-        Raises:
-            InputError: rows cannot be read or kept.
         """
 
 
@@ -141,9 +134,7 @@ class StreamedStore(ABC):
             yield from _Pass(move, slices, ahead, behind).run()
 
     def _block_rows(self, rows: Place | Tensor) -> int:
-        """Returns the rows of a block: a power of two, so that blocks are cut into the same chunks
-        as all rows at once would be, and hold whole pages of a file.
-        """
+        """Returns the rows of a block: a power of two, as of chunks, and whole pages."""
         row_bytes = rows.shape[1] * rows.dtype.itemsize
         return max(_FEWEST_ROWS, 1 << max(1, self._block_bytes // row_bytes).bit_length() - 1)
 
@@ -206,10 +197,7 @@ PIECE_BYTES = 2**27
 
 @dataclass(frozen=True)
 class HostPlace(Place):
-    """Rows in memory of the host, pinned where the device can then fetch them by itself.
-
-    pieces: of `piece_rows` each, but for the last.
-    """
+    """Rows in memory of the host, pinned for a GPU, in pieces of `piece_rows` but for the last."""
 
     piece_rows: int
     pieces: Sequence[Tensor] = field(compare=False)
@@ -226,10 +214,8 @@ class HostPlace(Place):
 
 
 class HostStore(StreamedStore):
-    """Keeps rows in the memory of the host; blocks travel beside the computation.
-
-    On a GPU they do so in two streams, one each way, that wait for what computes and it for them;
-    the host waits for none.
+    """Keeps rows in the memory of the host. On a GPU blocks travel beside the computation in two
+    streams, one each way, and the host waits for none.
     """
 
     def __init__(self) -> None:

@@ -46,14 +46,7 @@ def norm_relu(
 
 @triton.jit
 def norm_relu_backward(
-    grad,
-    normal,
-    rstd,
-    out,
-    n_rows,
-    hidden: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
+    grad, normal, rstd, out, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):
     """Computes plain.norm_relu_backward."""
     rows, columns, inside = tile(n_rows, hidden, height, width)

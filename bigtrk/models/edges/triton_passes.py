@@ -50,9 +50,8 @@ _KNOWN = WeakTensorKeyDictionary()  # of the sectors' edge_index
 
 
 def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
-    """Returns the edges of each of `n_nodes` nodes; edge_index [2, E] must not change any more.
-
-    The first call for a tensor sorts its edges.
+    """Returns the edges of each node, sorted at the first call for a tensor; edge_index [2, E] must
+    not change any more.
     """
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
@@ -112,11 +111,7 @@ def _is_plain(device: torch.device) -> bool:
 
 @cache
 def _installed() -> bool:
-    """Whether Triton, which comes with torch for GPUs, and its C compiler are there.
-
-    Triton compiles its launchers. If CC is set, it takes all of it for the name of a program and
-    looks for no other.
-    """
+    """Whether Triton and its C compiler are there; Triton takes all of CC for a program's name."""
     if find_spec("triton") is None:
         return False
     named = os.environ.get("CC")

@@ -32,10 +32,9 @@ def sum_at_ends(
 ):
     """Sums edges `first` to `first` + n_rows at a node and an end: those of turns[program_id(0)],
     2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
-    edges', and so are the `others`, unless these are None. program_id(1) says which `width` of the
-    columns are summed, those of the values before those of the others: so programs at work together
-    read narrow rows, of which the L2 holds more. adds: the sums are added to what is there, float32
-    [N, hidden].
+    edges', and so are the `others`, if there are any. program_id(1) says which `width` columns are
+    summed, those of the values first: programs at work together read narrow rows, of which the
+    L2 holds more. adds: the sums are added to what is there, float32 [N, hidden].
     """
     turn = tl.load(turns + tl.program_id(0))
     if turn % 2 == 0:

@@ -2,10 +2,8 @@
 
 A program takes tiles of edges in turn. Between two products a tile's rows stay in registers and
 shared memory, and so do the sums of the weights' gradients until the last tile: on an H200 the
-backward pass takes a third to a fifth of the time of triton_edges.py, whose products run through
-memory a few columns at a time. That one is for all other rows (schedule.whole_rows), as those of
-float32, whose products are not of tensor cores; it says what the pointers are. The weights come in
-the type of the rows.
+backward pass takes a third to a fifth of the time of triton_edges.py, which is for all other rows
+(schedule.whole_rows) and says what the pointers are. The weights come in the type of the rows.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two.
 """
@@ -13,12 +11,7 @@ A tile is [height, width]: `height` rows, and `hidden` columns up to the next po
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_tiles import (
-    both_ends,
-    normalised,
-    normalised_backward,
-    positive,
-)
+from bigtrk.models.edges.triton_tiles import both_ends, normalised, normalised_backward, positive
 
 
 @triton.jit(do_not_specialize=["n_rows"])

@@ -54,9 +54,8 @@ def as_on_gpu(device: torch.device) -> bool:
 
 def note(work: Work) -> None:
     """Notes a launch; only where they are counted."""
-    noted = _NOTE.get()
-    assert noted is not None, "launches are not counted here"
-    noted(work)
+    if noted := _NOTE.get():
+        noted(work)
 
 
 def forward(shape: Shape, n_edges: int, n_nodes: int) -> Work:

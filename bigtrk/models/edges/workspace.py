@@ -32,10 +32,9 @@ def chunk_rows(
 
 
 class Workspace:
-    """The buffers of one forward pass and its backward pass; rows have `dtype`.
+    """The buffers of a forward pass and its backward pass (if it `trains`); rows have `dtype`.
 
-    trains: true if there will be a backward pass. keeps: true if products are kept for it, instead
-    of being computed anew.
+    keeps: products are kept for the backward pass, instead of being computed anew.
     """
 
     def __init__(
