@@ -115,7 +115,7 @@ class EdgeStates:
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
     def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
-        """Takes the gradient of a layer's first product and its weights [H, ...], the `inputs`' ones
+        """Takes the gradient of a layer's first product and its weights [H, ...], of the `inputs`
         first. stay: they are no engine's, which takes what it shards back after the layer.
         """
         if not self.reads_encoded:
