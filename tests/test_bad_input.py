@@ -86,7 +86,7 @@ def test_a_bad_event(
         (["bigtrk-partition", "absent", "sectors", "--parts", "2"], "absent: no such folder"),
         (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
         (["bigtrk", "report", "absent"], "absent"),
-        (["bigtrk/train.py"], "graphs: no such folder; make one with 'bigtrk build"),
+        (["bigtrk/train.py"], "graphs: no such folder; make graphs with 'bigtrk build"),
         (["bigtrk/train.py", "model.hiden=3"], "did you mean 'model.hidden'?"),
         (["bigtrk/train.py", "absent.yaml"], "absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "absent"], "absent/run.json: no such file"),

@@ -118,7 +118,8 @@ def test_ranks_come_one_after_the_other(ends: dict[str, list[End]]) -> None:
     """They may take longer, all together, than the patience with one."""
     first, *others = ends["one after the other"]
     assert first.said == [
-        "bigtrk/train.py: error: absent: no such folder; make one with 'bigtrk build EVENTS absent'"
+        "bigtrk/train.py: error: absent: no such folder; make graphs with 'bigtrk build EVENTS "
+        "absent' or sectors with 'python -m partition GRAPHS absent'"
     ]
     assert first.status == 2
     assert [(end.status, end.said) for end in others] == [(2, [])] * 4

@@ -8,7 +8,7 @@ Shapes: N nodes, E edges, F node features, G edge features.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,22 +134,17 @@ def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> 
     Raises:
         InputError: one is missing, or is of another feature.
     """
-    for name, scale, wanted in _found(data, measured):
-        told = f"{where}: measured: feature {one_line(repr(name))} was scaled by {scale}"
-        if wanted and scale is None:
-            raise InputError(f"{told}, and not by a mean and a deviation; train again")
-        if not wanted:
-            raise InputError(f"{told}, and is not among those that need it; train again")
-
-
-def _found(
-    data: DataSettings, measured: MeasuredScales
-) -> Iterator[tuple[str, tuple[float, float] | None, bool]]:
-    """Yields features, what they were scaled by, and whether that had to be measured."""
-    kinds = zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True)
-    for wanted, scales in kinds:
+    for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
         for name in dict.fromkeys((*wanted, *scales)):
-            yield name, scales.get(name), name in wanted
+            told = f"feature {one_line(repr(name))} was scaled by {scales.get(name)}"
+            if name not in scales:
+                raise InputError(
+                    f"{where}: measured: {told}, and not by a mean and a deviation; train again"
+                )
+            if name not in wanted:
+                raise InputError(
+                    f"{where}: measured: {told}, and is not among those that need it; train again"
+                )
 
 
 def _normalised(
