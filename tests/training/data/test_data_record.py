@@ -36,6 +36,7 @@ def test_events_trained_on_are_counted_and_their_sources_named(tmp_path: Path) -
     assert (found.nodes, found.edges) == (10 + 11, 40)
     assert found.sources == ("acorn", "trackml")
     assert (found.edge_efficiency, found.target_efficiency) == (0.625, 0.75)
-    for i, record in enumerate(({}, {"edge_efficiency": "1"}, {"edge_efficiency": 7})):
-        found = recorded(tmp_path / str(i), [{"edge_efficiency": 0.5}, record, {}])
+    for share in (None, "1", 7):
+        records = [{"edge_efficiency": 0.5}, {"edge_efficiency": share}, {}]
+        found = recorded(tmp_path / str(share), records)
         assert (found.edge_efficiency, found.sources) == (None, ())
