@@ -49,7 +49,6 @@ class StoredColumns(Mapping[str, Tensor]):
         return len(self.names)
 
     def take(self, rows: Tensor) -> "StoredColumns":
-        """Takes some of the rows: rows [m] int64."""
         return replace(self, rows=rows if self.rows is None else self.rows[rows])
 
 
@@ -66,7 +65,6 @@ class Rows:
     ids: Tensor
 
     def take(self, rows: Tensor) -> "Rows":
-        """Takes some of the rows: rows [m] int64."""
         inputs = tuple(columns.take(rows) for columns in self.inputs)
         return replace(self, inputs=inputs, ids=self.ids[rows])
 
@@ -115,8 +113,7 @@ class ComputedFeatures:
     of_positions: Sequence[str] = ()
 
     def of(self, sector: Sector) -> Sector:
-        """Adds the columns that functions compute or positions give, but those which the sector has
-        already.
+        """Adds the columns that functions compute or positions give and that the sector lacks.
 
         Raises:
             InputError: a function fails, or gives anything but a finite number for each row.
@@ -164,11 +161,7 @@ class ComputedFeatures:
 
 
 def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows) -> Tensor:
-    """Appends the columns that `functions` compute of `rows`: [M, F] -> [M, F + functions].
-
-    Raises:
-        InputError: a function fails, or gives anything but a finite number for each row.
-    """
+    """Appends the columns that `functions` compute of `rows`: [M, F] -> [M, F + functions]."""
     columns = [_column(name, function, rows) for name, function in functions.items()]
     return torch.cat([features, *(column[:, None] for column in columns)], dim=1)
 
@@ -182,17 +175,15 @@ def _column(name: str, function: Function, rows: Rows) -> Tensor:
         raise InputError(
             f"{rows.what}s: feature {name} fails ({type(error).__name__}: {reason(error)}); mend it"
         ) from error
-    n_rows = len(rows.ids)
+    n_rows, gives = len(rows.ids), f"{rows.what}s: feature {name} gives"
     if not isinstance(made, Tensor) or list(made.shape) != [n_rows]:
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(
-            f"{rows.what}s: feature {name} gives {told} for {n_rows} rows; return a tensor of "
-            f"shape [{n_rows}], a number for each"
+            f"{gives} {told} for {n_rows} rows; return a tensor of shape [{n_rows}], a number for "
+            f"each"
         )
     if made.dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            f"{rows.what}s: feature {name} gives {made.dtype}; return float32, as .float() makes it"
-        )
+        raise InputError(f"{gives} {made.dtype}; return float32, as .float() makes it")
     column = made.to("cpu", torch.float32)
     check_finite(rows.what, [name], column[:, None], [name], rows.ids)
     return column

@@ -2,9 +2,8 @@
 
 Shapes used throughout: N nodes, E edges, F node features, G edge features, P particles.
 
-An EventGraph's node_features, edge_features and y are the x [N, F], edge_attr [E, G] and y [E] of a
-Data. The others have the same names in both; a Data holds the names of columns as lists, and the
-particles as a dictionary of their columns.
+An EventGraph's node_features and edge_features are the x [N, F] and edge_attr [E, G] of a Data. The
+others have the same names in both; a Data holds particles as a dictionary of their columns.
 """
 
 import math
@@ -60,10 +59,7 @@ PARTICLES: Layout = {
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
     """Refuses tensors that do not follow `layout`, of which only `LABELS` may be absent.
 
-    `sizes`: the known sizes by letter; the others need only agree.
-
-    Raises:
-        InputError: a tensor is missing, unknown, or of another type or shape.
+    sizes: the known sizes by letter; the others need only agree.
     """
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
@@ -88,26 +84,15 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
 
 
 def check_particles(content: Section, where: str) -> None:
-    """Refuses columns that are no table of particles.
-
-    Raises:
-        InputError: a column is missing, unknown, or of another type or shape, or a particle is
-            listed twice.
-    """
+    """Refuses columns that are no table of particles, each of which is listed once."""
     check_columns(content, PARTICLES, {}, where)
     ids, counts = content["particle_id"].unique(return_counts=True)
-    if (counts > 1).any():
-        raise InputError(
-            f"{where}: particle {int(ids[counts > 1][0])} is listed twice; make the file again"
-        )
+    for twice in ids[counts > 1][:1].tolist():
+        raise InputError(f"{where}: particle {twice} is listed twice; make the file again")
 
 
 def check_rows(index: Tensor, rows: int, where: str) -> None:
-    """Refuses an index of any shape that leads outside `rows` rows.
-
-    Raises:
-        InputError: it leads outside.
-    """
+    """Refuses an index of any shape that leads outside `rows` rows."""
     if index.numel() == 0:
         return
     lowest, highest = (int(value) for value in torch.aminmax(index))

@@ -105,10 +105,9 @@ PHISLOPE_LIMIT = 100.0 * math.pi / 1000.0  # rad/mm
 
 
 def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
-    """Computes `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes.
-
-    They follow acorn (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope =
-    mean r x phislope; both are 0 where dr is 0.
+    """Computes `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes, as acorn
+    (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope = mean r x phislope;
+    both are 0 where dr is 0.
     """
     source, destination = edge_index
     dr, dz, deta = (nodes[c][destination] - nodes[c][source] for c in ("r", "z", "eta"))
@@ -180,8 +179,6 @@ def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, Scale], chosen: Sequence[str]
 ) -> Tensor:
     """Makes the columns `chosen` of order one: [rows, len(names)] -> [rows, len(chosen)].
-
-    A column is divided by its scale, or less its mean divided by its deviation.
 
     Raises:
         InputError: a chosen feature is not among `names`, or has no scale.

@@ -75,14 +75,9 @@ def test_an_empty_sector_has_the_types_of_a_full_one() -> None:
 
 @pytest.mark.parametrize("ids", [[], [7, 2**62 + 1, 2**62, 3]])
 def test_rows_of_particles(ids: list[int]) -> None:
-    n = len(ids)
-    table = ParticleTable(
-        particle_id=torch.tensor(ids, dtype=torch.int64),
-        pt=torch.ones(n),
-        eta=torch.ones(n),
-        vertex=torch.ones(n, 3),
-        nhits=torch.ones(n, dtype=torch.int64),
-    )
+    rows = torch.tensor(ids, dtype=torch.int64)
+    ones = torch.ones(len(ids))
+    table = ParticleTable(rows, ones, ones, torch.ones(len(ids), 3), ones.long())
     asked = [2**62, 0, 7, 2**62 + 1, 2**62 + 2, 3, 7]
     expected = [ids.index(i) if i in ids else -1 for i in asked]
     assert table.rows_of(torch.tensor(asked)).tolist() == expected

@@ -1,4 +1,6 @@
-"""Target edges and their weights, edge by edge."""
+"""Target edges, their weights and their pT, edge by edge."""
+
+import math
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ from pydantic import ValidationError
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.target import Target, edge_weights, target_edges
+from bigtrk.graphs.target import Target, edge_log_pt, edge_weights, target_edges
 
 NAN = float("nan")
 # Ids above 2^53 differ in their last digit only: a detour over float64 would confuse them.
@@ -60,6 +62,21 @@ def test_weights(target: Target, expected: list[float]) -> None:
     found = edge_weights(y, is_target, target)
     assert found.dtype == torch.float32
     assert found.tolist() == expected
+
+
+def test_pt_is_known_of_true_edges_alone() -> None:
+    """In turn of both particles whose ids a detour over float64 would confuse, one of each value of
+    pT that is not known, of none in the table, and noise.
+    """
+    ids = torch.tensor([BIG + 1, 7, BIG, 8, 5, 6])
+    pt = torch.tensor([2.0, 0.5, 0.4, NAN, 0.0, math.inf])
+    table = ParticleTable(ids, pt, torch.zeros(6), torch.zeros(6, 3), torch.ones(6).long())
+    particle_id = torch.tensor([BIG + 1, BIG, 7, 8, 5, 6, 99, 0, 7])
+    edges, y = torch.arange(9).expand(2, -1), torch.arange(9) < 8
+    found = edge_log_pt(y, edges, particle_id, table)
+    assert found.dtype == torch.float32
+    assert found[:3].tolist() == pytest.approx([math.log(pt) for pt in (2.0, 0.4, 0.5)])
+    assert found[3:].isnan().all()
 
 
 def test_without_ids_only_the_default_target_works() -> None:

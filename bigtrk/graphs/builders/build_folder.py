@@ -13,7 +13,7 @@ from bigtrk.console import follow, say
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
-from bigtrk.graphs.builders.module_map import ModuleMap, read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
@@ -35,11 +35,10 @@ def build_folder(
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
 
-    `events`: a folder or zip archive of events. names: of those to take, all by default. prefix:
-    comes before the events' names, in those of their graphs. Layer
-    pairs and cuts come from the file `windows`, or with `learn` from the truth of the first events
-    (particles above `pt_min` GeV), else from the file shipped for the detector of the first event,
-    or for the one that `windows` names (`trackml`, `odd`); they are written to `out`/windows.yaml.
+    names, prefix: as of `build_with`. The windows are those of the file `windows` or shipped for
+    the detector that it names (`trackml`, `odd`), or with `learn` learnt from the truth of the
+    first events (particles above `pt_min` GeV), else those shipped for the first event's detector;
+    they are written to `out`/windows.yaml.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
@@ -65,10 +64,11 @@ def build_with(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds a graph of each event of `events` in folder `out` by `builder`; returns the manifest.
+    """Builds a graph of each event of `events`, a folder or zip archive, in folder `out` by
+    `builder`; returns the manifest.
 
-    names: the events, all of the folder by default. prefix: comes before them in the names of
-    graphs. Graphs already in `out` that were made from the same event by the same builder are kept.
+    names: the events, all by default. prefix: comes before them in the names of graphs. Graphs
+    already in `out` that were made from the same event by the same builder are kept.
 
     Raises:
         InputError: bad input, or `out` has a graph of another event of the same name; graphs built
@@ -89,11 +89,8 @@ def build_with(
 def windows_of(
     events: Path, names: list[str] | None = None, given: str | Path | None = None
 ) -> Windows:
-    """Finds the windows for events of a folder or zip archive by the first of them, `names` or all
-    of it (`find_windows`).
-
-    Raises:
-        InputError: it has no events, or a bad first one, or there are no such windows.
+    """Finds the windows for events of a folder or zip archive by the first of them, of `names` or
+    of all (`find_windows`).
     """
     return find_windows(given, read_event(events, (names or find_events(events))[0]))
 
@@ -177,27 +174,24 @@ def build_by_module_map(
     """Builds a graph of each event of `events` in folder `out` by a module map; returns the
     manifest.
 
-    names, prefix: as of `build_with`. The map is that of `file`, else it is
-    learnt from the truth of all these events (particles above `pt_min` GeV); it is written to
-    `out`/module_map.safetensors.
+    names, prefix: as of `build_with`. The map is that of `file`, else it is learnt from the truth
+    of all these events (particles above `pt_min` GeV); it is written to `out`/MODULE_MAP.
 
     Raises:
         InputError: bad input; graphs built before stay.
     """
     names = find_events(events) if names is None else names
-    module_map = read_module_map(file) if file else _learnt(events, names, pt_min)
+    if file:
+        module_map = read_module_map(file)
+    else:
+        made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
+        followed = follow(names, len(names), "learning a module map")
+        module_map = learn_module_map((read_event(events, name) for name in followed), made, pt_min)
+        say(
+            f"the module map has {len(module_map.triplets):,} triplets of "
+            f"{len(module_map.modules):,} modules; it knows all that is true in these events, so "
+            f"judge it on others: build them with --module-map"
+        )
     manifest = build_with(events, out, ModuleMapBuilder(module_map), names, prefix)
     write_module_map(out / MODULE_MAP, module_map)
     return manifest
-
-
-def _learnt(events: Path, names: list[str], pt_min: float) -> ModuleMap:
-    made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
-    followed = follow(names, len(names), "learning a module map")
-    module_map = learn_module_map((read_event(events, name) for name in followed), made, pt_min)
-    say(
-        f"the module map has {len(module_map.triplets):,} triplets of {len(module_map.modules):,} "
-        f"modules; it knows all that is true in these events, so judge it on others: build them "
-        f"with --module-map"
-    )
-    return module_map

@@ -3,7 +3,7 @@ them, and the record of how good that graph is.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -39,11 +39,9 @@ TARGET_HITS = 3
 
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
-    """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge.
-
-    Edges are sorted by (destination, source). true: the event's true edges [2, T], None without
-    truth: then y, particle_id, hit_weight and particles are None; a particle whose momentum is
-    unknown has pT NaN.
+    """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge, sorted
+    by (destination, source). true: the event's true edges [2, T], None without truth: then y,
+    particle_id, hit_weight and particles are None.
     """
     features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
     order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
@@ -83,8 +81,7 @@ def quality(event: Event, graph: EventGraph, true: Ints | None) -> dict[str, Any
     """Returns counts and quality of an event's graph, None where they cannot be computed.
 
     edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
-    graph / edges; target_efficiency and target_purity likewise for true edges of particles with
-    pT > 1 GeV and >= 3 hits.
+    graph / edges; target_efficiency and target_purity likewise for edges of target particles.
     """
     sizes = {"nodes": graph.n_nodes, "edges": graph.n_edges}
     if true is None or graph.y is None:
@@ -118,9 +115,8 @@ QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
 
 
 def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
-    """Returns which edges [2, E] are the first of those with the same ends: rows, ascending.
-
-    Graphs from elsewhere may have an edge twice, of which a share that was found counts one.
+    """Returns the first of edges [2, E] with the same ends: rows, ascending. Graphs from elsewhere
+    may have an edge twice.
     """
     _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
     return torch.from_numpy(np.sort(first))
@@ -133,7 +129,6 @@ def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
     found = np.zeros(n_edges, dtype=bool)
     if not len(wanted):
         return found
-    # Some at a time: np.isin would sort all edges together with the true ones.
     for start in range(0, n_edges, AT_A_TIME):
         some = slice(start, start + AT_A_TIME)
         key = edges[1, some] * n_hits + edges[0, some]
@@ -187,9 +182,7 @@ class WindowBuilder:
 class TrueEdgeBuilder:
     """Takes the true edges alone, also within a layer: what an embedding is trained on."""
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {"edges": "true"}
+    parameters: ClassVar[dict[str, Any]] = {"edges": "true"}
 
     def doublets(self, event: Event) -> Ints:
         return self.true(event)
@@ -205,7 +198,6 @@ def build_graph(event: Event, builder: GraphBuilder) -> EventGraph:
 
 def build_with_record(event: Event, builder: GraphBuilder) -> tuple[EventGraph, dict[str, Any]]:
     """Builds an event's graph, and returns with it counts, quality and the builder's parameters."""
-    # True edges ask for a sort of all hits: once for the graph and its record.
     true = None if event.truth is None else builder.true(event)
     graph = event_graph(event, builder.doublets(event), true)
     return graph, {**quality(event, graph, true), **builder.parameters}

@@ -1,11 +1,9 @@
 """A module map learnt from truth, and graphs built by it.
 
-It learns the triplets of modules that particles pass, and their windows. A map of all triplets
-takes tens of thousands of events; of fewer, most triplets are seen once or twice, which shows
-little of their spread. So each window is widened by what it cannot know yet: the spread of the
-feature on all triplets of the same three layers, the less the oftener it was seen.
-
-Triplets of hits that pass a map are searched for by joins over pairs of modules.
+It learns the triplets of modules that particles pass, and their windows. Most triplets are seen
+once or twice, which shows little of their spread. So each window is widened by the spread of the
+feature on all triplets of the same three layers, the less the oftener it was seen. Triplets of hits
+that pass a map are searched for by joins over pairs of modules.
 
 Shapes: N hits, P pairs of modules, D doublets of hits, K triplets of hits seen, T different
 triplets of modules, F features.
@@ -51,10 +49,8 @@ def learn_module_map(
     events: Iterable[Event], made: str, pt_min: float = 1.0, min_hits: int = 3
 ) -> ModuleMap:
     """Learns the triplets of modules that three consecutive hits of a target particle lie on, also
-    where modules of a layer overlap.
-
-    Target particles have pT > `pt_min` GeV and >= `min_hits` hits. Triplets of hits without a slope
-    (dr = 0) teach nothing. Each full event takes about 2 MB of memory.
+    where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= `min_hits`
+    hits. Triplets of hits without a slope (dr = 0) teach nothing.
 
     Raises:
         InputError: an event has no truth, or no target particle has three such hits.
@@ -124,12 +120,6 @@ class Candidates:
     features: Floats
     places: dict[str, Floats]
 
-    def starting_at(self, pair: Ints, hit: Ints) -> tuple[Ints, Ints]:
-        """Returns the ranges of the doublets of each `pair` [K] with inner `hit` [K]."""
-        n_hits = len(self.places["x"])
-        key, wanted = self.pair * n_hits + self.hits[0], pair * n_hits + hit
-        return np.searchsorted(key, wanted), np.searchsorted(key, wanted, side="right")
-
 
 @dataclass(frozen=True)
 class TripletSearch:
@@ -156,8 +146,12 @@ class TripletSearch:
         """
         found = self._candidates(hits)
         used = np.zeros(len(found.pair), dtype=bool)
+        n_hits = len(hits["x"])
+        keys = found.pair * n_hits + found.hits[0]
         for first, triplet in self._triplets(found):
-            begin, end = found.starting_at(self.second[triplet], found.hits[1, first])
+            # The second doublets are of the triplet's second pair and begin where the first ends.
+            wanted = self.second[triplet] * n_hits + found.hits[1, first]
+            begin, end = (np.searchsorted(keys, wanted, side=side) for side in ("left", "right"))
             for part in chunks(end - begin):
                 rows = np.arange(len(first))[part]
                 row, second = expand(rows, begin[part], end[part], np.arange(len(used)))

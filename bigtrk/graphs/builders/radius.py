@@ -25,8 +25,7 @@ Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding,
 class RadiusBuilder:
     """Takes all pairs of hits closer than `radius` in the embedding, those of one module left out.
 
-    embedding: digest of the embedding, for records. An event that would have more than `most`
-    pairs is refused.
+    embedding: digest of the embedding, for records. most: an event of more pairs is refused.
     """
 
     embed: Embed
@@ -44,13 +43,6 @@ class RadiusBuilder:
         Raises:
             InputError: there are more than `most`, known before memory is taken for them.
         """
-        return outwards(event.hits, self._pairs(event))
-
-    def true(self, event: Event) -> Ints:
-        """Gives the pairs that are to be found [2, T], also those of a layer."""
-        return true_pairs(event)
-
-    def _pairs(self, event: Event) -> Ints:
         tree = hit_tree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
@@ -61,7 +53,11 @@ class RadiusBuilder:
                 f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g}, which "
                 f"are more than {self.most:,}; {remedy}"
             )
-        return pairs_within(tree, self.radius, event.hits)
+        return outwards(event.hits, pairs_within(tree, self.radius, event.hits))
+
+    def true(self, event: Event) -> Ints:
+        """Gives the pairs that are to be found [2, T], also those of a layer."""
+        return true_pairs(event)
 
 
 def hit_tree(places: NDArray[np.float32]) -> cKDTree:
@@ -70,9 +66,7 @@ def hit_tree(places: NDArray[np.float32]) -> cKDTree:
 
 
 def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
-    """Finds the pairs of hit rows within `radius`, those of one module left out: [2, E]; none
-    within 0.
-    """
+    """Finds the pairs of hit rows within `radius`, none of one module: [2, E]; none within 0."""
     if tree.n < 2 or radius <= 0:
         return np.empty((2, 0), np.int64)
     pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
@@ -99,8 +93,7 @@ def expected_pairs(tree: cKDTree, radius: float) -> float:
 def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
     """Says whether more than `most` pairs of points are within `radius` of each other.
 
-    They are counted only where half or twice of `most` are expected: to count takes twice as long
-    as to find them (1.3 s for 0.9 M pairs of 100,000 hits).
+    They are counted only where half or twice of `most` are expected.
     """
     expected = expected_pairs(tree, radius)
     if most / 2 < expected < 2 * most:
@@ -110,8 +103,7 @@ def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
 
 def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
     """Returns `radius`, or where more than `most` pairs are within it, nearly the largest one that
-    has no more by `expected_pairs`, which errs by a few percent; 0 with as many pairs in one place,
-    which are then none (`pairs_within`).
+    has no more by `expected_pairs`; 0 with as many pairs in one place.
     """
     if not has_more_pairs(tree, radius, most):
         return radius
@@ -123,11 +115,7 @@ def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
 
 
 def true_pairs(event: Event) -> Ints:
-    """Gives the true edges of an event, also those of a layer, ordered outwards: [2, T].
-
-    Raises:
-        InputError: the event has no truth.
-    """
+    """Gives the true edges of an event with truth, also those of a layer, outwards: [2, T]."""
     return outwards(event.hits, np.concatenate([true_edges(event), overlap_edges(event)], axis=1))
 
 

@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.truth import (
-    hit_particles,
-    overfull_particles,
-    particle_kinematics,
-    true_edges,
-)
+from bigtrk.events.truth import hit_particles, overfull_particles, particle_kinematics, true_edges
 from bigtrk.graphs.builders.windows import Layer, LayerPair, Windows, doublets_by_pair
 from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
 
@@ -70,9 +65,8 @@ def learn_windows(
 
     Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. A layer
     pair needs `min_edges` of them. By default they are 0.985 and 3, or FEW_EFFICIENCY and 1 where
-    the events hold less than FEW target edges, whose rare pairs are too many to lose. Doublets are
-    counted on the first event, which should be a full one. A margin is added for events not seen,
-    largest for rare pairs.
+    the events hold less than FEW target edges. Doublets are counted on the first event, which
+    should be a full one. A margin is added for events not seen, largest for rare pairs.
 
     Raises:
         InputError: an event has no truth, or the layer pairs hold too few target edges.
@@ -96,10 +90,8 @@ def learn_windows(
 
 
 def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
-    """Selects the hits [N] of particles with pT > `pt_min` GeV and >= `min_hits` hits in the event.
-
-    Raises:
-        InputError: the event has no truth.
+    """Selects the hits [N] of particles with pT > `pt_min` GeV and >= `min_hits` hits in the event,
+    whose truth is known.
     """
     particles = particle_kinematics(event)
     nhits = particles["nhits"].astype(np.int64)
@@ -108,11 +100,7 @@ def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
 
 
 def teaches(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
-    """Selects the hits [N] of target particles (`is_target`) whose `nhits` truth does not exceed.
-
-    Raises:
-        InputError: the event has no truth.
-    """
+    """Selects the hits [N] of target particles whose `nhits` truth does not exceed."""
     shared, _, _ = overfull_particles(event)
     return is_target(event, pt_min, min_hits) & ~np.isin(hit_particles(event), shared)
 

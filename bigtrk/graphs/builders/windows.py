@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -43,9 +42,9 @@ SHIPPED = {"trackml": "windows_trackml.yaml", "odd": "windows_odd.yaml"}
 class LayerPair(Settings):
     """The cuts on doublets from `inner` to `outer`, each inclusive.
 
-    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad); both serve either charge.
-    z0: where the line through both hits meets the beam line (mm); deta: eta outer - eta inner.
-    edges: true edges inside these cuts where they were learned.
+    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad). z0: where the line through
+    both hits meets the beam line (mm); deta: eta outer - eta inner. edges: true edges inside these
+    cuts where they were learned.
     """
 
     inner: Layer
@@ -81,19 +80,13 @@ class Windows(Settings):
 
 
 def read_windows(path: Path) -> Windows:
-    """Reads a windows file.
-
-    Raises:
-        InputError: the file is missing, is not YAML or a window in it is wrong.
-    """
+    """Reads a windows file; InputError if it is missing, no YAML, or a window in it is wrong."""
     return load_settings(Windows, path)
 
 
 def builtin_windows(detector: str = "trackml") -> Windows:
     """Returns the windows for a detector of SHIPPED that are shipped with bigtrk."""
-    files = resources.files("bigtrk.graphs.builders")
-    with resources.as_file(files / SHIPPED[detector]) as path:
-        return read_windows(path)
+    return read_windows(Path(__file__).with_name(SHIPPED[detector]))
 
 
 def find_windows(given: str | Path | None, event: Event) -> Windows:
@@ -105,8 +98,14 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
             volumes that the event has hits in.
     """
     volumes = event.hits["volume_id"].astype(np.int64)
-    detector = "odd" if is_open_data_detector(volumes) else "trackml"
-    windows = builtin_windows(detector) if given is None else _named(given)
+    name = str(given or ("odd" if is_open_data_detector(volumes) else "trackml"))
+    path = given_path(name)
+    if name not in SHIPPED and not path.exists():
+        raise InputError(
+            f"{path}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
+            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
+        )
+    windows = builtin_windows(name) if name in SHIPPED else read_windows(path)
     unknown = sorted(set(volumes.tolist()) - windows.volumes)
     if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
         raise InputError(
@@ -115,18 +114,6 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
             "the events with --learn-windows, or give those of this detector with --windows"
         )
     return windows
-
-
-def _named(given: str | Path) -> Windows:
-    if str(given) in SHIPPED:
-        return builtin_windows(str(given))
-    path = given_path(given)
-    if not path.exists():
-        raise InputError(
-            f"{path}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
-            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
-        )
-    return read_windows(path)
 
 
 def write_windows(path: Path, windows: Windows) -> None:
@@ -148,24 +135,20 @@ SLACK = 1e-9  # rad
 class LayerHits:
     """The hits of one layer sorted by phi, repeated one turn below and above.
 
-    row [3 n]: row of the event; phi [3 n] (rad), ascending; the hits themselves lie in the middle.
+    row [3 n]: row of the event; phi [3 n] (rad), ascending; the hits themselves lie in the middle,
+    at `own`.
     """
 
     row: Ints
     phi: Floats
+    own: slice
     r_max: float
-
-    @property
-    def own(self) -> slice:
-        n = len(self.row) // 3
-        return slice(n, 2 * n)
 
 
 def build_doublets(hits: Columns, windows: Windows) -> Ints:
     """Builds all doublets of `hits` [N] that pass `windows`: [2, E] rows of hits, inner then outer.
 
-    Only outward pairs (dr > 0) are kept: a particle worth finding does not turn back inside the
-    detector. They are ordered by layer pair. No truth is needed.
+    Only outward pairs (dr > 0) are kept. They are ordered by layer pair. No truth is needed.
     """
     found = [doublets for _, doublets in doublets_by_pair(hits, windows)]
     return np.concatenate([np.empty((2, 0), dtype=np.int64), *found], axis=1)
@@ -190,6 +173,7 @@ def _hits_by_layer(hits: Columns, nodes: dict[str, Floats]) -> dict[Layer, Layer
         layers[int(volume[rows[0]]), int(layer[rows[0]])] = LayerHits(
             row=np.tile(rows, 3),
             phi=np.concatenate([phi - 2 * np.pi, phi, phi + 2 * np.pi]),
+            own=slice(len(rows), 2 * len(rows)),
             r_max=float(nodes["r"][rows].max()),
         )
     return layers
@@ -227,13 +211,9 @@ def expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
 
 
 def _passes(columns: dict[str, Floats], pair: LayerPair) -> NDArray[np.bool_]:
-    z0, deta = columns["z0"], columns["deta"]
-    return (
-        (columns["dr"] > 0)
-        & (np.abs(columns["dphi"]) <= pair.dphi)
-        & (np.abs(columns["phi_slope"]) <= pair.phi_slope)
-        & (z0 >= pair.z0[0])
-        & (z0 <= pair.z0[1])
-        & (deta >= pair.deta[0])
-        & (deta <= pair.deta[1])
-    )
+    passed: NDArray[np.bool_] = columns["dr"] > 0
+    for name, most in (("dphi", pair.dphi), ("phi_slope", pair.phi_slope)):
+        passed &= np.abs(columns[name]) <= most
+    for name, (low, high) in (("z0", pair.z0), ("deta", pair.deta)):
+        passed &= (columns[name] >= low) & (columns[name] <= high)
+    return passed

@@ -1,6 +1,5 @@
 """Folders of graphs: built, resumed, and left whole by bad input."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,33 +94,29 @@ def test_resumes_behind_a_bad_event(tmp_path: Path, events: Path, built: list[st
     assert GraphFolder(out).events == NAMES
 
 
-def damage(tmp_path: Path) -> None:
-    truncate(file_of(tmp_path / "graphs", NAMES[1]))
-
-
-def misstate(tmp_path: Path) -> None:
-    path = file_of(tmp_path / "graphs", NAMES[1])
+def misstate(path: Path) -> None:
     content = path.read_bytes()
     assert b'purity\\": 0.' in content
     path.write_bytes(content.replace(b'purity\\": 0.', b'purity\\": 1.'))
 
 
-def remove(tmp_path: Path) -> None:
-    file_of(tmp_path / "graphs", NAMES[1]).unlink()
+def misplace_edges(path: Path) -> None:
+    """All checksums are right: nobody would read it, and it was kept for ever."""
+    opened = SectionFile(path)
+    sections = {name: opened.read(name) for name in opened.digests}
+    sections["graph"]["edge_index"] += 10**6
+    write_sections(path, sections, opened.record)
 
 
-@pytest.mark.parametrize("change", [damage, misstate, remove])
-def test_only_what_changed_is_built_again(
-    tmp_path: Path, events: Path, built: list[str], change: Callable[[Path], None]
-) -> None:
+def test_only_what_changed_is_built_again(tmp_path: Path, events: Path, built: list[str]) -> None:
     out = tmp_path / "graphs"
     build_folder(events, out)
-    built.clear()
-    change(tmp_path)
-    build_folder(events, out)
-    assert built == [NAMES[1]]
-    folder = GraphFolder(out)
-    assert all(folder.read(name).n_edges for name in NAMES)
+    for change in (truncate, misstate, Path.unlink, misplace_edges):
+        built.clear()
+        change(file_of(out, NAMES[1]))
+        build_folder(events, out)
+        assert built == [NAMES[1]]
+        assert all(GraphFolder(out).read(name).n_edges for name in NAMES)
 
 
 def test_a_graph_of_another_event_of_its_name_is_not_replaced(tmp_path: Path, events: Path) -> None:
@@ -147,22 +142,6 @@ def test_graphs_of_other_options_are_not_listed_and_that_is_said(
     assert "2 graphs (event000000002 first) were made with other options and are not in" in said
 
 
-def test_a_file_that_is_no_graph_is_built_again(
-    tmp_path: Path, events: Path, built: list[str]
-) -> None:
-    """It is, though all checksums are right: nobody would read it, and it was kept for ever."""
-    out = tmp_path / "graphs"
-    build_folder(events, out)
-    opened = SectionFile(file_of(out, NAMES[1]))
-    sections = {name: opened.read(name) for name in opened.digests}
-    sections["graph"]["edge_index"] += 10**6
-    write_sections(opened.path, sections, opened.record)
-    built.clear()
-    build_folder(events, out)
-    assert built == [NAMES[1]]
-    GraphFolder(out).read(NAMES[1])
-
-
 def test_learns_windows_from_the_events(tmp_path: Path, events: Path) -> None:
     out = tmp_path / "graphs"
     manifest = build_folder(events, out, learn=True)
@@ -172,15 +151,16 @@ def test_learns_windows_from_the_events(tmp_path: Path, events: Path) -> None:
     assert NAMES[0] in learned.made
 
 
-def test_options_that_exclude_each_other(tmp_path: Path, events: Path) -> None:
-    out = tmp_path / "graphs"
+def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> None:
+    out, before = tmp_path / "graphs", sorted(events.iterdir())
     with pytest.raises(InputError, match="not both"):
         build_folder(events, out, windows=tmp_path / "w.yaml", learn=True)
     assert not out.exists()
-
-
-def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> None:
-    out = tmp_path / "graphs"
+    with pytest.raises(InputError, match=r"holds something else, such as .*; name another folder"):
+        build_folder(events, events)
+    with pytest.raises(InputError, match="holds something else"):
+        write_graphs(events, [random_graph(0, 20, 60)])
+    assert sorted(events.iterdir()) == before
     manifest = build_folder(events, out)
     (out / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
     with pytest.raises(InputError, match="holds sectors; name another"):
@@ -189,28 +169,14 @@ def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> Non
         build_folder(events, out / MANIFEST)
 
 
-def shown(manifest: dict[str, Any]) -> str:
-    console = Console(record=True, width=200)
-    show_folder(manifest, console)
-    return console.export_text()
-
-
 def test_show(tmp_path: Path, events: Path) -> None:
-    manifest = build_folder(events, tmp_path / "graphs")
-    text = shown(manifest)
+    manifest, console = build_folder(events, tmp_path / "graphs"), Console(record=True, width=200)
+    show_folder(manifest, console)
+    text = console.export_text()
     for name, record in manifest["events"].items():
         (line,) = (line for line in text.splitlines() if name in line)
         assert f"{record['edges']:,}" in line
         assert f"{record['target_efficiency']:.2%}" in line
-
-
-def test_graphs_are_not_written_among_other_files(events: Path) -> None:
-    before = sorted(events.iterdir())
-    with pytest.raises(InputError, match=r"holds something else, such as .*; name another folder"):
-        build_folder(events, events)
-    with pytest.raises(InputError, match="holds something else"):
-        write_graphs(events, [random_graph(0, 20, 60)])
-    assert sorted(events.iterdir()) == before
 
 
 def test_what_a_killed_build_left_is_kept(events: Path, tmp_path: Path) -> None:

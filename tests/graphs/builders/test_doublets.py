@@ -84,16 +84,3 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> N
     whole = build_doublets(hits, WINDOWS)
     monkeypatch.setattr(doublets, "CHUNK", chunk)
     assert np.array_equal(build_doublets(hits, WINDOWS), whole)
-
-
-@pytest.mark.parametrize("angle", [0.5, 3.0, -2.0])
-def test_a_turned_event_has_the_same_doublets(angle: float) -> None:
-    hits = some_hits(100, 4)
-    x, y = hits["x"].astype(np.float64), hits["y"].astype(np.float64)
-    turned = hits | {
-        "x": x * np.cos(angle) - y * np.sin(angle),
-        "y": x * np.sin(angle) + y * np.cos(angle),
-    }
-    found = as_set(build_doublets(hits, WINDOWS))
-    assert len(found) > 100
-    assert as_set(build_doublets(turned, WINDOWS)) == found

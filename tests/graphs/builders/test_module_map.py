@@ -344,9 +344,7 @@ def test_a_learnt_map_builds_the_same_again(
     ("options", "told"),
     [
         (["--module-map", "nothing"], "nothing: no such file"),
-        (["--module-map", "x", "--learn-module-map"], "exclude each other; give one"),
         (["--learn-windows", "--learn-module-map"], "exclude each other; give one"),
-        (["--true-edges", "--module-map", "x"], "exclude each other; give one"),
         (["--learn-module-map", "--pt-min", "1000"], "no particle above 1000 GeV has three hits"),
     ],
 )

@@ -11,15 +11,8 @@ from bigtrk.events.event import Event
 from bigtrk.events.geometry import ODD_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
-from bigtrk.graphs.builders.window_learning import (
-    Step,
-    _price_of,
-    _state_at,
-    is_target,
-    learn_windows,
-)
+from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, find_windows
 
 
@@ -66,29 +59,6 @@ def test_a_few_wrong_labels_do_not_widen_windows(with_nhits: bool, most: float) 
     reached, edges = efficiency(events, learn_windows(odd, ""))
     assert reached > 0.98
     assert edges < most * efficiency(events, learn_windows(events, ""))[1]
-
-
-def test_prices() -> None:
-    """A cheap step waits for the dear one behind it; the price is the lowest that still keeps."""
-    box = np.zeros(6)
-    a = [Step(np.inf, 10, box), Step(5, 9, box), Step(8, 8, box), Step(2, 7, box)]
-    b = [Step(np.inf, 10, box), Step(3, 6, box), Step(1, 0, None)]
-    assert [_state_at(a, price).kept for price in (9, 8, 6, 5, 2)] == [10, 8, 8, 8, 7]
-    assert _price_of([a, b], 18) == 5
-    assert _price_of([a, b], 14) == 3
-    assert _price_of([a, b], 13) == 2
-    assert _price_of([a, b], 0) == 1
-    assert _price_of([a, b], 99) == np.inf
-
-
-def test_is_target_against_a_loop(events: list[Event]) -> None:
-    table = particle_kinematics(events[0])
-    pt = dict(zip(table["particle_id"].tolist(), table["pt"].tolist(), strict=True))
-    nhits = dict(zip(table["particle_id"].tolist(), table["nhits"].tolist(), strict=True))
-    particle = hit_particles(events[0]).tolist()
-    expected = [p != 0 and pt[p] > 1.0 and nhits[p] >= 9 for p in particle]
-    assert any(expected)
-    assert is_target(events[0], 1.0, 9).tolist() == expected
 
 
 def test_too_little_to_learn_from() -> None:

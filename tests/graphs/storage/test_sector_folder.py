@@ -78,20 +78,13 @@ def test_reads_what_cutting_gives(tmp_path: Path, labelled: bool, stored: int, p
         assert_same(sector, expected[k])
 
 
-def test_one_part_is_the_whole_graph(tmp_path: Path) -> None:
-    graph = a_graph(labelled=True)
-    assert_same(a_folder(tmp_path, graph, 4).read(EVENT, 0, 1), whole_sector(graph))
-
-
-def test_the_record_describes_the_event(tmp_path: Path) -> None:
+def test_the_whole_graph_and_its_record(tmp_path: Path) -> None:
     graph = a_graph(labelled=True)
     folder = a_folder(tmp_path, graph, 4)
+    assert_same(folder.read(EVENT, 0, 1), whole_sector(graph))
     record = folder.record(EVENT)
-    assert folder.events == [EVENT]
-    assert folder.parts(EVENT) == 4
-    assert record["scale"] == [1.5]
+    assert (folder.events, folder.parts(EVENT), record["scale"]) == ([EVENT], 4, [1.5])
     assert (record["nodes"], record["edges"]) == (60, 300)
-    assert record["node_feature_names"] == ["r", "phi", "z"]
     assert [s["owned"] for s in record["sectors"]] == [15, 15, 15, 15]
 
 
@@ -108,16 +101,13 @@ def test_a_share_is_read_without_the_others(tmp_path: Path) -> None:
         folder.read(EVENT, 1, 2)
 
 
-@pytest.mark.parametrize(("stored", "parts"), [(4, 8), (8, 3), (4, 3)])
-def test_what_does_not_merge_is_refused(tmp_path: Path, stored: int, parts: int) -> None:
-    folder = a_folder(tmp_path, a_graph(labelled=True), stored)
-    with pytest.raises(InputError, match=f"holds {stored} sectors.*--parts {parts}"):
-        folder.read(EVENT, 0, parts)
-
-
-def test_other_folders_and_events_are_refused(tmp_path: Path) -> None:
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "sectors", a_graph(labelled=True), 4)
+    for parts in (8, 3):
+        with pytest.raises(InputError, match=f"holds 4 sectors.*--parts {parts}"):
+            folder.read(EVENT, 0, parts)
     with pytest.raises(InputError, match="no event 'event9'"):
-        a_folder(tmp_path / "sectors", a_graph(labelled=True), 2).read("event9", 0, 1)
+        folder.read("event9", 0, 1)
     write_manifest(tmp_path / "graphs", "graphs", {}, [])
     with pytest.raises(InputError, match="holds graphs, not sectors"):
         SectorFolder(tmp_path / "graphs")

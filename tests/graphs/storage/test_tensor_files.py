@@ -77,19 +77,10 @@ def test_what_was_read_outlives_its_replacement(path: Path) -> None:
     assert SectionFile(path).read("graph2")["x"].item() == 2.5
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"x": torch.tensor([1.0, 3.0])},
-        {"y": torch.tensor([1.0, 2.0])},
-        {"x": torch.tensor([[1.0, 2.0]])},
-        {"x": torch.tensor([1.0, 2.0], dtype=torch.float64)},
-        {"x": torch.tensor([1.0, 2.0]).view(torch.int32)},
-        {},
-    ],
-)
-def test_the_digest_sees_names_types_shapes_and_values(other: Section) -> None:
-    assert digest({"x": torch.tensor([1.0, 2.0])}) != digest(other)
+def test_the_digest_sees_names_types_shapes_and_values() -> None:
+    x = torch.tensor([1.0, 2.0])
+    others = ({"x": x + 1}, {"y": x}, {"x": x[None]}, {"x": x.view(torch.int32)}, {})
+    assert len({digest(section) for section in ({"x": x}, *others)}) == 6
 
 
 def test_damage_in_one_section_leaves_the_others_readable(path: Path) -> None:
