@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.event import Columns
+from bigtrk.events.event import Columns, Event
 from bigtrk.events.reader import event_sizes, find_events, read_event
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.trackml import write_event
 
 NAME = "event000000007"
 
@@ -22,11 +24,21 @@ def same(first: Columns | None, second: Columns | None) -> None:
         np.testing.assert_array_equal(values, second[name], strict=True)
 
 
+def same_tables(first: Event, second: Event) -> None:
+    for table in ("hits", "cells", "particles", "truth"):
+        left, right = getattr(first, table), getattr(second, table)
+        assert (left is None) == (right is None)
+        if left is not None:
+            same(left, right)
+
+
 @pytest.mark.parametrize(
     ("folder", "name"),
     [("trackml_event1000", "event000001000"), ("trackml_subevent", "event000000001")],
 )
-def test_real_events_equal_what_pandas_reads(testdata: Path, folder: str, name: str) -> None:
+def test_real_events_equal_what_pandas_reads(
+    testdata: Path, tmp_path: Path, folder: str, name: str
+) -> None:
     event = read_event(testdata / "data" / folder)
     assert event.name == name
     for table in ("hits", "cells", "particles", "truth"):
@@ -42,32 +54,40 @@ def test_real_events_equal_what_pandas_reads(testdata: Path, folder: str, name: 
             is_id = column.endswith("_id") or column in ("ch0", "ch1", "nhits", "particle_type")
             assert values.dtype == (np.int64 if is_id else np.float64)
             assert values.flags.writeable
+    # The files hold six digits, which float32 gives back, so writing changes nothing.
+    write_event(event, tmp_path)
+    same_tables(read_event(tmp_path), event)
 
 
-def compress(folder: Path) -> None:
-    for path in list(folder.glob("*.csv")):
-        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_simulated_event_comes_back_unchanged(tmp_path: Path, compress: bool) -> None:
+    event = simulate_event(200, seed=5, event_id=12)
+    files = write_event(event, tmp_path, compress)
+    assert {file.suffix for file in files} == {".gz" if compress else ".csv"}
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    found = read_event(tmp_path)
+    assert found.name == event.name
+    same_tables(found, event)
 
 
 def test_gzip_and_plain_are_read_alike(tiny: Path) -> None:
     plain = read_event(tiny)
-    compress(tiny)
-    packed = read_event(tiny)
-    for table in ("hits", "cells", "particles", "truth"):
-        same(getattr(plain, table), getattr(packed, table))
+    for path in list(tiny.glob("*.csv")):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    same_tables(read_event(tiny), plain)
 
 
-@pytest.mark.parametrize("inside", ["", "train_sample/"])
-def test_zip_archives_with_and_without_a_folder(tiny: Path, inside: str) -> None:
-    archive = tiny / "sample.zip"
-    with ZipFile(archive, "w", ZIP_DEFLATED) as target:
-        for path in sorted(tiny.glob("*.csv")):
-            target.write(path, inside + path.name)
-        target.writestr(f"__MACOSX/{inside}._{NAME}-hits.csv", b"\0")
-    assert find_events(archive) == [NAME]
-    same(read_event(archive).truth, read_event(tiny).truth)
-    same(read_event(archive / NAME).hits, read_event(tiny).hits)
+def test_zip_archives_with_and_without_a_folder(tiny: Path) -> None:
+    for inside in ("", "train_sample/"):
+        archive = tiny / "sample.zip"
+        with ZipFile(archive, "w", ZIP_DEFLATED) as target:
+            for path in sorted(tiny.glob("*.csv")):
+                target.write(path, inside + path.name)
+            target.writestr(f"__MACOSX/{inside}._{NAME}-hits.csv", b"\0")
+        assert find_events(archive) == [NAME]
+        same(read_event(archive).truth, read_event(tiny).truth)
+        same(read_event(archive / NAME).hits, read_event(tiny).hits)
 
 
 def test_events_are_sized_by_their_files_of_hits(tmp_path: Path) -> None:
@@ -86,13 +106,13 @@ def test_events_are_sized_by_their_files_of_hits(tmp_path: Path) -> None:
     assert event_sizes(tmp_path) == {**expected, "event3": 0}
 
 
-@pytest.mark.parametrize("end", [NAME, f"{NAME}-hits.csv", f"{NAME}-truth.csv"])
-def test_a_prefix_or_a_file_names_the_event(tiny: Path, end: str) -> None:
+def test_a_prefix_or_a_file_names_the_event(tiny: Path) -> None:
     for table in ("hits", "truth"):
         text = (tiny / f"{NAME}-{table}.csv").read_text()
         (tiny / f"event000000008-{table}.csv").write_text(text)
     assert find_events(tiny) == [NAME, "event000000008"]
-    assert read_event(tiny / end).name == NAME
+    for end in (NAME, f"{NAME}-hits.csv", f"{NAME}-truth.csv"):
+        assert read_event(tiny / end).name == NAME
     with pytest.raises(InputError, match=r"holds 2 events; name one of event000000007"):
         read_event(tiny)
 
@@ -101,27 +121,21 @@ def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     change(pd.read_csv(path)).to_csv(path, index=False)
 
 
-def test_index_extra_and_missing_optional_columns(tiny: Path) -> None:
-    expected = read_event(tiny)
+def test_other_columns_ids_from_zero_and_carriage_returns(tiny: Path) -> None:
     hits, particles = tiny / f"{NAME}-hits.csv", tiny / f"{NAME}-particles.csv"
-    pd.read_csv(hits).assign(note="text").to_csv(hits)  # with an unnamed index column
-    rewrite(particles, lambda table: table.drop(columns="nhits").assign(particle_type=-211))
-    event = read_event(tiny)
-    same(event.hits, expected.hits)
-    assert event.particles is not None
-    assert "nhits" not in event.particles
-    assert event.particles["particle_type"].tolist() == [-211]
-
-
-def test_hit_ids_from_zero_and_carriage_returns(tiny: Path) -> None:
     for table in ("hits", "cells", "truth"):
         path = tiny / f"{NAME}-{table}.csv"
         rewrite(path, lambda frame: frame.assign(hit_id=frame.hit_id - 1))
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    pd.read_csv(hits).assign(note="text").to_csv(hits)  # with an unnamed index column
+    rewrite(particles, lambda table: table.drop(columns="nhits").assign(particle_type=-211))
     event = read_event(tiny)
     assert event.hits["hit_id"].tolist() == [0, 1, 2]
     assert event.cells is not None
     assert event.cells["hit_id"].tolist() == [0, 0, 2]
+    assert event.particles is not None
+    assert "nhits" not in event.particles
+    assert event.particles["particle_type"].tolist() == [-211]
 
 
 def test_acts_columns(tiny: Path) -> None:

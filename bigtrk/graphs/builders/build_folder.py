@@ -132,9 +132,8 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     shares = {name: record.get("target_efficiency") for name, record in records.items()}
     poor = [name for name, share in shares.items() if share is not None and share < WANTED]
     if poor:
-        made = manifest["parameters"]
-        kind = "acorn" if made.get("from") == "acorn" else "windows"
-        advice = ADVICE[next((one for one in ADVICE if one in made), kind)]
+        made = {*manifest["parameters"], manifest["parameters"].get("from")}
+        advice = next((ADVICE[one] for one in ADVICE if one in made), ADVICE["windows"])
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
             f"edges: {advice}"

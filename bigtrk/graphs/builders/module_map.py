@@ -66,21 +66,14 @@ FEATURES = (
 FIRST, SECOND, CHANGE = slice(0, 4), slice(4, 8), slice(8, 10)  # rows of FEATURES
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Windows of triplets, each inclusive: lower and upper [F, T]."""
-
-    lower: Floats
-    upper: Floats
-
-    def hold(self, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
-        """Whether each column of `features` [F, K] is within the windows of its `triplet` [K]: [K];
-        never where one is NaN.
-        """
-        inside = np.ones(len(triplet), dtype=bool)
-        for feature, lower, upper in zip(features, self.lower, self.upper, strict=True):
-            inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
-        return inside
+def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
+    """Whether each column of `features` [F, K] is within the bounds [2, F, T] of its `triplet` [K]:
+    [K]; never where one is NaN.
+    """
+    inside = np.ones(len(triplet), dtype=bool)
+    for feature, lower, upper in zip(features, *bounds, strict=True):
+        inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
+    return inside
 
 
 @dataclass(frozen=True)
@@ -88,19 +81,20 @@ class ModuleMap:
     """A learnt map; made: how.
 
     modules [M, 3]: volume, layer and module. triplets [T, 3]: rows of `modules` from the inside
-    out, none twice. counts [T]: how often each was seen.
+    out, none twice. counts [T]: how often each was seen. bounds [2, F, T]: the least and the most
+    of each feature.
     """
 
     made: str
     modules: Ints
     triplets: Ints
     counts: Ints
-    bounds: Bounds
+    bounds: Floats
 
     def sections(self) -> dict[str, Section]:
         """Returns the map's tensors, as its file has them."""
         joined = {name: torch.from_numpy(getattr(self, name)) for name in _MAP}
-        ends = {name: torch.from_numpy(getattr(self.bounds, name)) for name in _BOUNDS}
+        ends = {name: torch.from_numpy(end) for name, end in zip(_BOUNDS, self.bounds, strict=True)}
         return {"map": joined, _WINDOWS: ends}
 
     def digest(self) -> str:
@@ -157,8 +151,8 @@ def read_module_map(path: Path) -> ModuleMap:
     sizes = {"F": len(FEATURES), "T": len(joined["triplets"])}
     ends = opened.read(_WINDOWS)
     check_columns(ends, _BOUNDS, sizes, f"{path}: {_WINDOWS}")
-    bounds = Bounds(*(ends[name].numpy() for name in _BOUNDS))
-    if not (np.isfinite(bounds.lower).all() and np.isfinite(bounds.upper).all()):
+    bounds = np.stack([ends[name].numpy() for name in _BOUNDS])
+    if not np.isfinite(bounds).all():
         raise InputError(f"{path}: windows are not finite; learn it again")
     modules, triplets, counts = (joined[name].numpy() for name in _MAP)
     for rows, what in ((modules, "module"), (triplets, "triplet")):

@@ -5,28 +5,25 @@ once or twice, which shows little of their spread. So each window is widened by 
 feature on all triplets of the same three layers, the less the oftener it was seen. Triplets of hits
 that pass a map are searched for by joins over pairs of modules.
 
-Shapes: N hits, P pairs of modules, D doublets of hits, K triplets of hits seen, T different
-triplets of modules, F features.
+Shapes: N hits, D doublets of hits, K triplets of hits seen, T different triplets of modules, F
+features.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from bigtrk.console import say
 from bigtrk.errors import InputError
-from bigtrk.events.event import Columns, Event
+from bigtrk.events.event import Event
 from bigtrk.events.truth import module_ids
 from bigtrk.graphs.builders.module_map import (
     CHANGE,
     FEATURES,
     FIRST,
     SECOND,
-    Bounds,
     ModuleMap,
+    are_within,
     changes,
     doublet_features,
     grouped,
@@ -71,7 +68,7 @@ def learn_module_map(
     )
     # The next of n values lies beyond all before in 2 of n + 1 cases.
     margin = SIGMAS * _spread_on_layers(keys, values)[:, order[start]] / counts
-    bounds = Bounds(lowest - margin, highest + margin)
+    bounds = np.stack([lowest - margin, highest + margin])
     return ModuleMap(made, modules, row.reshape(-1, 3), counts, bounds)
 
 
@@ -109,63 +106,77 @@ def _spread_on_layers(keys: Ints, values: Floats) -> Floats:
     return spreads[:, group]
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Doublets of an event that are in the windows of some triplet: pair of modules [D] (ascending,
-    then by inner hit), hits [2, D] and features [4, D]; places: of all the event's hits.
-    """
-
-    pair: Ints
-    hits: Ints
-    features: Floats
-    places: dict[str, Floats]
+# A few modules are missing in every map; with as many hits, the map is too small or another's.
+MANY = 0.1
 
 
-@dataclass(frozen=True)
-class TripletSearch:
-    """A module map made ready: its triplets ordered by first pair.
+class ModuleMapBuilder:
+    """Takes doublets that are part of a triplet of hits that passes a module map."""
 
-    pairs [P, 2]: rows of `modules` that are one of a triplet's pairs; pair_bounds [4, P]: as wide
-    as the widest of all its triplets'. second [T]: the second pair of each triplet; start [P + 1]:
-    the first triplet of each first pair; the windows of its first and second pair of hits [4, T],
-    and of the change between them [2, T].
-    """
+    def __init__(self, module_map: ModuleMap) -> None:
+        self.module_map = module_map
+        self.parameters = {"module_map": module_map.digest()}
+        triplets, bounds = module_map.triplets, module_map.bounds
+        # The pairs of modules of all triplets, and the numbers of each one's two.
+        self._pairs, number = numbered(np.concatenate([triplets[:, :2], triplets[:, 1:]]))
+        first, second = np.split(number, 2)
+        # Triplets are taken in order of their first pair.
+        order = np.argsort(first, kind="stable")
+        self._second = second[order]
+        self._start = np.searchsorted(first[order], np.arange(len(self._pairs) + 1))
+        self._bounds = bounds[..., order]
+        # The windows of a pair are as wide as the widest of its triplets.
+        order, start = grouped(number[:, None])
+        lower, upper = np.concatenate([bounds[:, FIRST], bounds[:, SECOND]], axis=2)[..., order]
+        ends = np.minimum.reduceat(lower, start, axis=1), np.maximum.reduceat(upper, start, axis=1)
+        self._pair_bounds = np.stack(ends)
 
-    modules: Ints
-    pairs: Ints
-    pair_bounds: Bounds
-    second: Ints
-    start: Ints
-    of_first: Bounds
-    of_second: Bounds
-    of_change: Bounds
+    def true(self, event: Event) -> Ints:
+        """Gives the pairs that are to be found [2, T], also those of a layer."""
+        return true_pairs(event)
 
-    def doublets(self, hits: Columns) -> Ints:
-        """Finds the doublets of `hits` [N] that are in a triplet that passes: [2, E] rows of hits,
-        the inner one first.
-        """
-        found = self._candidates(hits)
-        used = np.zeros(len(found.pair), dtype=bool)
-        n_hits = len(hits["x"])
-        keys = found.pair * n_hits + found.hits[0]
-        for first, triplet in self._triplets(found):
+    def doublets(self, event: Event) -> Ints:
+        """Gives pairs of hit rows, ordered outwards: [2, E]; says so where many hits have none."""
+        places, n_hits = hit_places(event.hits), len(event.hits["x"])
+        pair, doublets = self._candidates(event, places)
+        features = doublet_features(places, doublets)
+        used = np.zeros(len(pair), dtype=bool)
+        key = pair * n_hits + doublets[0]
+        begin, end = self._start[pair], self._start[pair + 1]
+        for part in chunks(end - begin):
+            rows = np.arange(len(pair))[part]
+            one, triplet = expand(rows, begin[part], end[part], np.arange(len(self._second)))
+            passed = are_within(self._bounds[:, FIRST], features[:, one], triplet)
+            one, triplet = one[passed], triplet[passed]
             # The second doublets are of the triplet's second pair and begin where the first ends.
-            wanted = self.second[triplet] * n_hits + found.hits[1, first]
-            begin, end = (np.searchsorted(keys, wanted, side=side) for side in ("left", "right"))
-            for part in chunks(end - begin):
-                rows = np.arange(len(first))[part]
-                row, second = expand(rows, begin[part], end[part], np.arange(len(used)))
-                passed = self._pass(found, triplet[row], first[row], second)
-                used[first[row[passed]]] = used[second[passed]] = True
-        return found.hits[:, used]
+            wanted = self._second[triplet] * n_hits + doublets[1, one]
+            first, last = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
+            for some in chunks(last - first):
+                rows = np.arange(len(one))[some]
+                row, other = expand(rows, first[some], last[some], np.arange(len(used)))
+                passed = are_within(self._bounds[:, SECOND], features[:, other], triplet[row])
+                row, other = row[passed], other[passed]
+                hits = np.stack([*doublets[:, one[row]], doublets[1, other]])
+                change = changes(places, hits)
+                passed = are_within(self._bounds[:, CHANGE], change, triplet[row])
+                used[one[row[passed]]] = used[other[passed]] = True
+        return doublets[:, used]
 
-    def _candidates(self, hits: Columns) -> Candidates:
-        """Finds the outward doublets within the windows of any triplet."""
-        places, place = hit_places(hits), distance_order(hits)
-        module = rows_of(module_ids(hits), self.modules)
+    def _candidates(self, event: Event, places: dict[str, Floats]) -> tuple[Ints, Ints]:
+        """Finds the outward doublets within the windows of any triplet: the pair of modules of each
+        [D], ascending, and its hits [2, D].
+        """
+        modules, place = self.module_map.modules, distance_order(event.hits)
+        module = rows_of(module_ids(event.hits), modules)
+        unknown = np.count_nonzero(module < 0)
+        if unknown > MANY * len(module):
+            say(
+                f"{event.name}: {unknown:,} of {len(module):,} hits are on modules that the module "
+                f"map does not know, and get no edges; learn it from more events of this detector"
+            )
         order = np.argsort(module, kind="stable")
-        begin = np.searchsorted(module[order], np.arange(len(self.modules) + 1))
-        inside, outside = self.pairs.T
+        begin = np.searchsorted(module[order], np.arange(len(modules) + 1))
+        inside, outside = self._pairs.T
         pair, inner = expand(np.arange(len(inside)), begin[inside], begin[inside + 1], order)
         first, last = begin[outside[pair]], begin[outside[pair] + 1]
         found = [(np.empty(0, np.int64), np.empty((2, 0), np.int64))]
@@ -173,91 +184,8 @@ class TripletSearch:
             row, outer = expand(np.arange(len(pair))[part], first[part], last[part], order)
             doublets = np.stack([inner[row], outer])
             passed = place[doublets[0]] < place[doublets[1]]
-            passed &= self.pair_bounds.hold(doublet_features(places, doublets), pair[row])
+            features = doublet_features(places, doublets)
+            passed &= are_within(self._pair_bounds, features, pair[row])
             found.append((pair[row[passed]], doublets[:, passed]))
         pairs, parts = zip(*found, strict=True)
-        doublets = np.concatenate(parts, axis=1)
-        return Candidates(
-            np.concatenate(pairs), doublets, doublet_features(places, doublets), places
-        )
-
-    def _triplets(self, found: Candidates) -> Iterator[tuple[Ints, Ints]]:
-        """Yields doublets, and triplets whose first windows they pass, chunk by chunk."""
-        first, last = self.start[found.pair], self.start[found.pair + 1]
-        for part in chunks(last - first):
-            rows = np.arange(len(found.pair))[part]
-            one, triplet = expand(rows, first[part], last[part], np.arange(len(self.second)))
-            passed = self.of_first.hold(found.features[:, one], triplet)
-            yield one[passed], triplet[passed]
-
-    def _pass(self, found: Candidates, triplet: Ints, first: Ints, second: Ints) -> Ints:
-        """Returns the rows of `triplet` whose windows `second` doublets, and the change to them
-        from the `first`, pass.
-        """
-        passed = np.flatnonzero(self.of_second.hold(found.features[:, second], triplet))
-        hits = np.stack([*found.hits[:, first[passed]], found.hits[1, second[passed]]])
-        change = changes(found.places, hits)
-        return passed[self.of_change.hold(change, triplet[passed])]
-
-
-def make_search(module_map: ModuleMap) -> TripletSearch:
-    """Makes the search by a map's windows."""
-    bounds, triplets = module_map.bounds, module_map.triplets
-    pairs, number = numbered(np.concatenate([triplets[:, :2], triplets[:, 1:]]))
-    first, second = np.split(number, 2)
-    by_pair, start = grouped(number[:, None])
-    lower, upper = (
-        np.concatenate([side[FIRST], side[SECOND]], axis=1)[:, by_pair]
-        for side in (bounds.lower, bounds.upper)
-    )
-    order = np.argsort(first, kind="stable")
-    of_first, of_second, of_change = (
-        Bounds(bounds.lower[rows][:, order], bounds.upper[rows][:, order])
-        for rows in (FIRST, SECOND, CHANGE)
-    )
-    return TripletSearch(
-        modules=module_map.modules,
-        pairs=pairs,
-        pair_bounds=Bounds(
-            np.minimum.reduceat(lower, start, axis=1), np.maximum.reduceat(upper, start, axis=1)
-        ),
-        second=second[order],
-        start=np.searchsorted(first[order], np.arange(len(pairs) + 1)),
-        of_first=of_first,
-        of_second=of_second,
-        of_change=of_change,
-    )
-
-
-# A few modules are missing in every map; with as many hits, the map is too small or another's.
-MANY = 0.1
-
-
-@dataclass(frozen=True)
-class ModuleMapBuilder:
-    """Takes doublets that are part of a triplet of hits that passes a module map."""
-
-    module_map: ModuleMap
-
-    @cached_property
-    def parameters(self) -> dict[str, Any]:
-        return {"module_map": self.module_map.digest()}
-
-    def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, ordered outwards: [2, E]; says so where many hits have none."""
-        unknown = rows_of(module_ids(event.hits), self.module_map.modules) < 0
-        if unknown.any() and unknown.mean() > MANY:
-            say(
-                f"{event.name}: {np.count_nonzero(unknown):,} of {len(unknown):,} hits are on "
-                f"modules that the module map does not know, and get no edges; learn it from more "
-                f"events of this detector"
-            )
-        return self._search.doublets(event.hits)
-
-    def true(self, event: Event) -> Ints:
-        """Gives the pairs that are to be found [2, T], also those of a layer."""
-        return true_pairs(event)
-
-    @cached_property
-    def _search(self) -> TripletSearch:
-        return make_search(self.module_map)
+        return np.concatenate(pairs), np.concatenate(parts, axis=1)

@@ -59,17 +59,16 @@ def learn_windows(
     efficiency: float | None = None,
     pt_min: float = 1.0,
     min_hits: int = 3,
-    min_edges: int | None = None,
 ) -> Windows:
     """Learns windows that hold the fraction `efficiency` of the events' target edges.
 
-    Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. A layer
-    pair needs `min_edges` of them. By default they are 0.985 and 3, or FEW_EFFICIENCY and 1 where
-    the events hold less than FEW target edges. Doublets are counted on the first event, which
-    should be a full one. A margin is added for events not seen, largest for rare pairs.
+    Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. By
+    default 0.985 of them are held, and a layer pair needs 3, or FEW_EFFICIENCY and 1 where the
+    events hold less than FEW. Doublets are counted on the first event, which should be a full one.
+    A margin is added for events not seen, largest for rare pairs.
 
     Raises:
-        InputError: an event has no truth, or the layer pairs hold too few target edges.
+        InputError: an event has no truth, or there are no target edges.
     """
     found = [_target_edges(event, pt_min, min_hits) for event in events]
     layers = np.concatenate([np.empty((0, 4), dtype=np.int64), *(rows for rows, _ in found)])
@@ -77,9 +76,7 @@ def learn_windows(
     few = sides.shape[1] < FEW
     if efficiency is None:
         efficiency = FEW_EFFICIENCY if few else 0.985
-    if min_edges is None:
-        min_edges = 1 if few else 3
-    edges = _edges_by_pair(layers, sides, min_edges)
+    edges = _edges_by_pair(layers, sides, min_edges=1 if few else 3)
     widest = [_layer_pair(key, true.max(axis=1), true.shape[1]) for key, true in edges.items()]
     costs = _sampled_doublets(events[0], Windows(made=made, pairs=tuple(widest)))
     paths = {key: _peel(true, *costs.get(key, NO_DOUBLETS)) for key, true in edges.items()}
@@ -134,8 +131,6 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
     layers, sides = layers[usual], sides[:, usual]
     keys, pair_of, counts = np.unique(layers, axis=0, return_inverse=True, return_counts=True)
     frequent = np.flatnonzero(counts >= min_edges)
-    if len(frequent) == 0:
-        raise InputError(f"no layer pair has {min_edges} target edges: learn from more events")
     return {
         ((int(a), int(b)), (int(c), int(d))): sides[:, pair_of == pair]
         for pair, (a, b, c, d) in zip(frequent, keys[frequent], strict=True)

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
 from bigtrk.disk.files import check_file, parse_json, write_atomically
 from bigtrk.errors import InputError, reason
@@ -39,38 +38,6 @@ TYPES = {
     "F32": np.float32,
     "F64": np.float64,
 }
-
-
-class MappedFile:
-    """A safetensors file, mapped; metadata: what its header says beside the tensors.
-
-    Raises:
-        SafetensorError, OSError, ValueError: the file cannot be read, is cut, lengthened or none.
-    """
-
-    def __init__(self, path: Path) -> None:
-        # It checks that the tensors follow each other up to the file's end.
-        with safe_open(path, framework="np"), path.open("rb") as handle:
-            size = int.from_bytes(handle.read(SIZE_BYTES), "little")
-            self._header = parse_json(handle.read(size).decode())
-            # Private: what is written to a tensor stays in this process.
-            self._content = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-        self._start = SIZE_BYTES + size
-        self.metadata: dict[str, str] = self._header.pop(METADATA, {})
-        self.names = list(self._header)
-
-    def tensor(self, name: str) -> Tensor:
-        """Returns a tensor, which lies in the file.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is of a type that numpy lacks, or leads outside.
-        """
-        entry = self._header[name]
-        start, _ = entry["data_offsets"]
-        array: NDArray[np.generic] = np.ndarray(
-            entry["shape"], TYPES[entry["dtype"]], self._content, self._start + start
-        )
-        return torch.from_numpy(array)
 
 
 def digest(section: Section) -> str:
@@ -133,10 +100,15 @@ class SectionFile:
         self.path = path
         check_file(path)
         try:
-            # Mapped here: each tensor that safetensors 0.8 makes itself leaves an object in memory
-            # for ever, which came to 1 kB in every step of a training.
-            self._file = MappedFile(path)
-            found = self._file.metadata
+            # It checks that the tensors follow each other up to the file's end. Mapped here: each
+            # tensor that safetensors 0.8 makes itself leaves an object in memory for ever.
+            with safe_open(path, framework="np"), path.open("rb") as handle:
+                size = int.from_bytes(handle.read(SIZE_BYTES), "little")
+                self._header = parse_json(handle.read(size).decode())
+                # Private: what is written to a tensor stays in this process.
+                self._content = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+            self._start = SIZE_BYTES + size
+            found = self._header.pop(METADATA, {})
             if found != metadata(found["bigtrk"], found["digests"]):
                 raise ValueError("its record does not match its checksum")
             self.record: dict[str, Any] = parse_json(found["bigtrk"])
@@ -150,18 +122,22 @@ class SectionFile:
             ) from None
 
     def read(self, section: str) -> Section:
-        """Reads the tensors of `section`, which stay in the file (`MappedFile`), and checks their
-        digest.
+        """Reads the tensors of `section`, which stay in the file, and checks their digest.
 
         Raises:
             InputError: there is no such section, or its bytes have changed since it was written.
         """
         if section not in self.digests:
             raise InputError(f"{self.path}: has no section {section!r}; make the file again")
-        prefix = section + "/"
-        names = [name for name in self._file.names if name.startswith(prefix)]
+        prefix, content = section + "/", {}
         try:
-            content = {name.removeprefix(prefix): self._file.tensor(name) for name in names}
+            for name, entry in self._header.items():
+                if name.startswith(prefix):
+                    place = self._start + entry["data_offsets"][0]
+                    array: NDArray[np.generic] = np.ndarray(
+                        entry["shape"], TYPES[entry["dtype"]], self._content, place
+                    )
+                    content[name.removeprefix(prefix)] = torch.from_numpy(array)
             found = digest(content)
         except Exception as error:  # of the type, the shape or the place in the file
             raise InputError(

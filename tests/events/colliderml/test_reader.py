@@ -59,15 +59,14 @@ def test_every_value_is_the_one_written(sample: Path) -> None:
 
 def test_hits_without_truth(tmp_path: Path) -> None:
     """Held-out events have no true column, and no particles."""
-    hits, _ = rows()
-    for row in hits:
-        for name in ("particle_id", "true_x", "true_y", "true_z"):
-            del row[name]
-    write_sample(tmp_path, hits, [])
+    hits, _ = an_event(1)
+    for name in ("particle_id", "true_x", "true_y", "true_z"):
+        del hits[name]
+    write_sample(tmp_path, [hits], [])
     for with_truth in (True, False):
-        event = read_event(tmp_path, NAMES[0], with_truth)
+        event = read_event(tmp_path, None, with_truth)
         assert (event.truth, event.particles) == (None, None)
-        assert event.hits["x"].tolist() == hits[0]["x"].tolist()
+        assert event.hits["x"].tolist() == hits["x"].tolist()
 
 
 def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:

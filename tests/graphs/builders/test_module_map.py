@@ -23,7 +23,6 @@ from bigtrk.graphs.builders import windows as doublets
 from bigtrk.graphs.builders.builder import build_graph, build_with_record
 from bigtrk.graphs.builders.module_map import (
     FEATURES,
-    Bounds,
     ModuleMap,
     changes,
     doublet_features,
@@ -34,6 +33,7 @@ from bigtrk.graphs.builders.module_map import (
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.event_graph import Section
+from bigtrk.graphs.features import Floats
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from tests.programs import run_here
@@ -54,12 +54,12 @@ def some_map(seed: int, n_triplets: int = 12) -> ModuleMap:
     width = np.array([*WIDE, *WIDE, 2.0, 1.5])[:, None]
     middle = rng.uniform(-0.5, 0.5, (len(FEATURES), len(triplets))) * width
     reach = rng.uniform(0.2, 2.0, middle.shape) * width
-    bounds = Bounds(middle - reach, middle + reach)
+    bounds = np.stack([middle - reach, middle + reach])
     return ModuleMap("by hand", MODULES, triplets, np.ones(len(triplets), np.int64), bounds)
 
 
-def unbounded(n_triplets: int) -> Bounds:
-    return Bounds(np.full((10, n_triplets), -1e9), np.full((10, n_triplets), 1e9))
+def unbounded(n_triplets: int) -> Floats:
+    return np.array([-1e9, 1e9])[:, None, None] * np.ones((2, 10, n_triplets))
 
 
 def some_hits(n: int, seed: int) -> Columns:
@@ -109,7 +109,7 @@ def plainly(hits: Columns, module_map: ModuleMap) -> Pairs:
             slopes = [(z[k] - z[j]) / (r[k] - r[j]) for j, k in ((a, b), (b, c))]
             bend = angle(x[b] - x[a], y[b] - y[a], x[c] - x[b], y[c] - y[b])
             features = [*doublet(a, b), *doublet(b, c), slopes[1] - slopes[0], bend]
-            ends = zip(bounds.lower[:, i], features, bounds.upper[:, i], strict=True)
+            ends = zip(bounds[0, :, i], features, bounds[1, :, i], strict=True)
             if all(low <= feature <= high for low, feature, high in ends):
                 found |= {(a, b), (b, c)}
     return found
@@ -239,8 +239,8 @@ def test_triplets_and_windows_are_those_seen(events: list[Event], learnt: Module
             on_layers = [row[feature] for row in of_layers[tuple(m[:2] for m in names[i])]]
             margin = 3 * spread(on_layers) / len(column)
             lower, upper = min(column) - margin, max(column) + margin
-            assert learnt.bounds.lower[feature, i] == pytest.approx(lower, abs=1e-9)
-            assert learnt.bounds.upper[feature, i] == pytest.approx(upper, abs=1e-9)
+            assert learnt.bounds[0, feature, i] == pytest.approx(lower, abs=1e-9)
+            assert learnt.bounds[1, feature, i] == pytest.approx(upper, abs=1e-9)
 
 
 def test_the_graph_holds_all_that_was_learnt(events: list[Event], learnt: ModuleMap) -> None:
@@ -269,7 +269,7 @@ def test_what_is_written_is_read(tmp_path: Path, learnt: ModuleMap) -> None:
         read = read_module_map(tmp_path / name)
         assert (read.made, read.digest()) == (learnt.made, learnt.digest())
         assert np.array_equal(read.triplets, learnt.triplets)
-        assert np.array_equal(read.bounds.upper, learnt.bounds.upper)
+        assert np.array_equal(read.bounds, learnt.bounds)
 
 
 def repeat(sections: dict[str, Section]) -> None:
