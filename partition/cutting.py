@@ -142,10 +142,8 @@ def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
 
 
 def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:
-    """Returns the part of each node [N], the number of parts, and the seconds spent in METIS.
-
-    Raises:
-        InputError: the graph is invalid, or cannot be cut as asked.
+    """Returns the part of each node [N], the number of parts, and the seconds spent in METIS;
+    InputError if the graph is invalid, or cannot be cut as asked.
     """
     edge_index = graph.edge_index.numpy()
     _check_cut(graph, settings)
@@ -192,7 +190,7 @@ def check_size(event: str, nodes: int, edges: int) -> None:
 
 
 def is_done(out: Path, event: str, settings: CutSettings, digests: dict[str, str]) -> bool:
-    """Says whether `out` holds this event, whole, cut like this from the graph of these digests."""
+    """Whether `out` holds this event, whole, cut like this from the graph of these digests."""
     wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:
         opened = SectionFile(file_of(out, event))
@@ -204,9 +202,7 @@ def is_done(out: Path, event: str, settings: CutSettings, digests: dict[str, str
     return True
 
 
-# Measured on two cores of an AMD EPYC (medians of three): two workers took 1.5 times as long as
-# this process alone for 8 events of 336 k edges, which it cuts in 1.4 s, and no less for 4 events
-# of 3 M edges, in 5.1 s.
+# Measured on two cores of an AMD EPYC.
 _SECONDS_OF_EVENT, _EDGES_PER_SECOND = 0.025, 2.3e6
 _SECONDS_WORTH_A_WORKER = 5.0
 
@@ -214,11 +210,8 @@ Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Refuses what cannot work, before anything is written.
-
-    Raises:
-        InputError: there is nothing to cut, or `out` holds something else, or another event of the
-            name of one of these.
+    """Refuses what cannot work, before anything is written: no graphs, or an `out` that holds
+    something else, or another event of the name of one of these.
     """
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")

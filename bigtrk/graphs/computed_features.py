@@ -2,8 +2,7 @@
 stored graphs lack, from the positions of their nodes.
 
 A function of nodes is called with their columns, one of edges with theirs and those of the nodes
-that they leave and reach, each a mapping from a column's name to its values. It gives one number
-for each row, from that row alone: a cut takes rows away.
+that they leave and reach, each by name. It gives one number for each row, from that row alone.
 
 Shapes: M rows, N of nodes or E of edges.
 """
@@ -69,21 +68,15 @@ class Rows:
         return replace(self, inputs=inputs, ids=self.ids[rows])
 
 
-def nodes_of(sector: Sector) -> Rows:
-    """Gives the nodes of a sector as functions read them."""
-    return Rows(f"{sector.event}: node", (_node_columns(sector),), sector.node_id)
-
-
-def edges_of(sector: Sector) -> Rows:
-    """Gives the edges of a sector as functions read them."""
-    nodes, (source, destination) = _node_columns(sector), sector.edge_index
+def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
+    """Gives the nodes and the edges of a sector as functions read them."""
+    nodes = StoredColumns(sector.node_features, sector.node_feature_names)
     edges = StoredColumns(sector.edge_features, sector.edge_feature_names)
-    inputs = (edges, nodes.take(source), nodes.take(destination))
-    return Rows(f"{sector.event}: edge", inputs, sector.edge_id)
-
-
-def _node_columns(sector: Sector) -> StoredColumns:
-    return StoredColumns(sector.node_features, sector.node_feature_names)
+    inputs = (edges, *(nodes.take(ends) for ends in sector.edge_index))
+    return (
+        Rows(f"{sector.event}: node", (nodes,), sector.node_id),
+        Rows(f"{sector.event}: edge", inputs, sector.edge_id),
+    )
 
 
 def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
@@ -124,29 +117,26 @@ class ComputedFeatures:
         edges = {name: made for name, made in self.edges.items() if name not in edge_names}
         if not nodes and not edges:
             return sector
+        of_nodes, of_edges = _rows_of(sector)
         return replace(
             sector,
-            node_features=with_columns(sector.node_features, nodes, nodes_of(sector)),
+            node_features=with_columns(sector.node_features, nodes, of_nodes),
             node_feature_names=(*node_names, *nodes),
-            edge_features=with_columns(sector.edge_features, edges, edges_of(sector)),
+            edge_features=with_columns(sector.edge_features, edges, of_edges),
             edge_feature_names=(*edge_names, *edges),
         )
 
     def _with_positions(self, sector: Sector) -> Sector:
         """Adds the features of edges that the sector lacks, where its nodes have positions."""
-        stored = sector.edge_feature_names
+        stored, columns = sector.edge_feature_names, sector.node_feature_names
         missing = [name for name in self.of_positions if name not in stored]
-        columns = _node_columns(sector)
-        if not missing or not columns.keys() >= {*POSITIONS}:
+        if not missing or not {*columns} >= {*POSITIONS}:
             return sector
-        nodes = with_eta(*(columns[name].double().numpy() for name in POSITIONS))
-        table = edge_table(nodes, sector.edge_index.numpy())
+        places = (sector.node_features[:, columns.index(name)].double() for name in POSITIONS)
+        table = edge_table(with_eta(*(p.numpy() for p in places)), sector.edge_index.numpy())
         added = table[:, [EDGE_FEATURES.index(name) for name in missing]]
-        return replace(
-            sector,
-            edge_features=torch.cat([sector.edge_features, added], dim=1),
-            edge_feature_names=(*stored, *missing),
-        )
+        features = torch.cat([sector.edge_features, added], dim=1)
+        return replace(sector, edge_features=features, edge_feature_names=(*stored, *missing))
 
     def check_by_row(self, sector: Sector) -> None:
         """Checks that functions compute each row from it alone.
@@ -155,7 +145,7 @@ class ComputedFeatures:
             InputError: as `of`, or some rows alone give other values than among all.
         """
         sector = self._with_positions(sector)
-        for functions, rows in ((self.nodes, nodes_of(sector)), (self.edges, edges_of(sector))):
+        for functions, rows in zip((self.nodes, self.edges), _rows_of(sector), strict=True):
             for name, function in functions.items():
                 _check_by_row(name, function, rows)
 

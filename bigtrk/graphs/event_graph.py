@@ -68,18 +68,18 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
     sizes = dict(sizes)
     for name, tensor in content.items():
         dtype, dims = layout[name]
-        shape = tuple(tensor.shape)
+        shape, wanted = tuple(tensor.shape), f"[{', '.join(dims)}]"
         if tensor.dtype != dtype or len(shape) != len(dims):
             raise InputError(
-                f"{where}: {name} is {tensor.dtype} {shape}, not {dtype} [{', '.join(dims)}]; "
-                "make the file again"
+                f"{where}: {name} is {tensor.dtype} {shape}, not {dtype} {wanted}; make the file "
+                f"again"
             )
         for dim, size in zip(dims, shape, strict=True):
             expected = int(dim) if dim.isdigit() else sizes.setdefault(dim, size)
             if size != expected:
                 raise InputError(
                     f"{where}: {name} has shape {shape}, which makes {size} and not {expected} for "
-                    f"the {dim} of [{', '.join(dims)}]; make the file again"
+                    f"the {dim} of {wanted}; make the file again"
                 )
 
 
@@ -109,8 +109,7 @@ AT_A_TIME = 1 << 20  # edges that are compared, or whose features are computed, 
 def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
     """Marks the edges to a lower node whose reverse is there with the same label: [E] bool.
 
-    edge_index [2, E]: rows of node_id. node_id [N] int64: numbers in the event, so that sectors
-    agree. y [E] bool: labels.
+    edge_index [2, E]: rows of node_id [N], numbers in the event. y [E] bool: labels.
     """
     source, destination = node_id[edge_index.long()]
     second: Tensor = source > destination
@@ -157,10 +156,9 @@ class EventGraph:
 
     node_features [N, F] float32, edge_features [E, G] float32, in the order of their names.
     edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination).
-    y [E] bool: the edge joins consecutive hits of one particle.
-    hit_id [N] int64, particle_id [N] int64 (0: noise), hit_weight [N] float64 (TrackML weight),
-    modules [N, 3] int64 (volume, layer and module of the hit).
-    A field that the source of the graph does not know is None.
+    y [E] bool: the edge joins consecutive hits of one particle. hit_id [N] int64, particle_id [N]
+    int64 (0: noise), hit_weight [N] float64 (TrackML weight), modules [N, 3] int64 (volume, layer
+    and module of the hit). A field that the source of the graph does not know is None.
     """
 
     name: str

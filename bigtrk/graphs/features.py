@@ -52,10 +52,9 @@ def wrapped(angle: Floats) -> Floats:
 
 
 def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """Returns the columns that windows cut on, for hit pairs [2, K], each [K].
-
-    dr (mm), dphi (rad), phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight
-    line through both hits in (r, z) meets the beam line. dr = 0 gives infinities and NaN.
+    """Returns the columns that windows cut on, for hit pairs [2, K], each [K]: dr (mm), dphi (rad),
+    phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight line through both hits in
+    (r, z) meets the beam line. dr = 0 gives infinities and NaN.
     """
     inner, outer = pairs
     dr = nodes["r"][outer] - nodes["r"][inner]
@@ -67,8 +66,7 @@ def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Float
     return {"dr": dr, "dphi": dphi, "phi_slope": phi_slope, "z0": z0, "deta": deta}
 
 
-# What makes a column of order one: a number that divides it, or the mean and the deviation that
-# were measured of one whose values are not known before (training/data/features.py).
+# A number that divides a column, or its measured mean and deviation (training/data/features.py).
 Scale = float | tuple[float, float]
 
 NODE_FEATURES = ("r", "phi", "z", "eta")
@@ -124,7 +122,6 @@ def edge_table(nodes: Mapping[str, Floats], edge_index: Ints) -> Tensor:
     """Computes `EDGE_FEATURES` of edges [2, E] from the columns of their nodes: [E, G] float32."""
     n_edges = edge_index.shape[1]
     table = torch.empty(n_edges, len(EDGE_FEATURES))
-    # In float64, all edges at once would take twelve times the bytes of a feature of them all.
     for start in range(0, n_edges, AT_A_TIME):
         some = slice(start, start + AT_A_TIME)
         table[some] = as_tensor(edge_columns(nodes, edge_index[:, some]))

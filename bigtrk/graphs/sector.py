@@ -61,17 +61,17 @@ class Sector:
 
 
 def labels_at(whole: EventGraph | Sector, nodes: Tensor, edges: Tensor) -> dict[str, Any]:
-    """Returns the labels of some rows of a graph or sector by name, None where it has none."""
-    rows = {"N": nodes, "E": edges}
+    """Returns the labels of some rows of a graph or sector by name, those that it has."""
     columns = {name: getattr(whole, name) for name in LABELS}
     return {
-        name: None if column is None else column[rows[LABELS[name][1][0]]]
+        name: column[edges if name == "y" else nodes]
         for name, column in columns.items()
+        if column is not None
     }
 
 
 def is_ordered(edge_index: Tensor) -> bool:
-    """Says whether edges [2, E] ascend by (destination, source); equal ones may follow."""
+    """Whether edges [2, E] ascend by (destination, source); equal ones may follow."""
     for start in range(0, edge_index.shape[1] - 1, AT_A_TIME):
         source, destination = edge_index[:, start : start + AT_A_TIME + 1]
         rises = destination[1:] > destination[:-1]
@@ -174,8 +174,9 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
         send_splits=send_splits,
         recv_splits=recv_splits,
         **{
-            name: _pick([getattr(s, name) for s in sectors], edges if dims == "E" else nodes)
-            for name, (_, dims) in LABELS.items()
+            name: torch.cat([getattr(s, name) for s in sectors])[edges if name == "y" else nodes]
+            for name in LABELS
+            if getattr(first, name) is not None
         },
         particles=first.particles,
     )
@@ -183,12 +184,8 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
 
 def _owners(sector: Sector) -> Tensor:
     """Returns the old part that owns each row, [N] int64."""
-    return torch.cat(
-        [
-            torch.full((sector.n_owned,), sector.part),
-            torch.arange(sector.parts).repeat_interleave(torch.tensor(sector.recv_splits)),
-        ]
-    )
+    of_halo = torch.arange(sector.parts).repeat_interleave(torch.tensor(sector.recv_splits))
+    return torch.cat([torch.full((sector.n_owned,), sector.part), of_halo])
 
 
 def _nodes(
@@ -234,9 +231,3 @@ def _first_of_each(key: Tensor) -> Tensor:
     new = torch.ones(len(key), dtype=torch.bool)
     new[1:] = ordered[1:] != ordered[:-1]
     return order[new]
-
-
-def _pick(columns: list[Tensor | None], rows: Tensor) -> Tensor | None:
-    """Joins the columns and takes `rows` of them; None where the event does not know them."""
-    known = [column for column in columns if column is not None]
-    return torch.cat(known)[rows] if known else None

@@ -45,7 +45,7 @@ def target_edges(
     particles: ParticleTable | None,
     target: Target,
 ) -> Tensor:
-    """Says which edges are true and belong to a particle in the target.
+    """Marks the edges that are true and belong to a particle in the target.
 
     y [E] bool, edge_index [2, E], particle_id [N] -> [E] bool.
 
@@ -75,21 +75,14 @@ def target_edges(
 def edge_log_pt(
     y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
 ) -> Tensor:
-    """Returns the log of `edge_pt`: the auxiliary target, [E] float32.
-
-    The log is of order one, and its error is relative in pT, so that the few stiff particles do not
-    outweigh the others.
-    """
+    """Returns the log of `edge_pt`: the auxiliary target, [E] float32, whose error is relative."""
     return edge_pt(y, edge_index, particle_id, particles).log()
 
 
 def edge_pt(
     y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
 ) -> Tensor:
-    """Returns pT in GeV: [E] float32, NaN for false edges and where it is not known.
-
-    y [E] bool, edge_index [2, E], particle_id [N].
-    """
+    """Returns pT in GeV: [E] float32, NaN for false edges and where it is not known."""
     found = torch.full(y.shape, torch.nan)
     if particle_id is None or particles is None:
         return found

@@ -17,8 +17,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.user_code import allow_code
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph
 from tests.training import user_functions
 
 GRAPH = random_graph(3, 40, 240)
@@ -75,19 +74,6 @@ def without_edge_features(graph: EventGraph) -> EventGraph:
     return replace(graph, edge_features=torch.empty(graph.n_edges, 0), edge_feature_names=())
 
 
-def test_a_sector_has_the_columns_of_the_whole() -> None:
-    functions = [user_functions.distance], [user_functions.length]
-    whole = computed(whole_sector(GRAPH), *functions)
-    by_node, by_edge = column(whole, "node", "distance"), column(whole, "edge", "length")
-    order = whole.edge_id.argsort()
-    for sector in cut(GRAPH, random_parts(GRAPH, 3, 3), 3):
-        made = computed(sector, *functions)
-        found = column(made, "node", "distance")
-        torch.testing.assert_close(found, by_node[sector.node_id], rtol=1e-6, atol=0)
-        found = column(made, "edge", "length")
-        torch.testing.assert_close(found, by_edge[order][sector.edge_id], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -103,9 +89,6 @@ def test_what_is_no_column_is_told(name: str, words: str) -> None:
     ) as told:
         computed(whole_sector(GRAPH), [getattr(user_functions, name)], [])
     assert "\n" not in str(told.value)
-
-
-def test_a_value_that_is_not_finite_is_told_with_its_row() -> None:
     highest = int(GRAPH.node_features[:, 2].argmax())
     words = f"{GRAPH.name}: node {highest} has own:not_a_number nan; mend it, or choose features"
     with pytest.raises(InputError, match=words):

@@ -74,14 +74,12 @@ def test_normalised_edge_features_are_acorns() -> None:
     assert (features[:, 0] == 0).any(), "dr = 0 was reached"
 
 
-@pytest.mark.parametrize("n_edges", [0, 1, 7, 14, 20])
-def test_edges_some_at_a_time_are_as_all_at_once(
-    n_edges: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edges_some_at_a_time_are_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features_module, "AT_A_TIME", 7)
     nodes, rng = some_nodes(9), np.random.default_rng(1)
-    edges = rng.integers(0, 9, (2, n_edges))
-    assert torch.equal(edge_table(nodes, edges), as_tensor(edge_columns(nodes, edges)))
+    for n_edges in (0, 1, 7, 14, 20):
+        edges = rng.integers(0, 9, (2, n_edges))
+        assert torch.equal(edge_table(nodes, edges), as_tensor(edge_columns(nodes, edges)))
 
 
 def test_a_slope_beyond_all_numbers_is_clamped() -> None:

@@ -72,28 +72,12 @@ def report_of(out: Path) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("method", ["metis", "wedges"])
-def test_cuts_a_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, method: str
-) -> None:
-    out = tmp_path / "out"
-    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1, "--method", method) == 0
-    folder, source = SectorFolder(out), GraphFolder(graphs)
-    assert folder.events == source.events
-    for event in folder.events:
-        whole = whole_sector(source.read(event))
-        assert torch.equal(folder.read(event, 0, 1).edge_features, whole.edge_features)
-        assert folder.record(event)["edge_scale"] == [2.5]
-        assert folder.record(event)["source_digests"] == source.record(event)["digests"]
-        assert folder.record(event)["digests"] != source.record(event)["digests"]
-
-
 def test_the_report_counts_what_lies_in_the_sectors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     graphs = write(tmp_path / "graphs", [a_graph(0), a_graph(1, n_edges=300)])
     out = tmp_path / "out"
-    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1) == 0
+    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1, "--method", "wedges") == 0
     folder, report = SectorFolder(out), report_of(out)
     cut, halo, largest, mean = 0, 0, 0.0, 0.0
     for event, n_edges in zip(folder.events, (1000, 300), strict=True):
@@ -106,7 +90,7 @@ def test_the_report_counts_what_lies_in_the_sectors(
         assert found["halo_fraction"] == pytest.approx(rows / N_NODES)
         assert found["edge_imbalance"] == pytest.approx(max(edges) / (sum(edges) / 4))
         assert 1 <= found["neighbours"] <= 3
-        assert found["seconds"] > found["metis_seconds"] > 0
+        assert found["seconds"] > found["metis_seconds"] == 0
         cut, halo = cut + foreign, halo + rows
         largest, mean = largest + max(edges), mean + sum(edges) / 4
     assert report["overall"]["cut_fraction"] == pytest.approx(cut / 1300)
@@ -195,18 +179,23 @@ def test_worker_processes_write_the_same_sectors(
 ) -> None:
     command = [sys.executable, "-m", "partition", str(graphs), str(tmp_path / "two")]
     options = ["--parts", "4", "--seed", "3"]
-    ended = subprocess.run(
-        [*command, *options, "--workers", "2", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ,
-    )
+    command += [*options, "--workers", "2", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert json.loads(ended.stdout) == report_of(tmp_path / "two")
     assert run(monkeypatch, graphs, tmp_path / "one", "--workers", 1, *options) == 0
-    two, one = SectorFolder(tmp_path / "two"), SectorFolder(tmp_path / "one")
+    two, one, source = (
+        SectorFolder(tmp_path / "two"),
+        SectorFolder(tmp_path / "one"),
+        GraphFolder(graphs),
+    )
+    assert two.events == one.events == source.events
     for event in one.events:
-        assert two.record(event)["digests"] == one.record(event)["digests"]
+        record, whole = one.record(event), whole_sector(source.read(event))
+        assert two.record(event)["digests"] == record["digests"]
+        assert torch.equal(one.read(event, 0, 1).edge_features, whole.edge_features)
+        assert record["edge_scale"] == [2.5]
+        assert record["source_digests"] == source.record(event)["digests"]
+        assert record["quality"]["metis_seconds"] > 0
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def assert_cut(graph: EventGraph, part: Tensor, parts: int, checked: Iterable[in
 @settings(deadline=None)
 @given(partitions())
 def test_every_edge_is_owned_once_and_features_travel_along(partition: Partition) -> None:
-    graph, part, parts = partition
-    sectors = cut(graph, part, parts)
+    graph, _, _ = partition
+    sectors = cut(*partition)
     owned = torch.cat([s.edge_id[s.owns_edge] for s in sectors])
     assert owned.sort().values.tolist() == list(range(graph.n_edges))
     for sector in sectors:
@@ -146,8 +146,7 @@ def test_every_edge_is_owned_once_and_features_travel_along(partition: Partition
 @settings(deadline=None)
 @given(partitions())
 def test_what_is_sent_is_what_is_received(partition: Partition) -> None:
-    graph, part, parts = partition
-    sectors = cut(graph, part, parts)
+    sectors = cut(*partition)
     for sender in sectors:
         sent = torch.split(sender.node_id[sender.send_index], list(sender.send_splits))
         for receiver in sectors:

@@ -10,13 +10,11 @@ Shapes: M modules, T triplets of them, F = 10 features of a triplet of hits.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
 from bigtrk.graphs.event_graph import Layout, Section, check_columns, check_rows
@@ -114,19 +112,10 @@ _BOUNDS: Layout = {"lower": (torch.float64, "FT"), "upper": (torch.float64, "FT"
 _WINDOWS = "minmax"  # their section; older files have others, too
 
 
-class _Record(Settings):
-    """The record beside the tensors."""
-
-    format: Literal["bigtrk module map"]
-    version: Literal[1]
-    made: str
-    features: tuple[str, ...]
-
-
 def write_module_map(path: Path, module_map: ModuleMap) -> None:
     """Writes `module_map` to one file, atomically."""
-    record = _Record(format=FORMAT, version=1, made=module_map.made, features=FEATURES)
-    write_sections(path, module_map.sections(), record.model_dump(mode="json"))
+    record = {"format": FORMAT, "version": 1, "made": module_map.made, "features": [*FEATURES]}
+    write_sections(path, module_map.sections(), record)
 
 
 def read_module_map(path: Path) -> ModuleMap:
@@ -140,9 +129,13 @@ def read_module_map(path: Path) -> ModuleMap:
         raise InputError(
             f"{path}: holds no module map; name a file that --learn-module-map has made"
         )
-    record = parse(_Record, opened.record, str(path))
-    if record.features != FEATURES:
-        raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; learn it again")
+    made = opened.record.get("made")
+    facts = [opened.record.get(name) for name in ("version", "features")]
+    if facts != [1, [*FEATURES]] or not isinstance(made, str):
+        raise InputError(
+            f"{path}: is of another version, or other features than {', '.join(FEATURES)}; learn "
+            f"it again"
+        )
     joined = opened.read("map")
     if "modules" not in joined:  # which graphs may lack
         raise InputError(f"{path}: has no modules; learn it again")
@@ -158,7 +151,7 @@ def read_module_map(path: Path) -> ModuleMap:
     for rows, what in ((modules, "module"), (triplets, "triplet")):
         if len(grouped(rows)[1]) < len(rows):
             raise InputError(f"{path}: holds a {what} twice; learn it again")
-    return ModuleMap(record.made, modules, triplets, counts, bounds)
+    return ModuleMap(made, modules, triplets, counts, bounds)
 
 
 def hit_places(hits: Columns) -> dict[str, Floats]:

@@ -78,7 +78,12 @@ def learn_windows(
         efficiency = FEW_EFFICIENCY if few else 0.985
     edges = _edges_by_pair(layers, sides, min_edges=1 if few else 3)
     widest = [_layer_pair(key, true.max(axis=1), true.shape[1]) for key, true in edges.items()]
-    costs = _sampled_doublets(events[0], Windows(made=made, pairs=tuple(widest)))
+    # The sides of every n-th doublet of each layer pair, at most SAMPLE, and n.
+    costs = {}
+    for pair, doublets in doublets_by_pair(events[0].hits, Windows(made=made, pairs=tuple(widest))):
+        every = -(-doublets.shape[1] // SAMPLE) or 1
+        sampled = _sides(events[0], doublets[:, ::every])
+        costs[pair.inner, pair.outer] = (sampled, float(every))
     paths = {key: _peel(true, *costs.get(key, NO_DOUBLETS)) for key, true in edges.items()}
     price = _price_of(list(paths.values()), efficiency * sides.shape[1])
     states = {key: _state_at(path, price) for key, path in paths.items()}
@@ -91,8 +96,8 @@ def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
     whose truth is known.
     """
     particles = particle_kinematics(event)
-    nhits = particles["nhits"].astype(np.int64)
-    chosen = (particles["pt"].astype(np.float64) > pt_min) & (nhits >= min_hits)
+    pt, nhits = particles["pt"].astype(np.float64), particles["nhits"].astype(np.int64)
+    chosen = (pt > pt_min) & (nhits >= min_hits)
     return np.isin(hit_particles(event), particles["particle_id"][chosen])
 
 
@@ -137,19 +142,9 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
     }
 
 
-def _sampled_doublets(event: Event, windows: Windows) -> dict[Key, tuple[Floats, float]]:
-    """Returns sides [6, K] of every n-th doublet of each layer pair, at most `SAMPLE`, and n."""
-    samples = {}
-    for pair, doublets in doublets_by_pair(event.hits, windows):
-        every = -(-doublets.shape[1] // SAMPLE) or 1
-        samples[pair.inner, pair.outer] = (_sides(event, doublets[:, ::every]), float(every))
-    return samples
-
-
 def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
-    """Shrinks a pair's box side by side, the dearest first, until the pair itself goes.
-
-    true [6, T] and doublets [6, K] are the sides of both, each doublet standing for `weight`.
+    """Shrinks a pair's box side by side, the dearest first, until the pair itself goes. Each of the
+    doublets [6, K] stands for `weight`.
     """
     edges = true.shape[1]
     steps = [Step(math.inf, edges, true.max(axis=1))]

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from bigtrk.config import Settings, load_settings
 from bigtrk.console import given_path
@@ -26,15 +25,8 @@ from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import is_open_data_detector
 from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
 
-
-def _ascending(interval: tuple[float, float]) -> tuple[float, float]:
-    if interval[0] > interval[1]:
-        raise ValueError("the lower bound must come first")
-    return interval
-
-
 Layer = tuple[int, int]  # volume_id, layer_id
-Interval = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_ascending)]
+Interval = tuple[FiniteFloat, FiniteFloat]
 # The detectors that windows are shipped for.
 SHIPPED = {"trackml": "windows_trackml.yaml", "odd": "windows_odd.yaml"}
 
@@ -54,6 +46,13 @@ class LayerPair(Settings):
     dphi: FiniteFloat = Field(ge=0, lt=math.pi)
     z0: Interval
     deta: Interval
+
+    @field_validator("z0", "deta")
+    @classmethod
+    def _ascends(cls, interval: Interval) -> Interval:
+        if interval[0] > interval[1]:
+            raise ValueError("the lower bound must come first")
+        return interval
 
 
 class Windows(Settings):

@@ -102,13 +102,8 @@ def _check_content(
             f"{where}: knows {', '.join(labels) or 'no labels'}, where the event's sectors know "
             f"{', '.join(record['labels']) or 'none'}; {_REMEDY}"
         )
-    bounds = {
-        "edge_index": nodes,
-        "node_id": record["nodes"],
-        "edge_id": record["edges"],
-        "send_index": counts["owned"],
-    }
-    for name, bound in bounds.items():
+    bounds = nodes, record["nodes"], record["edges"], counts["owned"]
+    for name, bound in zip(_IDS, bounds, strict=True):
         check_rows(content[name], bound, f"{where}: {name}")
 
 
@@ -130,20 +125,18 @@ def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
     starts = torch.tensor(splits).cumsum(0)
     rises = ids[1:] > ids[:-1]
     rises[starts[(starts > 0) & (starts < len(ids))] - 1] = True
-    if not rises.all():
-        row = int((~rises).nonzero()[0, 0]) + 1
+    for row in (~rises).nonzero()[:1, 0].tolist():
         raise InputError(
-            f"{where} does not ascend at row {row}, so it repeats itself or is out of order; "
+            f"{where} does not ascend at row {row + 1}, so it repeats itself or is out of order; "
             f"{_REMEDY}"
         )
 
 
 def _check_edges(sector: Sector, where: str) -> None:
     owned = sector.edge_index < sector.n_owned
-    inside, touching = owned.all(dim=0), owned.any(dim=0)
+    inside = owned.all(dim=0)
     n_inside = int(inside.sum())
-    if not touching.all():
-        row = int((~touching).nonzero()[0, 0])
+    for row in (~owned.any(dim=0)).nonzero()[:1, 0].tolist():
         raise InputError(f"{where}: edge {row} joins two nodes of other sectors; {_REMEDY}")
     # Owned rows ascend as their node ids do.
     cut = sector.node_id[sector.edge_index[:, n_inside:]]

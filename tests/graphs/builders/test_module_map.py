@@ -284,8 +284,8 @@ def shorten(sections: dict[str, Section]) -> None:
     ("changed", "told"),
     [
         ({"format": "bigtrk merge tree"}, "holds no module map"),
-        ({"version": 2}, "version"),
-        ({"features": ["z0"]}, "is of other features than z0_12, "),
+        ({"version": 2}, "is of another version"),
+        ({"features": ["z0"]}, "or other features than z0_12, "),
         (lambda of: of["map"]["triplets"].fill_(10**6), "triplets runs from"),
         (repeat, "holds a triplet twice; learn it again"),
         (lambda of: of["map"].pop("modules"), "has no modules; learn it again"),

@@ -79,7 +79,7 @@ def test_what_was_read_outlives_its_replacement(path: Path) -> None:
 
 def test_the_digest_sees_names_types_shapes_and_values() -> None:
     x = torch.tensor([1.0, 2.0])
-    others = ({"x": x + 1}, {"y": x}, {"x": x[None]}, {"x": x.view(torch.int32)}, {})
+    others: list[Section] = [{"x": x + 1}, {"y": x}, {"x": x[None]}, {"x": x.view(torch.int32)}, {}]
     assert len({digest(section) for section in ({"x": x}, *others)}) == 6
 
 
