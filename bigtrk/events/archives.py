@@ -16,10 +16,7 @@ GZIP_MAGIC = b"\x1f\x8b\x08"
 
 @dataclass(frozen=True)
 class Source:
-    """A folder or zip archive and its files.
-
-    members: file name without folders -> name inside the folder or archive.
-    """
+    """A folder or zip archive; members: file name without folders -> name inside of it."""
 
     path: Path
     members: dict[str, str]
@@ -36,8 +33,7 @@ class Source:
         """Returns the content of `file`, unpacked.
 
         Raises:
-            InputError: the file cannot be read, its archive or gzip stream is damaged, it is no
-                gzip file though its name says so, or it unpacks to more than
+            InputError: the file cannot be read or is damaged, or it unpacks to more than
                 `bigtrk.disk.unpacking` allows.
         """
         content, limit = self._read_member(self.members[file])

@@ -75,10 +75,8 @@ class StoredFile(NamedTuple):
 
 
 def particle_numbers(stored: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Returns the ids that particles have here, one more than those stored: [M] -> [M].
-
-    Stored ones count a list from 0, which is noise here, and 2^64 - 1 stands for no particle: that
-    one becomes 0. Ids beyond 2^63 - 2 become negative, and no others do.
+    """Returns the ids that particles have here, one more than those stored: [M] -> [M]. 2^64 - 1,
+    no particle, becomes 0. Ids beyond 2^63 - 2 become negative, and no others do.
     """
     return (stored.astype(np.uint64) + np.uint64(1)).astype(np.int64)
 
@@ -115,8 +113,7 @@ class RowStream:
     def __init__(self, file: StoredFile, columns: Sequence[str]) -> None:
         self._file = pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES)
         self._columns = list(columns)
-        self._group = -1
-        self._next = 0
+        self._group, self._next = -1, 0
         self._rows: Iterator[pa.RecordBatch] = iter(())
         self._one_reader = Lock()
 
@@ -142,22 +139,14 @@ def _stream(file: StoredFile, columns: tuple[str, ...]) -> RowStream:
 
 
 def read_row(place: Place) -> pa.RecordBatch:
-    """Reads the columns of the row at `place`.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Reads the columns of the row at `place`; InputError if the file is damaged."""
     with damage_told(place.file):
         return _stream(place.file, place.columns).row(place)
 
 
 @contextmanager
 def damage_told(file: StoredFile) -> Iterator[None]:
-    """Turns what Arrow raises for a bad file into one error, which names it.
-
-    Raises:
-        InputError: for each exception.
-    """
+    """Turns what Arrow raises for a bad file into an InputError that names it."""
     try:
         yield
     except InputError:
@@ -176,9 +165,8 @@ LAST_EVENT = 10**18 - 1
 
 @lru_cache(maxsize=8)
 def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place]:
-    """Finds the place of each event in the files of one table, ascending by event.
-
-    Only schemas, sizes and ids of events are read.
+    """Finds the place of each event in the files of one table, ascending by event, from schemas,
+    sizes and ids of events alone.
 
     Raises:
         InputError: a file is damaged, lacks a column or has one of another type, or two rows are of
@@ -361,19 +349,12 @@ class Sample:
     particles: tuple[StoredFile, ...]
 
     def events(self) -> list[str]:
-        """Lists the names of the events, ascending by number: "event000090000", ...
-
-        Raises:
-            InputError: a file of hits is damaged, or two rows are of one event.
-        """
+        """Lists the names of the events, ascending by number: "event000090000", ..."""
         return list(self.sizes())
 
     def sizes(self) -> dict[str, int]:
         """Returns the bytes of the hits of each event by name, the mean over the events of a row
         group: a measure of the work before an event is read.
-
-        Raises:
-            InputError: as of `events`.
         """
         places = find_rows(self.hits, MEASURED_HITS)
         if not places:

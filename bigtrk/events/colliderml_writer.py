@@ -45,7 +45,6 @@ PARTICLE_TYPES = {
     "primary": pa.bool_(),
     "parent_id": pa.int64(),
 }
-BARREL, OTHER_SIDES = 1, {False: 0, True: 2}  # of a detector code: below, or above, the centre
 LAST_SYSTEM = 2  # pixels 0, short strips 1, long strips 2
 
 
@@ -106,15 +105,14 @@ def detector_codes(layers: DetectorLayers) -> dict[int, int]:
     negative z, barrel, and other end cap, 3 to 5 of short and 6 to 8 of long strips, which follow
     from inside out.
     """
-    volumes: dict[int, list[tuple[float, int]]] = {0: [], 1: [], 2: []}
+    volumes: dict[int, list[tuple[float, int]]] = {0: [], 1: [], 2: []}  # by side: BARREL is 1
     for volume in np.unique(layers.volume_id).tolist():
         member = layers.volume_id == volume
         position = float(layers.position[member].mean())
         if layers.is_barrel[member].all():
-            volumes[BARREL].append((position, volume))
+            volumes[1].append((position, volume))
         else:
-            radius = float(layers.low[member].mean())
-            volumes[OTHER_SIDES[position > 0]].append((radius, volume))
+            volumes[2 * (position > 0)].append((float(layers.low[member].mean()), volume))
     return {
         volume: 3 * min(system, LAST_SYSTEM) + side
         for side, found in volumes.items()

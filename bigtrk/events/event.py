@@ -34,11 +34,7 @@ class Event:
 
 
 def only_event(events: list[str], path: Path) -> str:
-    """Returns the only one of the `events` at `path`.
-
-    Raises:
-        InputError: there are several.
-    """
+    """Returns the only one of the `events` at `path`, and refuses several."""
     if len(events) > 1:
         raise InputError(
             f"{path}: holds {len(events)} events; name one of {events[0]} ... {events[-1]}"

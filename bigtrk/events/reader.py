@@ -67,9 +67,6 @@ def find_events(path: Path, numbers: range | None = None) -> list[str]:
 def event_sizes(path: Path) -> dict[str, int]:
     """Returns the bytes of the hits of each event in a folder or zip archive, by name, sorted: a
     measure of the work before an event is read.
-
-    Raises:
-        InputError: `path` is neither, or holds no event.
     """
     return _source_at(path)[1].sizes()
 
@@ -79,9 +76,8 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
 
     `path` is a folder or zip archive that holds event `name` (which may be omitted where there
     is only one), one of the event's files, a prefix such as `DIR/event000001000`, or the folder
-    of a ColliderML sample. Tables other than hits are None where their file is absent; particles
-    and truth are also where they are not to be read (`with_truth`), and then the event may have no
-    hits.
+    of a ColliderML sample. Tables other than hits are None where their file is absent, and
+    particles and truth without `with_truth`, with which alone an event needs hits.
 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.

@@ -177,16 +177,16 @@ def _diagnose(
 
 
 def unpack_geometry_id(packed: NDArray[np.generic]) -> Columns:
-    """Unpacks volume_id, layer_id and module_id from ACTS geometry ids, each [N] int64.
+    """Unpacks volume_id, layer_id and module_id, each [N] int64, from ACTS geometry ids [N] uint64.
 
-    `packed` is [N] uint64. Source: the masks of ACTS' GeometryIdentifier (volume bits 56 to 63,
-    layer bits 36 to 47, sensitive surface bits 8 to 27).
+    Source: the masks of ACTS' GeometryIdentifier (volume bits 56 to 63, layer bits 36 to 47,
+    sensitive surface bits 8 to 27).
     """
     bits = packed.astype(np.uint64)
+    fields = zip(MODULE_IDS, (56, 36, 8), (0xFF, 0xFFF, 0xFFFFF), strict=True)
     return {
-        "volume_id": (bits >> np.uint64(56)).astype(np.int64),
-        "layer_id": (bits >> np.uint64(36) & np.uint64(0xFFF)).astype(np.int64),
-        "module_id": (bits >> np.uint64(8) & np.uint64(0xFFFFF)).astype(np.int64),
+        name: (bits >> np.uint64(shift) & np.uint64(mask)).astype(np.int64)
+        for name, shift, mask in fields
     }
 
 
@@ -204,11 +204,7 @@ class TrackmlEvents:
     path: Path
 
     def events(self) -> list[str]:
-        """Lists the names of events, sorted.
-
-        Raises:
-            InputError: there are none.
-        """
+        """Lists the names of events, sorted; InputError if there are none."""
         return _events_of(open_source(self.path))
 
     def sizes(self) -> dict[str, int]:
@@ -348,17 +344,11 @@ def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]
     Ids are exact. Floats are written in the shortest form that gives their float32 value again,
     as in TrackML's own files; NaN is written as a blank.
     """
-    tables = {
-        # Hits come last: an event is found by its hits file, and is then whole.
-        "cells": event.cells,
-        "particles": event.particles,
-        "truth": event.truth,
-        "hits": event.hits,
-    }
+    # Hits come last: an event is found by its hits file, and is then whole.
     return [
         write_table(columns, folder / f"{event.name}-{table}.csv", compress)
-        for table, columns in tables.items()
-        if columns is not None
+        for table in ("cells", "particles", "truth", "hits")
+        if (columns := getattr(event, table)) is not None
     ]
 
 

@@ -85,9 +85,6 @@ def true_edges(event: Event) -> Int64:
 def overlap_edges(event: Event) -> Int64:
     """Returns the pairs of hit rows that one particle has on one layer, where modules overlap:
     [2, T], those of one module left out, ordered as `true_edges` orders hits.
-
-    Raises:
-        InputError: the event has no truth.
     """
     row, start, size = _layer_groups(event)
     first, second = _all_pairs(start, size, start, size)
@@ -121,9 +118,8 @@ def particle_kinematics(event: Event) -> Columns:
 
 
 def warn_of_odd_truth(event: Event, where: str) -> None:
-    """Says once of each kind what truth and particles do not agree on: a particle that is taken for
-    noise, particles that are not listed, and those with more hits than their `nhits`. where: the
-    files of the event, for messages.
+    """Warns where truth and particles do not agree: of a particle that is taken for noise,
+    particles that are not listed, and those with more hits than their `nhits`. where: for messages.
     """
     if event.truth is None or event.particles is None:
         return
@@ -162,9 +158,6 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
 def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
     """Returns the particles with more hits in truth than their `nhits`, these hits, and nhits: an
     id that two particles share. None where nhits is not known.
-
-    Raises:
-        InputError: the event has no truth.
     """
     seen, counts = np.unique(hit_particles(event), return_counts=True)
     nhits = np.full(len(seen), np.nan)

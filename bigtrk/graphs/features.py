@@ -202,21 +202,17 @@ def normalised(
 def check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
-    """Checks that the chosen columns of nodes' or edges' `features` [rows, len(names)] are finite.
+    """Refuses values that are not finite in the chosen columns of nodes' or edges' `features`
+    [rows, len(names)].
 
     what: the event, and "node" or "edge". ids [rows]: the rows' numbers in the event.
-
-    Raises:
-        InputError: one is not; names event, row, column and value.
     """
-    # Where the sum is finite all values are: of 3.0 M edges that takes 7 ms, asking each 120 ms.
-    if features.sum().isfinite():
+    if features.sum().isfinite():  # then all are, which takes a tenth of the time of asking each
         return
     read = {*chosen, *(["phi"] if FROM_PHI.keys() & chosen else [])}
     for name in read.intersection(names):
         column = features[:, list(names).index(name)]
-        if not column.sum(dtype=torch.float64).isfinite():
-            row = (~column.isfinite()).nonzero()[0, 0]
+        for row in (~column.isfinite()).nonzero()[:1, 0].tolist():
             remedy = "mend it" if names_code(name) else "build the graph again"
             raise InputError(
                 f"{what} {int(ids[row])} has {name} {float(column[row])}; {remedy}, or choose "

@@ -1,9 +1,8 @@
 """Many simulated events, written as TrackML files or a ColliderML sample."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from bigtrk.errors import InputError
 from bigtrk.events.colliderml_writer import write_sample
 from bigtrk.events.detectors import find_layers, write_detectors
 from bigtrk.events.event import Event, EventFormat, event_name
-from bigtrk.events.geometry import DetectorLayers
 from bigtrk.events.simulation.simulate import check_simulated, simulate_event
 from bigtrk.events.trackml import write_event
 
@@ -32,11 +30,9 @@ def simulate_folder(
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
-    `detectors` names a detectors.csv, or a detector that is built in: `trackml`, which is meant
-    without it, or `odd`, the Open Data Detector.
-    Without truth the hits and cells are the same, and nothing tells who made them. Of ColliderML's
-    files, the `file_format`, none has cells. Events that `out` already holds from the same
-    simulation are kept.
+    `detectors` names a detectors.csv, or a detector that is built in: `trackml`, the default, or
+    `odd`. Without truth the hits and cells are the same. ColliderML's files have no cells. Events
+    that `out` already holds from the same simulation are kept.
 
     Raises:
         InputError: `out` holds something else, or `detectors` is bad; or there are no events, or
@@ -46,11 +42,12 @@ def simulate_folder(
         raise InputError("cannot simulate 0 events: ask for 1 or more")
     check_simulated(particles, seed, min(events))
     layers = find_layers(detectors or "trackml")
+    sha = hashlib.sha256(b"".join(column.tobytes() for column in astuple(layers)))
     parameters = {
         "bigtrk": __version__,
         "particles": particles,
         "seed": seed,
-        "detectors": _digest(layers),
+        "detectors": sha.hexdigest()[:12],
     }
     if not with_truth:
         parameters["truth"] = False
@@ -58,31 +55,18 @@ def simulate_folder(
         parameters["format"] = file_format.value
     _claim(out, parameters)
     write_detectors(out, layers)
-    make = partial(_make, particles, seed, layers, with_truth)
-    WRITERS[file_format](out, events, layers, make)
 
+    def make(event_id: int) -> Event:
+        event = simulate_event(particles, seed, event_id, layers)
+        return event if with_truth else replace(event, particles=None, truth=None)
 
-Make = Callable[[int], Event]  # simulates the event of a number
-
-
-def _make(
-    particles: int, seed: int, layers: DetectorLayers, with_truth: bool, event_id: int
-) -> Event:
-    event = simulate_event(particles, seed, event_id, layers)
-    return event if with_truth else replace(event, particles=None, truth=None)
-
-
-def _write_trackml(out: Path, events: Sequence[int], _: DetectorLayers, make: Make) -> None:
+    if file_format is EventFormat.COLLIDERML:
+        write_sample(out, events, layers, make)
+        return
     for event_id in follow(events, len(events), "simulate"):
         # Hits are written last.
         if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
             write_event(make(event_id), out)
-
-
-WRITERS: dict[EventFormat, Callable[[Path, Sequence[int], DetectorLayers, Make], None]] = {
-    EventFormat.TRACKML: _write_trackml,
-    EventFormat.COLLIDERML: write_sample,
-}
 
 
 def _claim(out: Path, parameters: dict[str, Any]) -> None:
@@ -102,10 +86,3 @@ def _claim(out: Path, parameters: dict[str, Any]) -> None:
             f"{out}: holds events simulated otherwise ({RECORD} there); give the same --particles, "
             f"--seed, --detectors, --format and --no-truth to add events, or name another folder"
         )
-
-
-def _digest(layers: DetectorLayers) -> str:
-    sha = hashlib.sha256()
-    for column in astuple(layers):
-        sha.update(column.tobytes())
-    return sha.hexdigest()[:12]

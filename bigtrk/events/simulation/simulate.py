@@ -328,11 +328,7 @@ SMALLEST = 1e-16  # powers of ten are exact up to 10^22
 
 
 def check_simulated(n_particles: int, seed: int, event_id: int) -> None:
-    """Checks that an event can be simulated.
-
-    Raises:
-        InputError: n_particles is less than 1, or seed or event_id is negative.
-    """
+    """Refuses less than 1 particle, and a negative seed or event_id."""
     if n_particles < 1 or seed < 0 or event_id < 0:
         raise InputError(
             f"cannot simulate {n_particles} particles with seed {seed} as event {event_id}: "

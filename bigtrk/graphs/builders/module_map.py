@@ -119,11 +119,7 @@ def write_module_map(path: Path, module_map: ModuleMap) -> None:
 
 
 def read_module_map(path: Path) -> ModuleMap:
-    """Reads what `write_module_map` wrote, and verifies its checksums.
-
-    Raises:
-        InputError: the file is missing, damaged, none of a module map, or of another version.
-    """
+    """Reads what `write_module_map` wrote; InputError if it is damaged, or another file."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
         raise InputError(

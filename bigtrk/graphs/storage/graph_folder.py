@@ -71,11 +71,7 @@ class GraphFolder(EventFolder):
     maker = "bigtrk build EVENTS {path}"
 
     def read(self, event: str) -> EventGraph:
-        """Reads the graph of `event` and verifies its checksums.
-
-        Raises:
-            InputError: `open` fails, the file's bytes have changed, or they are no graph.
-        """
+        """Reads the graph of `event`; InputError if its bytes have changed, or are no graph."""
         return _graph(self.open(event))
 
 

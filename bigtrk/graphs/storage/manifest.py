@@ -241,11 +241,8 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """Opens the file of `event`.
-
-        Raises:
-            InputError: there is no such event, its file is damaged, or it is not the file that
-                the manifest describes.
+        """Opens the file of `event`; InputError if there is no such event, or its file is damaged
+        or not the one that the manifest describes.
         """
         described = self.record(event)
         opened = SectionFile(file_of(self.path, event))

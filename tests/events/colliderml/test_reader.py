@@ -75,10 +75,8 @@ def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
     hits["particle_id"] = [0, 2, 1, 0, 2]
     write_sample(tmp_path, [hits], [particles])
     assert hit_particles(read_event(tmp_path)).tolist() == [1, 3, 2, 1, 3]
-    particles = {
-        name: value if name == "event_id" else value[:2] for name, value in particles.items()
-    }
-    write_sample(tmp_path, [hits], [particles])
+    two = {name: value[:2] for name, value in particles.items() if name != "event_id"}
+    write_sample(tmp_path, [hits], [{"event_id": 7, **two}])
     assert hit_particles(read_event(tmp_path)).tolist() == [0, 3, 2, 0, 3]
 
 
@@ -162,18 +160,14 @@ def test_files_are_found_by_their_names(
 def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> None:
     for sample in ("tt_pu0", "tt_pu200"):
         for shard in range(3):
-            found = [an_event(10 * shard + n) for n in (1, 0)]
-            for which, (table, types) in enumerate(
-                (("tracker_hits", HITS), ("particles", PARTICLES))
-            ):
-                path = tmp_path / f"{sample}_{table}" / f"train-{shard}.parquet"
-                write_rows(path, [each[which] for each in found], types)
+            hits, particles = zip(*(an_event(10 * shard + n) for n in (1, 0)), strict=True)
+            file = f"train-{shard}.parquet"
+            write_rows(tmp_path / f"{sample}_tracker_hits" / file, [*hits], HITS)
+            write_rows(tmp_path / f"{sample}_particles" / file, [*particles], PARTICLES)
     names = [f"event{number:09d}" for number in (0, 1, 10, 11, 20, 21)]
     assert find_events(tmp_path / "tt_pu200") == names
-    assert (
-        read_event(tmp_path / "tt_pu0", names[3]).hits["x"].tolist()
-        == an_event(11)[0]["x"].tolist()
-    )
+    x = read_event(tmp_path / "tt_pu0", names[3]).hits["x"]
+    assert x.tolist() == an_event(11)[0]["x"].tolist()
     assert find_events(tmp_path / "tt_pu200", range(1, 11)) == names[1:3]
     with pytest.raises(InputError, match=r"none of its 6 events, event0+ to event0+21, has a num"):
         find_events(tmp_path / "tt_pu200", range(30, 40))

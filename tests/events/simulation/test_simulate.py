@@ -100,12 +100,10 @@ def test_crossings_lie_on_cylinders_and_discs_and_are_the_first() -> None:
         np.testing.assert_allclose(angle[both], first[both], atol=2 * np.pi / 4000)
         x, y, _ = position(helix, angle)
         np.testing.assert_allclose(np.hypot(x, y)[both], radius, rtol=1e-9)
-    crossings = disc_crossings(helix, planes)
-    for column, plane in enumerate(planes):
-        hit = np.isfinite(crossings[:, column])
+    for crossing, plane in zip(disc_crossings(helix, planes).T, planes, strict=True):
+        hit = np.isfinite(crossing)
         assert hit.sum() > 20
-        z = position(helix, crossings[:, column])[2]
-        np.testing.assert_allclose(z[hit], plane, rtol=1e-9)
+        np.testing.assert_allclose(position(helix, crossing)[2][hit], plane, rtol=1e-9)
 
 
 @pytest.mark.parametrize("layers", [TRACKML_LAYERS, ODD_LAYERS], ids=["trackml", "odd"])
