@@ -23,6 +23,7 @@ from partition.cli import main
 from partition.cutting import CutSettings, cut_event
 
 N_NODES = 200
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +61,9 @@ def write(folder: Path, graphs: list[EventGraph], source: str = "a") -> Path:
     return folder
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["bigtrk-partition", *map(str, arguments)])
+def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
-        main()
+        main(arguments=[*map(str, arguments)])
     return int(ended.value.code or 0)
 
 
@@ -72,12 +72,10 @@ def report_of(out: Path) -> dict[str, Any]:
     return content
 
 
-def test_the_report_counts_what_lies_in_the_sectors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_report_counts_what_lies_in_the_sectors(tmp_path: Path) -> None:
     graphs = write(tmp_path / "graphs", [a_graph(0), a_graph(1, n_edges=300)])
     out = tmp_path / "out"
-    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1, "--method", "wedges") == 0
+    assert run(graphs, out, "--parts", 4, "--workers", 1, "--method", "wedges") == 0
     folder, report = SectorFolder(out), report_of(out)
     cut, halo, largest, mean = 0, 0, 0.0, 0.0
     for event, n_edges in zip(folder.events, (1000, 300), strict=True):
@@ -98,37 +96,35 @@ def test_the_report_counts_what_lies_in_the_sectors(
     assert report["overall"]["edge_imbalance"] == pytest.approx(largest / mean)
 
 
-def test_sectors_hold_at_most_max_edges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sectors_hold_at_most_max_edges(tmp_path: Path) -> None:
     sizes = [100, 1000, 1990]
     graphs = write(tmp_path / "graphs", [a_graph(i, n_edges=size) for i, size in enumerate(sizes)])
     out = tmp_path / "out"
     # 1000 edges would fit into two sectors of 500, were it not for the cut edges.
-    assert run(monkeypatch, graphs, out, "--max-edges", 500, "--workers", 1) == 0
+    assert run(graphs, out, "--max-edges", 500, "--workers", 1) == 0
     folder = SectorFolder(out)
     assert [folder.parts(event) for event in folder.events] == [1, 4, 8]
     for event in folder.events:
         assert max(s["edges"] for s in folder.record(event)["sectors"]) <= 500
 
 
-def test_keeps_what_is_done_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
-) -> None:
+def test_keeps_what_is_done_and_nothing_else(tmp_path: Path, graphs: Path) -> None:
     out = tmp_path / "out"
     first, second, third, fourth = GraphFolder(graphs).events
     arguments = (graphs, out, "--workers", 1, "--parts")
-    assert run(monkeypatch, *arguments, 2) == 0
+    assert run(*arguments, 2) == 0
     changed = a_graph(1, n_edges=900)
     write(graphs, [a_graph(0), changed, a_graph(2), a_graph(3)])
     file_of(out, third).unlink()
     file_of(out, fourth).write_bytes(b"half a fi")
     before = {event: file_of(out, event).stat().st_mtime_ns for event in (first, second)}
-    assert run(monkeypatch, *arguments, 2) == 0
+    assert run(*arguments, 2) == 0
     assert file_of(out, first).stat().st_mtime_ns == before[first]
     assert file_of(out, second).stat().st_mtime_ns != before[second]
     folder = SectorFolder(out)
     assert folder.record(second)["edges"] == 900
     assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
-    assert run(monkeypatch, *arguments, 4) == 0
+    assert run(*arguments, 4) == 0
     assert file_of(out, first).stat().st_mtime_ns != before[first]
     assert SectorFolder(out).parts(first) == 4
 
@@ -141,17 +137,14 @@ def as_srun(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
 
 
 def test_tasks_of_an_srun_share_the_events(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, capsys: Capture
 ) -> None:
     out = tmp_path / "out"
     as_srun(monkeypatch, tasks=3)
     for task, files in (("2", 1), ("0", 3), ("1", 4)):
         assert not (out / "manifest.json").exists()
         monkeypatch.setenv("SLURM_PROCID", task)
-        assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 1) == 0
+        assert run(graphs, out, "--parts", 2, "--workers", 1) == 0
         assert len(list(out.glob("*.safetensors"))) == files
     printed = capsys.readouterr().out
     assert "1 event(s) are left to the other tasks" in printed
@@ -170,19 +163,17 @@ def test_variables_of_salloc_and_of_pods_leave_no_event_out(
         as_srun(monkeypatch, tasks=1)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
+    assert run(graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
     assert len(SectorFolder(tmp_path / "out").events) == 4
 
 
-def test_worker_processes_write_the_same_sectors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
-) -> None:
+def test_worker_processes_write_the_same_sectors(tmp_path: Path, graphs: Path) -> None:
     command = [sys.executable, "-m", "partition", str(graphs), str(tmp_path / "two")]
     options = ["--parts", "4", "--seed", "3"]
     command += [*options, "--workers", "2", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert json.loads(ended.stdout) == report_of(tmp_path / "two")
-    assert run(monkeypatch, graphs, tmp_path / "one", "--workers", 1, *options) == 0
+    assert run(graphs, tmp_path / "one", "--workers", 1, *options) == 0
     two, one, source = (
         SectorFolder(tmp_path / "two"),
         SectorFolder(tmp_path / "one"),
@@ -207,25 +198,17 @@ def test_worker_processes_write_the_same_sectors(
     ],
 )
 def test_bad_requests_end_in_one_line_and_leave_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[object, ...],
-    complaint: str,
+    tmp_path: Path, graphs: Path, capsys: Capture, options: tuple[object, ...], complaint: str
 ) -> None:
     out = tmp_path / "out"
-    assert run(monkeypatch, graphs, out, "--workers", 1, *options) == 2
+    assert run(graphs, out, "--workers", 1, *options) == 2
     error = capsys.readouterr().err
     assert re.search(complaint, error)
     assert not out.exists()
 
 
 def test_folders_of_something_else_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, graphs: Path, capsys: Capture
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -236,30 +219,27 @@ def test_folders_of_something_else_are_refused(
         (write(tmp_path / "empty", []), tmp_path / "out", "holds no graphs"),
         (graphs, other, "not a manifest of bigtrk (it has no checksum)"),
     ):
-        assert run(monkeypatch, source, out, "--parts", 2) == 2
+        assert run(source, out, "--parts", 2) == 2
         assert said in capsys.readouterr().err
     assert (other / "manifest.json").read_text() == "{}"
 
 
 def test_a_damaged_graph_is_named_and_the_others_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, graphs: Path, capsys: Capture
 ) -> None:
     out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", 1)
     first, *others = GraphFolder(graphs).events
     path = file_of(graphs, first)
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    assert run(monkeypatch, *command) == 2
+    assert run(*command) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert f"1 of 4 events were not cut: {path}: section 'graph'" in said
     assert SectorFolder(out).events == others == list(report_of(out)["events"])
     assert list(report_of(out)["failed"]) == [first]
     cut = {event: file_of(out, event).stat().st_mtime_ns for event in others}
     path.write_bytes(good)
-    assert run(monkeypatch, *command) == 0
+    assert run(*command) == 0
     assert SectorFolder(out).events == [first, *others]
     assert report_of(out)["failed"] == {}
     assert cut == {event: file_of(out, event).stat().st_mtime_ns for event in others}
@@ -273,14 +253,11 @@ def cut_or_die(graphs: Path, out: Path, event: str, settings: CutSettings) -> No
 
 
 def test_an_event_that_ends_its_worker_is_named_and_the_others_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    graphs: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, capsys: Capture
 ) -> None:
     monkeypatch.setattr("partition.cutting.cut_event", cut_or_die)
     out = tmp_path / "out"
-    assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 2) == 2
+    assert run(graphs, out, "--parts", 2, "--workers", 2) == 2
     said = "1 of 4 events were not cut: event000000001: its worker process died"
     assert said in capsys.readouterr().err
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]
@@ -294,13 +271,10 @@ def one_small(tmp_path: Path) -> Path:
 
 
 def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    one_small: Path,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, one_small: Path, capsys: Capture
 ) -> None:
     out, command = tmp_path / "out", (one_small, tmp_path / "out", "--workers", 1)
-    assert run(monkeypatch, *command, "--parts", 8, "--json") == 2
+    assert run(*command, "--parts", 8, "--json") == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 8 parts asked of a "
@@ -310,7 +284,7 @@ def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
     assert json.loads(printed.out) == report_of(out)
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]
     assert [event.parts for event in open_events([one_small, out])] == [8, 1, 8, 8]
-    assert run(monkeypatch, *command, "--parts", 4) == 0
+    assert run(*command, "--parts", 4) == 0
     assert len(SectorFolder(out).events) == 4
 
 
@@ -322,16 +296,14 @@ def test_the_last_task_of_an_srun_does_not_wait_for_what_cannot_be_cut(
     for task, status in (("1", 2), ("0", 0)):
         monkeypatch.setenv("SLURM_PROCID", task)
         command = (one_small, tmp_path / "out", "--parts", 8, "--workers", 1)
-        assert run(monkeypatch, *command) == status
+        assert run(*command) == status
     assert len(SectorFolder(tmp_path / "out").events) == 3
 
 
-def test_sectors_that_do_not_fit_together_are_cut_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
-) -> None:
+def test_sectors_that_do_not_fit_together_are_cut_again(tmp_path: Path, graphs: Path) -> None:
     """They are, though all checksums are right: nobody would read them; they were kept for ever."""
     out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", 1)
-    assert run(monkeypatch, *command) == 0
+    assert run(*command) == 0
     good = SectorFolder(out)
     event = good.events[0]
     sectors = [good.read(event, part, 2) for part in range(2)]
@@ -339,22 +311,22 @@ def test_sectors_that_do_not_fit_together_are_cut_again(
     repeated[0] = repeated[1]
     bad = [sectors[0], replace(sectors[1], edge_id=repeated)]
     write_sectors(out, bad, SectionFile(file_of(out, event)).record)
-    assert run(monkeypatch, *command) == 0
+    assert run(*command) == 0
     assert torch.equal(SectorFolder(out).read(event, 1, 2).edge_id, sectors[1].edge_id)
 
 
 def test_folders_cut_into_one_keep_all_events_and_refuse_another_of_the_same_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture
 ) -> None:
     out, options = tmp_path / "out", ("--parts", 2, "--workers", 1)
     first, second = ([a_graph(number) for number in numbers] for numbers in ((0, 1), (2, 3)))
-    assert run(monkeypatch, write(tmp_path / "one", first), out, *options) == 0
-    assert run(monkeypatch, write(tmp_path / "two", second), out, *options) == 0
+    assert run(write(tmp_path / "one", first), out, *options) == 0
+    assert run(write(tmp_path / "two", second), out, *options) == 0
     assert SectorFolder(out).events == [f"event{number:09}" for number in range(4)]
     assert [*report_of(out)["events"]] == SectorFolder(out).events
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     other = write(tmp_path / "three", [a_graph(1, n_edges=900), a_graph(5)], "b")
-    assert run(monkeypatch, other, out, *options) == 2
+    assert run(other, out, *options) == 2
     said = capsys.readouterr().err
     assert "event000000001.safetensors: was made from another event" in said
     assert "--prefix" in said

@@ -52,12 +52,7 @@ def changed(values: Any, place: int, value: Any) -> list[Any]:
     ],
 )
 def test_a_bad_list(
-    tmp_path: Path,
-    table: str,
-    column: str,
-    change: Callable[[Any], Any],
-    problem: str,
-    remedy: str,
+    tmp_path: Path, table: str, column: str, change: Callable[[Any], Any], problem: str, remedy: str
 ) -> None:
     hits, particles = rows()
     bad = {"tracker_hits": hits, "particles": particles}[table][1]
