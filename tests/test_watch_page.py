@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.reports.watch import NAMES
+from bigtrk.reports.watch import SHOWN
 from bigtrk.training.settings import Configuration
 from tests.programs import CHECKOUT, run_here
 from tests.reports.run_folders import run_writer
@@ -28,7 +28,7 @@ def test_the_command_shows_runs(
 
 
 def test_the_names_and_loggers_of_the_page_are_there() -> None:
-    assert set(re.findall(r"`((?:step|epoch|validation)/[a-z_/]+)`", PAGE)) <= NAMES
+    assert set(re.findall(r"`((?:step|epoch|validation)/[a-z_/]+)`", PAGE)) <= SHOWN.keys()
     (loggers,) = re.findall(r"`run\.loggers=([a-z,]+)`", PAGE)
     settings = Configuration.model_validate({"run": {"loggers": loggers.split(",")}})
     assert settings.run.loggers == ("tensorboard", "wandb", "mlflow")

@@ -31,6 +31,10 @@ class Curve:
     group: str = ""
     texts: Sequence[str] = ()
 
+    @property
+    def has_points(self) -> bool:
+        return any(abs(row[1]) < float("inf") for row in self.points)
+
 
 @dataclass(frozen=True)
 class Bars:
@@ -41,6 +45,10 @@ class Bars:
     values: Sequence[float | None]
     colour: int = 0
     unit: str = ""
+
+    @property
+    def has_points(self) -> bool:
+        return any(value is not None for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -57,14 +65,18 @@ class Points:
     is_ring: bool = False
     shown: bool = True
 
+    @property
+    def has_points(self) -> bool:
+        return bool(len(self.axes[0]))
+
 
 @dataclass(frozen=True)
 class Plot:
     """Traces of one kind on common axes; one without a point is not shown.
 
     whole: x is counted, so that no tick is between two numbers. ticks: texts at places of x. bars:
-    beside each other, or stacked from left to right. legend: shown even for one trace, or never;
-    None: for several. In three dimensions labels are those of x, y and z.
+    side by side, or stacked from left to right. legend: shown even for one trace, or never; None:
+    for several. In three dimensions labels are those of x, y and z.
     """
 
     title: str
@@ -81,17 +93,7 @@ class Plot:
     @property
     def filled(self) -> list[Curve | Bars | Points]:
         """Lists the traces that have a point."""
-        return [trace for trace in self.traces if _has_points(trace)]
-
-
-def _has_points(trace: Curve | Bars | Points) -> bool:
-    match trace:
-        case Curve():
-            return any(abs(row[1]) < float("inf") for row in trace.points)
-        case Bars():
-            return any(value is not None for value in trace.values)
-        case Points():
-            return bool(len(trace.axes[0]))
+        return [trace for trace in self.traces if trace.has_points]
 
 
 @dataclass(frozen=True)

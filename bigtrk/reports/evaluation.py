@@ -17,7 +17,6 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
 from bigtrk.reports.document import (
     Command,
-    Curve,
     Document,
     Facts,
     Number,
@@ -30,23 +29,22 @@ from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.metrics import (
     AXES,
     BINNED_RULE,
+    NO_PARTICLES,
     PAPER,
     bin_curve,
     bin_plot,
     bin_table,
     edge_numbers,
+    loss_limit,
+    loss_rows,
+    lost_plot,
     metric_cells,
     share_cell,
     share_number,
 )
 from bigtrk.reports.score_plots import EDGES_RULE, TRACKS_RULE, best_scan, score_plots
 
-LIMITS, SCAN_RULE = "What limits the tracks", "ATLAS matching, strict mode."
-NO_PARTICLES = (
-    "No particle has so many hits and a known pT so high; --pt-min 0 takes those of unknown "
-    "momentum, too."
-)
-BUDGET = ("ATLAS", "strict")
+BUDGET = ("ATLAS", "strict")  # style and mode in which losses are counted
 CATEGORIES = {
     "found": "found",
     "no_true_edges": "graph: no true edges",
@@ -54,7 +52,11 @@ CATEGORIES = {
     "true_edges_cut": "model: true edges cut",
     "merged": "model: merged by false edges",
 }
-GRAPH, MODEL = ("no_true_edges", "too_few_true_edges"), ("true_edges_cut", "merged")
+LOST = {name: what for name, what in CATEGORIES.items() if name != "found"}
+LIMITS = {
+    "graph": ("no_true_edges", "too_few_true_edges"),
+    "model": ("true_edges_cut", "merged"),
+}
 LIMITS_RULE = (
     "ATLAS matching, strict mode; each particle is in the first row that fits. Graph: the graph "
     "holds no true edge of it; or even all its true edges alone give no track. Model: the true "
@@ -71,11 +73,6 @@ EDGE_BINS_RULE = (
 )
 BINS_KEY = f"Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. {BINNED_RULE}"
 MODES = ("strict", "acorn")
-LOST = {name: what for name, what in CATEGORIES.items() if name != "found"}
-# Colour of each curve, and where in a bin it has its points, so that error bars stand side by side.
-PLACES = dict(
-    zip((*MODES, "edges", *LOST.values()), (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True)
-)
 NOT_JUDGED = "No tracks were judged: 'bigtrk evaluate RUN DATA --tracks' says what limits them."
 COLLIDERML_RULES = (
     "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
@@ -89,22 +86,20 @@ SCORE_RULES = (
 )
 LONGEST_TABLE = 10  # events, of six rows each; --json has them all
 
-Evaluated = tuple[str, EvaluationRecord]
-
 
 def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Document:
     """Makes the report of one evaluation. run: whose model was evaluated."""
     name = run.folder.resolve().name if run else "the model"
-    of_weights = f"{name}, {record.weights}" if run and record.weights else name
+    weights = f"{name}, {record.weights}" if run and record.weights else name
     evaluated = {
         "evaluated on": f"{record.events} events of {record.data}",
         "evaluated": f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}",
     }
     lead = f"{sentence(run)} " if run else ""
     return Document(
-        title=f"bigtrk evaluation: {of_weights} on {record.data}",
+        title=f"bigtrk evaluation: {weights} on {record.data}",
         lead=f"{lead}Evaluated on {record.events} events of {record.data}, {record.made:%Y-%m-%d}.",
-        numbers=[(of_weights, evaluation_numbers(record))],
+        numbers=[(weights, evaluation_numbers(record))],
         verdict=evaluation_verdict(record),
         parts=[
             *evaluation_plots("", record, run),
@@ -153,29 +148,13 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
     """Says what limits the tracks, and what speaks against the numbers."""
-    verdict = [_track_limit(record.tracks)] if record.tracks else [NOT_JUDGED]
+    verdict = [loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED]
     if record.events_trained_on:
         verdict.append(
             f"The model was trained on {record.events_trained_on} of these {record.events} events: "
             "evaluate it on others."
         )
     return verdict
-
-
-def _track_limit(tracks: TrackRecord) -> str:
-    """Says whether the graph or the model loses more of the particles to be found."""
-    losses, total = tracks.losses, sum(tracks.losses.values())
-    if not total:
-        return "What limits the tracks is not known: there are no particles to be found."
-    graph, model = (sum(losses.get(name, 0) for name in names) for names in (GRAPH, MODEL))
-    if not graph + model:
-        return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
-    counts = (model, *(losses.get(name, 0) for name in MODEL), graph)
-    lost, cut, merged, of_graph = (f"{100 * n / total:.1f}" for n in counts)
-    return (
-        f"The {'model' if model >= graph else 'graph'} limits the tracks: of 100 particles the "
-        f"model loses {lost} ({cut} by edges cut, {merged} merged), the graph {of_graph}."
-    )
 
 
 def evaluation_plots(
@@ -194,14 +173,16 @@ def evaluation_plots(
 
 
 def _best_cut(record: EvaluationRecord, run: Run | None) -> Command:
-    """Says which cut makes the best tracks, and the command that uses it or that finds it."""
+    """Names the cut that makes the best tracks, with the command that uses it or that finds it."""
     model = shlex.quote(str(run.folder / (record.weights or ""))) if run else "RUN"
     tracks = record.tracks
     best = best_scan(tracks.scan) if tracks else None
     if tracks is None or best is None:
-        told = "To see tracks by other cuts, and the best one:"
         data = shlex.join(record.folders or [record.data])
-        return Command(told, f"bigtrk evaluate {model} {data} --tracks --scan-cuts")
+        return Command(
+            "To see tracks by other cuts, and the best one:",
+            f"bigtrk evaluate {model} {data} --tracks --scan-cuts",
+        )
     return Command(
         f"The best cut for tracks is {best.score_cut:g}. To use it:",
         f"bigtrk infer {model} GRAPHS TRACKS --builder {shlex.quote(tracks.builder)} "
@@ -216,45 +197,50 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
     tracks, edges = record.tracks or TrackRecord(), record.edge_bins
     perfect = tracks.perfect or Judged()
 
-    def curve(name: str, axis: str, ratio: str, of: object, dashed: bool = False) -> Curve:
-        binned = getattr(of, f"{ratio}_by_{axis}")
-        said = f"{name}, perfect scores" if dashed else name
-        colour = [*PLACES].index(name)
-        return bin_curve(said, binned, axis, colour, PLACES[name], dashed)
-
-    def by_mode(axis: str, ratio: str) -> list[Curve]:
-        model = [curve(mode, axis, ratio, tracks.bins(mode)) for mode in MODES]
-        return [*model, *(curve(mode, axis, ratio, perfect.bins(mode), True) for mode in MODES)]
+    def by_mode(title: str, axis: str, ratio: str) -> Plot:
+        curves = [
+            bin_curve(
+                f"{mode}, perfect scores" if judged is perfect else mode,
+                getattr(judged.bins(mode), f"{ratio}_by_{axis}"),
+                axis,
+                number,
+                place=0.44 + 0.12 * number,
+                dashed=judged is perfect,
+            )
+            for judged in (tracks, perfect)
+            for number, mode in enumerate(MODES)
+        ]
+        return bin_plot(title, axis, curves, True)
 
     for axis in ("pt", "eta", "vertex", "hits"):
-        yield bin_plot("Track efficiency, %", axis, by_mode(axis, "efficiency"), True)
-        lost = [
-            bin_curve(
-                what, tracks.loss_bins.get(f"{name}_by_{axis}"), axis, 3 + number, PLACES[what]
-            )
-            for number, (name, what) in enumerate(LOST.items())
-        ]
-        yield bin_plot("Particles lost, %", axis, lost, True)
-        yield bin_plot("Found more than once, %", axis, by_mode(axis, "duplicates"), True)
-    yield bin_plot("Fake tracks, %", "eta", by_mode("eta", "fakes"), True)
-    for axis in ("pt", "eta"):
-        yield bin_plot("Edge efficiency, %", axis, [curve("edges", axis, "efficiency", edges)])
-    yield bin_plot("Edge purity, %", "eta", [curve("edges", "eta", "purity", edges)])
+        yield by_mode("Track efficiency, %", axis, "efficiency")
+        yield lost_plot(axis, LOST, tracks.loss_bins)
+        yield by_mode("Found more than once, %", axis, "duplicates")
+    yield by_mode("Fake tracks, %", "eta", "fakes")
+    for title, ratio, axis in (
+        ("Edge efficiency, %", "efficiency", "pt"),
+        ("Edge efficiency, %", "efficiency", "eta"),
+        ("Edge purity, %", "purity", "eta"),
+    ):
+        yield bin_plot(
+            title, axis, [bin_curve("edges", getattr(edges, f"{ratio}_by_{axis}"), axis, 2)]
+        )
 
 
-def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
-    """Makes tables of edges, tracks, their limits, and both in bins, as far as the records go."""
-    if not evaluated:
-        return []
-    tracked = [(_run(name), record.tracks) for name, record in evaluated if record.tracks]
-    words = 1 if any(name for name, _ in evaluated) else 0
+def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list[Table]:
+    """Makes tables of edges, tracks, their limits, and both in bins, as far as the records go, of
+    evaluations by name.
+    """
+    named = [({"run": name} if name else {}, record) for name, record in evaluated]
+    tracked = [(run, record.tracks) for run, record in named if record.tracks]
+    words = 1 if any(run for run, _ in named) else 0
     folders = _data_folders([record for _, record in evaluated])
     edges = []
-    for folder, (name, record) in zip(folders, evaluated, strict=True):
+    for folder, (run, record) in zip(folders, named, strict=True):
         counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
         data = {"data": figures.text(folder), **counts}
         *metrics, (_, loss) = metric_cells(record.edge_metrics).items()
-        edges.append(_run(name) | data | dict(metrics) | {"loss": loss})
+        edges.append(run | data | dict(metrics) | {"loss": loss})
     notes = [note for name, record in evaluated for note in _notes(name, record)]
     tracks = [run | matching_cells(match) for run, tracks in tracked for match in tracks.matching]
     track_notes = [_track_note(name, x.tracks) for name, x in evaluated if x.tracks]
@@ -267,28 +253,22 @@ def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
     tables = [
         table_of("Evaluation: edges", edges, PAPER, *notes, text_columns=1 + words),
         table_of("Evaluation: tracks", tracks, *track_notes, text_columns=2 + words),
-        table_of("Tracks by score cut", scans, SCAN_RULE, text_columns=words),
-        table_of(LIMITS, limits, LIMITS_RULE, BINNED_RULE, text_columns=1 + words),
+        table_of("Tracks by score cut", scans, "ATLAS matching, strict mode.", text_columns=words),
+        table_of(
+            "What limits the tracks", limits, LIMITS_RULE, BINNED_RULE, text_columns=1 + words
+        ),
         *(table for name, record in evaluated for table in _binned(name, record)),
     ]
     return [table for table in tables if table.rows]
 
 
-def _run(name: str) -> dict[str, str]:
-    return {"run": name} if name else {}
-
-
 def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
     """Makes a row per category of the loss budget, and one of what perfect scores find."""
-    found = [
-        (what, tracks.losses[category], sum(tracks.losses.values()))
-        for category, what in CATEGORIES.items()
-        if category in tracks.losses
-    ]
+    found = [*loss_rows(tracks.losses, CATEGORIES)]
     for match in tracks.perfect.matching if tracks.perfect else ():
         if (match.style, match.mode) == BUDGET and match.n_reconstructed is not None:
             n = match.n_particles or 0
-            found.append(("found with perfect scores", match.n_reconstructed, n))
+            found += [("found with perfect scores", match.n_reconstructed, n)]
     for what, part, whole in found:
         share = share_cell(part, whole)
         yield {"reconstructable particles": what, "particles": figures.count(part), "%": share}
@@ -404,15 +384,11 @@ def _score_notes(record: ScoreRecord) -> Iterator[str]:
         )
     if not any(match.n_particles for match in record.matching):
         yield NO_PARTICLES
-    if record.events_without_tracks and record.colliderml:
+    if n := record.events_without_tracks:
         yield (
-            f"{record.events_without_tracks} of the events are not in the submission, and judged "
-            "as events without a track."
-        )
-    elif record.events_without_tracks:
-        yield (
-            f"Not judged, since no tracks are given: {record.events_without_tracks} more of the "
-            "events."
+            f"{n} of the events are not in the submission, and judged as events without a track."
+            if record.colliderml
+            else f"Not judged, since no tracks are given: {n} more of the events."
         )
 
 

@@ -26,26 +26,30 @@ def section(record: RunRecord, name: str) -> dict[str, Any]:
 
 def facts(run: Run) -> dict[str, str]:
     """Says what was trained on what, with which engine, where: text by label."""
-    record, data = run.record, run.record.data
+    record, data, machine = run.record, run.record.data, run.record.machine
+    if record.ended == "imported":  # what its configuration says of a training are defaults
+        labels = ("model", "trained on", "target", "validated on", "engine", "machine")
+        unknown = dict.fromkeys(labels, figures.DASH)
+        known = {"model": _model(record), "software": software(record)}
+        return {**unknown, **known, "progress": engine_name(record)}
     ranks = "1 rank" if record.world_size == 1 else f"{record.world_size} ranks"
     started = f", started by {record.launcher}" if record.launcher else ""
     size = f"{figures.count(data.nodes)} nodes, {figures.count(data.edges)} edges"
     folders = section(record, "data").get("train")
     names = f" of {', '.join(map(str, folders))}" if isinstance(folders, list) and folders else ""
-    known = {
-        "model": f"{figures.count(record.parameters)} parameters: {_model(record)}",
+    accelerator = None if machine.accelerator == "cpu" else machine.accelerator
+    cores = None if machine.cores is None else f"{machine.cores} cores"
+    where = ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores)))
+    return {
+        "model": _model(record),
         "trained on": f"{_events(data.train_events)}{names} ({size})",
         "target": figures.settings(section(record, "target")),
         "validated on": _events(data.validation_events),
         "engine": f"{engine_name(record)} on {ranks}{started}",
-        "machine": _machine(record),
+        "machine": where or figures.DASH,
         "software": software(record),
         "progress": _progress(run),
     }
-    if record.ended == "imported":  # what its configuration says of a training are defaults
-        unknown = ("trained on", "target", "validated on", "engine", "machine")
-        known |= {**dict.fromkeys(unknown, figures.DASH), "progress": engine_name(record)}
-    return known
 
 
 def sentence(run: Run) -> str:
@@ -93,19 +97,12 @@ def _events(number: int | None) -> str:
 
 
 def _model(record: RunRecord) -> str:
-    """Says what the model is, and from which weights it started, if not from drawn ones."""
+    """Describes the model, and the weights that it started from, if it did not draw them."""
     settings = section(record, "model")
     own = {key: value for key, value in settings.items() if not key.startswith("init_")}
     start = settings.get("init_from")
-    return figures.settings(own) + (f"; started from {start}" if start else "")
-
-
-def _machine(record: RunRecord) -> str:
-    machine = record.machine
-    accelerator = None if machine.accelerator == "cpu" else machine.accelerator
-    cores = None if machine.cores is None else f"{machine.cores} cores"
-    known = [machine.host, accelerator, machine.cpu, cores]
-    return ", ".join(part for part in known if part) or figures.DASH
+    started = f"; started from {start}" if start else ""
+    return f"{figures.count(record.parameters)} parameters: {figures.settings(own)}{started}"
 
 
 def _progress(run: Run) -> str:

@@ -1,7 +1,7 @@
 """Numbers as a table shows them, a dash where one is not known; means and ratios with errors."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -23,9 +23,8 @@ class Estimate:
     n: int
 
     def times(self, factor: float) -> "Estimate":
-        return Estimate(
-            self.mean * factor, None if self.error is None else self.error * abs(factor), self.n
-        )
+        error = None if self.error is None else self.error * abs(factor)
+        return Estimate(self.mean * factor, error, self.n)
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
@@ -67,11 +66,12 @@ def count(value: float | None) -> str:
         return DASH
     if abs(value) < 9_999.5:
         return f"{value:z,.0f}"
-    for unit in ("K", "M"):
+    for unit in ("K", "M", "G"):
         value /= 1000
-        if abs(value) < 999.5:
-            return f"{_three_digits(value)} {unit}"
-    return f"{_three_digits(value / 1000)} G"
+        if abs(value) < 999.5 or unit == "G":
+            break
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{decimals}f} {unit}"
 
 
 def rate(value: float | None) -> str:
@@ -99,28 +99,22 @@ def percent(value: float | None, decimals: int = 3) -> str:
     return DASH if value is None else f"{100 * value:z.{decimals}f}"
 
 
+def _formatted(spec: str) -> Callable[[float | None], str]:
+    return lambda value: DASH if value is None else format(value, spec)
+
+
+loss = _formatted("z.5f")  # as in the table of Lazar et al.
+norm = _formatted(".3g")  # gradients' range over many powers of ten
+decimal = _formatted("z.2f")  # a factor, such as the imbalance or the speed-up
+
+
 def share(value: float | None) -> str:
     """Formats a share of time in percent."""
     return percent(value, 1)
 
 
-def loss(value: float | None) -> str:
-    """Formats a loss, five decimals as in the table of Lazar et al."""
-    return DASH if value is None else f"{value:z.5f}"
-
-
-def norm(value: float | None) -> str:
-    """Formats a norm in three digits: gradients' range over many powers of ten."""
-    return DASH if value is None else f"{value:.3g}"
-
-
-def decimal(value: float | None) -> str:
-    """Formats a factor such as the imbalance or the speed-up."""
-    return DASH if value is None else f"{value:z.2f}"
-
-
 def small(value: float | None) -> str:
-    """Formats dollars or kilowatt-hours, in three digits below 10: an epoch may take few."""
+    """Formats dollars or kilowatt-hours, in three digits below 10."""
     return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
 
 
@@ -158,10 +152,3 @@ def _setting(value: object) -> str:
     if isinstance(value, list):
         return " ".join(_setting(item) for item in value) or "none"
     return "none" if value is None else str(value)
-
-
-def _three_digits(value: float) -> str:
-    for limit, decimals in ((9.995, 2), (99.95, 1)):
-        if abs(value) < limit:
-            return f"{value:.{decimals}f}"
-    return f"{value:.0f}"

@@ -1,8 +1,8 @@
-"""Edge metrics and other ratios: as cells of tables, as curves with intervals, as numbers that
-count.
+"""Edge metrics, particles lost and other ratios: as cells of tables, as curves with intervals, as
+numbers that count.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from bigtrk.records.evaluation import LOG_AXES, Binned
@@ -31,6 +31,10 @@ AXES = {
 BINNED_RULE = (
     "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
     "length; counts in a bin are taken as independent."
+)
+NO_PARTICLES = (
+    "No particle has that many hits and a known pT that high; --pt-min 0 takes those of unknown "
+    "momentum, too."
 )
 
 
@@ -67,7 +71,9 @@ DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
 }
 
 
-def with_interval(metrics: MeanEdgeMetrics | None, name: str) -> tuple[float, ...]:
+def with_interval(
+    metrics: MeanEdgeMetrics | None, name: str, scale: float = 1.0
+) -> tuple[float, ...]:
     """Returns a metric, and after it the ends of its binomial interval where it has one; nothing
     where it is not known.
     """
@@ -76,19 +82,19 @@ def with_interval(metrics: MeanEdgeMetrics | None, name: str) -> tuple[float, ..
         return ()
     count = DENOMINATORS.get(name)
     whole = count(metrics) if count and metrics else None
-    return (value, *wilson(value, whole)) if whole else (value,)
+    return tuple(scale * x for x in (value, *(wilson(value, whole) if whole else ())))
 
 
 def share_number(label: str, share: float | None, whole: int | None) -> list[Number]:
-    """Makes a number of a share of so many, with its binomial interval; none of nothing."""
+    """Makes a number of a share of `whole`, with its binomial interval; nothing of None."""
     if share is None:
         return []
     value = f"{figures.percent(share, 1)} %"
     if not whole or not 0 <= share <= 1:
         return [Number(label, value)]
     low, high = wilson(share, whole)
-    of = f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}"
-    return [Number(label, value, of)]
+    basis = f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}"
+    return [Number(label, value, basis)]
 
 
 def edge_numbers(metrics: MeanEdgeMetrics) -> list[Number]:
@@ -159,3 +165,36 @@ def bin_curve(
             points.append((x, 100 * part / whole, *ends))
             texts.append(f"{low:g} to {high:g}: {part} of {whole}")
     return Curve(name, points, colour, "dashes" if dashed else "line", texts=texts)
+
+
+def lost_plot(axis: str, lost: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
+    """Makes the plot of particles lost against a quantity. lost: names of the categories, whose
+    points stand side by side in a bin; bins: by category and quantity, as "merged_by_pt".
+    """
+    middle = (len(lost) - 1) / 2
+    curves = [
+        bin_curve(what, bins.get(f"{name}_by_{axis}"), axis, 2 + n, 0.5 + 0.06 * (n - middle))
+        for n, (name, what) in enumerate(lost.items())
+    ]
+    return bin_plot("Particles lost, %", axis, curves, True)
+
+
+def loss_rows(
+    losses: Mapping[str, int], names: Mapping[str, str]
+) -> Iterator[tuple[str, int, int]]:
+    """Yields each category of losses that is counted: its name, its particles, and those of all."""
+    total = sum(losses.values())
+    yield from ((what, losses[name], total) for name, what in names.items() if name in losses)
+
+
+def loss_limit(losses: Mapping[str, int], limits: Mapping[str, Iterable[str]]) -> str:
+    """Says what loses most of the particles to be found. limits: the categories of each culprit."""
+    total = sum(losses.values())
+    if not total:
+        return "What limits the tracks is not known: there are no particles to be found."
+    lost = {what: sum(losses.get(name, 0) for name in names) for what, names in limits.items()}
+    first = max(lost, key=lambda what: lost[what])
+    if not lost[first]:
+        return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
+    shares = ", ".join(f"the {what} {100 * n / total:.1f}" for what, n in lost.items())
+    return f"The {first} limits the tracks: of 100 particles are lost by {shares}."

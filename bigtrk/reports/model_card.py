@@ -1,6 +1,5 @@
-"""`MODEL.md` beside each trained model: what is known of it, for whoever uses or answers for it.
-
-The card is a template, `model_card.md`, filled with texts from anywhere, which shows as it is.
+"""`MODEL.md` beside each trained model, for whoever uses or answers for it: `model_card.md`, filled
+with texts from anywhere, which show literally.
 """
 
 import os
@@ -17,7 +16,7 @@ from bigtrk import __version__
 from bigtrk.console import complain
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable, reason
-from bigtrk.records.evaluation import Binned, EvaluationRecord
+from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports import figures
@@ -30,7 +29,7 @@ from bigtrk.user_code import names_code
 CARD = "MODEL.md"
 _MEANING = {c: f"\\{c}" for c in "\\`*_[]|~$#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _ESCAPED = str.maketrans(_MEANING)
-# What GitHub makes links of by itself: addresses of pages and of people.
+# Addresses of pages and of people, which GitHub makes links.
 _LINKED = re.compile(r"(?<=:)//|(?<=www)\.|@", re.IGNORECASE)
 SCORES = "scores edges, pairs of hits: does one particle make them one after the other?"
 EMBEDS = "embeds hits, so that those which a particle makes one after the other are neighbours"
@@ -166,9 +165,7 @@ def _data(run: Run) -> dict[str, str]:
 
 
 def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
-    """Says whether validation events are among those of an evaluation, and which particles its
-    tracks were judged by, as far as bins tell.
-    """
+    """Yields the limits of an evaluation: by its events, and by the particles that were judged."""
     train = section(run.record, "data").get("train")
     named = train if isinstance(train, list) else []
     folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
@@ -179,25 +176,13 @@ def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
     if tracks is None:
         return
     if tracks.pt_min is not None and tracks.min_hits is not None:
-        yield (
-            f"Only particles of at least {tracks.pt_min:g} GeV and {tracks.min_hits} hits were to "
-            f"be found."
-        )
+        least = f"{tracks.pt_min:g} GeV and {tracks.min_hits} hits"
+        yield f"Only particles of at least {least} were to be found."
     for axis in ("pt", "eta", "vertex", "hits"):
         if binned := getattr(tracks.bins("strict"), f"efficiency_by_{axis}"):
-            yield f"Tested in {AXES[axis]}: {_covered(binned) or 'nowhere'}."
-
-
-def _covered(binned: Binned) -> str:
-    """Lists the ranges of neighbouring bins that hold particles, and how many these are."""
-    ranges: list[tuple[float, float, int]] = []
-    for low, high, whole in zip(binned.edges, binned.edges[1:], binned.whole, strict=False):
-        if whole and ranges and ranges[-1][1] == low:
-            first, _, before = ranges.pop()
-            ranges.append((first, high, before + whole))
-        elif whole:
-            ranges.append((low, high, whole))
-    told = [f"{low:g} to {high:g} ({figures.count(whole)})" for low, high, whole in ranges]
-    if beyond := binned.outside[1]:
-        told.append(f"beyond that ({figures.count(beyond)})")
-    return ", ".join(told)
+            bins = zip(binned.edges, binned.edges[1:], binned.whole, strict=False)
+            filled = [(low, high, n) for low, high, n in bins if n]
+            told = [f"{low:g} to {high:g} ({figures.count(n)})" for low, high, n in filled]
+            if beyond := binned.outside[1]:
+                told.append(f"beyond that ({figures.count(beyond)})")
+            yield f"Tested in {AXES[axis]}: {', '.join(told) or 'nowhere'}."

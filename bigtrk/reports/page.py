@@ -24,15 +24,7 @@ from plotly.offline import get_plotlyjs
 from bigtrk import __version__
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable, printable_lines
-from bigtrk.reports.document import (
-    Bars,
-    Curve,
-    Document,
-    Number,
-    Plot,
-    Points,
-    Table,
-)
+from bigtrk.reports.document import Bars, Curve, Document, Number, Plot, Points, Table
 from bigtrk.reports.figures import DASH, INTERVALS
 
 COLOURS = 8
@@ -79,14 +71,8 @@ THEME: dict[str, Any] = {
 
 
 def write_page(document: Document, path: Path) -> None:
-    """Writes the page of a document to `path`, atomically."""
-    page = make_page(document)
-    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
-
-
-def make_page(document: Document) -> str:
-    """Makes the page: the first screen, with the numbers of one thing large and those of several
-    side by side, then all parts.
+    """Writes the page of a document to `path`, atomically: the first screen, with the numbers of
+    one thing large and those of several side by side, then all parts.
     """
     numbers = [(name, own) for name, own in document.numbers if own]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
@@ -102,7 +88,7 @@ def make_page(document: Document) -> str:
         theme=Markup(to_json_plotly(go.Layout(**THEME))),
         plotly=Markup(get_plotlyjs()),  # 4.8 MB
     )
-    return page
+    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
 
 
 @cache
@@ -193,13 +179,9 @@ def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any
 
 
 def _trace(trace: Curve | Bars | Points, plot: Plot) -> dict[str, Any]:
-    match trace:
-        case Curve():
-            return _curve(trace)
-        case Bars():
-            return _bars(trace, plot)
-        case Points():
-            return _points(trace)
+    if isinstance(trace, Curve):
+        return _curve(trace)
+    return _bars(trace, plot) if isinstance(trace, Bars) else _points(trace)
 
 
 def _curve(curve: Curve) -> dict[str, Any]:
@@ -277,7 +259,7 @@ def _points(points: Points) -> dict[str, Any]:
 def thin_out(
     rows: Sequence[tuple[float, ...]], most: int = MOST_POINTS
 ) -> Sequence[tuple[float, ...]]:
-    """Returns at most so many rows: means over runs of neighbours of equal length."""
+    """Returns at most `most` rows: means over neighbours."""
     size = math.ceil(len(rows) / most)
     if size <= 1:
         return rows

@@ -5,7 +5,6 @@ evaluations of one or several side by side.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean, median
 from typing import Any
@@ -13,41 +12,14 @@ from typing import Any
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.metrics import EpochRecord, StepRecord
 from bigtrk.records.run_folder import Run, labels
-from bigtrk.reports import figures
+from bigtrk.reports import evaluation, figures, scaling
 from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.evaluation import (
-    evaluation_numbers,
-    evaluation_plots,
-    evaluation_tables,
-    evaluation_verdict,
-    named_evaluations,
-)
 from bigtrk.reports.facts import engine_name, headers, section, sentence
-from bigtrk.reports.metrics import (
-    METRICS,
-    PAPER,
-    edge_numbers,
-    metric_cells,
-    with_interval,
-)
-from bigtrk.reports.scaling import (
-    ROOFLINE_RULE,
-    SPEEDUP_RULE,
-    TIME_SHARES,
-    TIME_SHARES_NOTE,
-    TIMING_RULE,
-    Scaling,
-    ScalingRow,
-    Timing,
-    achieved,
-    compare,
-    share_cells,
-    shares_plot,
-    time_limit,
-)
+from bigtrk.reports.metrics import METRICS, PAPER, edge_numbers, metric_cells, with_interval
+from bigtrk.reports.scaling import Compared, compare
 
 MOST_SENTENCES = 3
-MOST_NAMED = {"routes": 20, "spikes": 10}  # that a table names; the JSON summary names all
+MOST_ROUTES, MOST_SPIKES = 20, 10  # that a note names; the JSON summary names all
 ROUTES_NOTE = (
     "Training events by route: whole on one rank, or in sectors on as many ranks or fewer. "
     "Micro-steps: events, or shares of them, that a rank has one after another in a step, mean "
@@ -63,33 +35,33 @@ SPIKES_NOTE = (
     "finite: left out (skip), or left out of the epoch trained again (roll_back)."
 )
 EMBEDDING_NOTE = (
-    "Pairs of hits within the smallest radius that keeps so many of the target edges of all "
+    "Pairs of hits within the smallest radius that keeps this share of the target edges of all "
     "validation events; edges per event, and the share of all true edges among them."
 )
 
 
 def runs_report(runs: Sequence[Run]) -> Document:
     """Makes the report of runs."""
-    scaling, names = compare(runs), labels(runs)
-    few = len(runs) <= MOST_SENTENCES
+    compared, few = compare(runs), len(runs) <= MOST_SENTENCES
     lead = f"{len(runs)} runs side by side; where they differ is said below the tables."
-    numbers, verdict = [], []
-    for name, run, timing in zip(names, runs, scaling.timings, strict=True):
-        newest = newest_evaluation(run)
-        numbers.append((name, [*_results(run), *_speed_numbers(run, timing)]))
-        own = [*(evaluation_verdict(newest) if newest else ()), *time_limit(timing)]
-        verdict += [f"{name}: {each}" if len(runs) > 1 else each for each in own]
-    evaluated = named_evaluations(runs)
+    names = ", ".join(one.name for one in compared) if few else f"{len(runs)} runs"
+    verdict = []
+    for one in compared:
+        newest = newest_evaluation(one.run)
+        own = evaluation.evaluation_verdict(newest) if newest else []
+        limits = [*own, *scaling.time_limit(one.timing)]
+        verdict += [f"{one.name}: {each}" if len(runs) > 1 else each for each in limits]
+    evaluated = evaluation.named_evaluations(runs)
     return Document(
-        title=f"bigtrk report: {', '.join(names) if few else f'{len(runs)} runs'}",
+        title=f"bigtrk report: {names}",
         lead=" ".join(map(sentence, runs)) if few else lead,
-        numbers=numbers,
+        numbers=[(one.name, [*_numbers(one)]) for one in compared],
         verdict=verdict,
         parts=[
-            Plots("Training", [*_plots(runs), *_speedup_plots(scaling)]),
-            *(part for each in evaluated for part in evaluation_plots(*each)),
-            *_tables(runs, scaling),
-            *evaluation_tables([(name, record) for name, record, _ in evaluated]),
+            Plots("Training", [*_plots(runs), *_speedup_plots(compared)]),
+            *(part for each in evaluated for part in evaluation.evaluation_plots(*each)),
+            *_tables(compared),
+            *evaluation.evaluation_tables([(name, record) for name, record, _ in evaluated]),
             *headers(runs),
         ],
     )
@@ -97,37 +69,32 @@ def runs_report(runs: Sequence[Run]) -> Document:
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """Returns records, epochs, evaluations and comparison of `runs`, JSON-able (NaN is None)."""
-    scaling = compare(runs)
-    found = zip(runs, scaling.timings, scaling.rows, strict=True)
+    compared = compare(runs)
     summary: dict[str, Any] = finite(
         {
-            "rules": [TIMING_RULE, SPEEDUP_RULE],
-            "notes": list(scaling.notes),
-            "runs": [_entry(run, timing, row) for run, timing, row in found],
+            "rules": [scaling.TIMING_RULE, scaling.SPEEDUP_RULE],
+            "notes": [*scaling.comparison_notes(compared)],
+            "runs": [_entry(one) for one in compared],
         }
     )
     return summary
 
 
-def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
-    on_gpus = achieved(run, timing)
+def _entry(one: Compared) -> dict[str, Any]:
+    run = one.run
     return {
-        "run": row.run,
+        "run": one.name,
         "folder": str(run.folder),
         **run.record.model_dump(mode="json"),
         "steps": len(run.steps),
         "routes": routes(run),
-        "micro_steps_per_step": _mean_of_steps(run, "micro_steps"),
-        "imbalance_of_steps": _imbalance(run),
-        "norms": {group: asdict(found) for group, found in norms(run).items()},
         "spikes": [step.step for step in spikes(run)],
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
-        "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
-        "achieved": on_gpus and asdict(on_gpus),
+        "timing": one.timing.summary(),
         "comparison": {
-            "baseline": row.baseline,
-            "speedup": row.speedup,
-            "parallel_efficiency": row.efficiency,
+            "baseline": one.baseline,
+            "speedup": one.speedup,
+            "parallel_efficiency": one.efficiency,
         },
         "best": run.best and run.best.model_dump(mode="json"),
         "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
@@ -144,21 +111,30 @@ def finite(value: Any) -> Any:
 
 
 def newest_evaluation(run: Run) -> EvaluationRecord | None:
-    """Returns the evaluation that was made last, if any was."""
+    """Returns the last evaluation, if there was any."""
     return max(run.evaluations, key=lambda record: record.made, default=None)
 
 
-def _results(run: Run) -> list[Number]:
-    """Lists the numbers of the newest evaluation, or else of the last validation."""
-    if newest := newest_evaluation(run):
-        return evaluation_numbers(newest)
-    validated = [epoch.validation for epoch in run.epochs if epoch.validation]
-    return edge_numbers(validated[-1]) if validated else []
+def routes(run: Run) -> dict[str, int]:
+    """Counts the sectors of each event in the last epoch that has it, by the event's name."""
+    return {name: parts for step in run.steps for name, parts in step.routes.items()}
 
 
-def _speed_numbers(run: Run, timing: Timing) -> Iterator[Number]:
+def spikes(run: Run) -> list[StepRecord]:
+    """Lists the steps that the spike guard left out, ascending."""
+    return [step for step in run.steps if step.spike]
+
+
+def _numbers(one: Compared) -> Iterator[Number]:
+    """Yields the numbers of the newest evaluation or the last validation, and of the speed."""
+    epochs, timing = one.run.epochs, one.timing
+    validated = [epoch.validation for epoch in epochs if epoch.validation]
+    if newest := newest_evaluation(one.run):
+        yield from evaluation.evaluation_numbers(newest)
+    elif validated:
+        yield from edge_numbers(validated[-1])
     if timing.edges_per_second is not None:
-        rates = [epoch.edges_per_second for epoch in run.epochs[1:] or run.epochs]
+        rates = [epoch.edges_per_second for epoch in epochs[1:] or epochs]
         spread = f"{figures.rate(min(rates))} to {figures.rate(max(rates))}; by epochs"
         yield Number("edges/s", figures.rate(timing.edges_per_second), spread)
     if timing.peak_memory_bytes is not None:
@@ -167,23 +143,29 @@ def _speed_numbers(run: Run, timing: Timing) -> Iterator[Number]:
 
 def _plots(runs: Sequence[Run]) -> Iterator[Plot]:
     """Makes plots of losses, learning rates and norms by step, of validation metrics by epoch, and
-    of the edges of an event within the radius of an embedding that keeps so many target edges.
+    of the edges of an event within the radii of an embedding.
     """
-    yield _by_step("Training loss", runs, lambda step: step.loss)
-    yield _by_step("Learning rate", runs, lambda step: step.lr)
-    for title, kind in (("Norm of the gradient", "gradient"), ("Norm of the weights", "weight")):
-        yield _by_step(title, runs, partial(_norm_of_all, kind))
+    named = [*enumerate(zip(labels(runs), runs, strict=True))]
+    values: dict[str, Callable[[StepRecord], float | None]] = {
+        "Training loss": lambda step: step.loss,
+        "Learning rate": lambda step: step.lr,
+        "Norm of the gradient": partial(_norm_of_all, "gradient"),
+        "Norm of the weights": partial(_norm_of_all, "weight"),
+    }
+    for title, value in values.items():
+        steps = [
+            Curve(name, [(x.step, y) for x in run.steps if (y := value(x)) is not None], number)
+            for number, (name, run) in named
+        ]
+        yield Plot(title, ("step",), steps)
     for title, metric, scale in METRICS:
         lines = []
-        for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
-            found = [
-                (epoch.number, with_interval(epoch.validation, metric)) for epoch in run.epochs
-            ]
-            rows = [(at, *(scale * end for end in ends)) for at, ends in found if ends]
-            lines.append(Curve(name, rows, number))
+        for number, (name, run) in named:
+            found = [(x.number, *with_interval(x.validation, metric, scale)) for x in run.epochs]
+            lines.append(Curve(name, [row for row in found if len(row) > 1], number))
         yield Plot(title, ("epoch",), lines, whole=True)
     lines = []
-    for name, run in zip(labels(runs), runs, strict=True):
+    for _, (name, run) in named:
         known = [(epoch.number, epoch.embedding.at) for epoch in run.epochs if epoch.embedding]
         for kept in dict.fromkeys(kept for _, at in known for kept in at):
             rows = [(number, at[kept].edges) for number, at in known if kept in at]
@@ -192,93 +174,84 @@ def _plots(runs: Sequence[Run]) -> Iterator[Plot]:
     yield Plot(title, ("epoch",), lines, y_axis="log", whole=True)
 
 
-def _by_step(title: str, runs: Sequence[Run], value: Callable[[StepRecord], float | None]) -> Plot:
-    lines = []
-    for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
-        rows = [(step.step, y) for step in run.steps if (y := value(step)) is not None]
-        lines.append(Curve(name, rows, number))
-    return Plot(title, ("step",), lines)
-
-
 def _norm_of_all(kind: str, step: StepRecord) -> float | None:
     """Returns the norm of all parts of the model together; None if one is not known."""
     squares = [None if x is None else x * x for x in getattr(step.norms, kind, {}).values()]
     return None if not squares or None in squares else math.sqrt(sum(filter(None, squares)))
 
 
-def _speedup_plots(scaling: Scaling) -> Iterator[Plot]:
+def _speedup_plots(compared: Sequence[Compared]) -> Iterator[Plot]:
     """Makes each run's speed-up a point in the run's colour, beside that of ideal scaling."""
-    if not scaling.compares:
+    if not scaling.any_gain(compared):
         return
+    ranks = {one.name: one.run.record.world_size for one in compared}
     points = [
-        Curve(row.run, [] if row.speedup is None else [(row.ranks, row.speedup)], number)
-        for number, row in enumerate(scaling.rows)
+        Curve(one.name, [] if one.speedup is None else [(ranks[one.name], one.speedup)], number)
+        for number, one in enumerate(compared)
     ]
-    ranks = {row.run: row.ranks for row in scaling.rows}
-    starts = sorted({ranks[row.baseline] for row in scaling.rows if row.baseline})
+    starts = sorted({ranks[one.baseline] for one in compared if one.baseline})
     most = max(ranks.values())
     ideal = [Curve("ideal", [(n, 1.0), (most, most / n)], style="guide") for n in starts]
     yield Plot("Speed-up (dashed: ideal)", ("ranks",), [*points, *ideal], whole=True)
 
 
-def _tables(runs: Sequence[Run], scaling: Scaling) -> Iterator[Table]:
+def _tables(compared: Sequence[Compared]) -> Iterator[Table]:
     """Makes all tables that these runs can fill, in reading order."""
-    named = [*zip(labels(runs), runs, strict=True)]
-    yield _speed(runs, scaling)
-    yield _time_shares(scaling)
+    named = [(one.name, one.run) for one in compared]
+    yield _speed(compared)
+    shares = [
+        {
+            "run": one.name,
+            "ranks": str(one.run.record.world_size),
+            **scaling.share_cells(one.timing.shares),
+            "imbalance": figures.decimal(one.timing.imbalance),
+        }
+        for one in compared
+    ]
+    plot = scaling.shares_plot((one.name, one.timing.shares) for one in compared)
+    yield table_of(scaling.TIME_SHARES, shares, scaling.TIME_SHARES_NOTE, plot=plot)
     yield _routes(named)
-    if len(runs) > 1:
-        last = [(name, run, epoch) for name, run in named for epoch in run.epochs[-1:]]
-        rows = (
+    if len(named) > 1:
+        last = [
             {"run": name, "ranks": str(run.record.world_size), **_epoch_cells(epoch)}
-            for name, run, epoch in last
-        )
-        yield table_of("Validation after the last epoch", rows, PAPER)
+            for name, run in named
+            for epoch in run.epochs[-1:]
+        ]
+        yield table_of("Validation after the last epoch", last, PAPER)
     for name, run in named:
         yield _epochs(name, run)
     tables = [*(embedding_table(name, run) for name, run in named), _norms(named), _spikes(named)]
     yield from (table for table in tables if table.rows)
 
 
-def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:
-    rows = []
-    for run, timing, row in zip(runs, scaling.timings, scaling.rows, strict=True):
+def _speed(compared: Sequence[Compared]) -> Table:
+    rows, rules = [], [scaling.TIMING_RULE]
+    gains = scaling.any_gain(compared)
+    rules += [scaling.SPEEDUP_RULE] if gains else []
+    on_gpus = any(one.timing.mfu is not None for one in compared)
+    rules += [scaling.ROOFLINE_RULE] if on_gpus else []
+    for one in compared:
+        record, timing = one.run.record, one.timing
         cells = {
-            "run": row.run,
-            "engine": engine_name(run.record),
-            "ranks": str(row.ranks),
-            "events": figures.count(run.record.data.train_events),
-            "edges": figures.count(run.record.data.edges),
+            "run": one.name,
+            "engine": engine_name(record),
+            "ranks": str(record.world_size),
+            "events": figures.count(record.data.train_events),
+            "edges": figures.count(record.data.edges),
             "edges/s": figures.rate(timing.edges_per_second),
             "epoch s": figures.seconds(timing.epoch_seconds),
             "batch s": figures.seconds(timing.batch_seconds),
             "peak memory": figures.memory(timing.peak_memory_bytes),
         }
-        if scaling.compares:
-            cells["speed-up"] = figures.decimal(row.speedup)
-            cells["par. eff. %"] = figures.share(row.efficiency)
-        if gpus := achieved(run, timing):
-            cells["MFU %"] = figures.share(gpus.mfu)
-            cells["bandwidth %"] = figures.share(gpus.bandwidth)
+        if gains:
+            cells["speed-up"] = figures.decimal(one.speedup)
+            cells["par. eff. %"] = figures.share(one.efficiency)
+        if on_gpus:
+            cells["MFU %"] = figures.share(timing.mfu)
+            cells["bandwidth %"] = figures.share(timing.bandwidth)
         rows.append(cells)
-    rules = [TIMING_RULE, *([SPEEDUP_RULE] if scaling.compares else [])]
-    rules += [ROOFLINE_RULE] if any("MFU %" in cells for cells in rows) else []
-    return table_of("Speed", rows, *rules, *scaling.notes, text_columns=2)
-
-
-def _time_shares(scaling: Scaling) -> Table:
-    rows = [
-        {
-            "run": row.run,
-            "ranks": str(row.ranks),
-            **share_cells(timing.shares),
-            "imbalance": figures.decimal(timing.imbalance),
-        }
-        for row, timing in zip(scaling.rows, scaling.timings, strict=True)
-    ]
-    named = zip((row.run for row in scaling.rows), scaling.timings, strict=True)
-    plot = shares_plot((name, timing.shares) for name, timing in named)
-    return table_of(TIME_SHARES, rows, TIME_SHARES_NOTE, plot=plot)
+    notes = scaling.comparison_notes(compared)
+    return table_of("Speed", rows, *rules, *notes, text_columns=2)
 
 
 def _epoch_cells(epoch: EpochRecord) -> dict[str, str]:
@@ -325,29 +298,14 @@ def embedding_table(name: str, run: Run) -> Table:
     return table_of(title, rows, EMBEDDING_NOTE, text_columns=0)
 
 
-def routes(run: Run) -> dict[str, int]:
-    """Counts the sectors of each event in the last epoch that has it, by the event's name."""
-    return {name: parts for step in run.steps for name, parts in step.routes.items()}
-
-
-def _mean_of_steps(run: Run, quantity: str) -> float | None:
-    known = [x for step in run.steps if (x := getattr(step, quantity)) is not None]
-    return fmean(known) if known else None
-
-
-def _imbalance(run: Run) -> tuple[float, float] | None:
-    """Returns the predicted imbalance of a step, mean and largest; None where no step says it."""
-    known = [step.imbalance for step in run.steps if step.imbalance is not None]
-    return (fmean(known), max(known)) if known else None
-
-
 def _routes(named: Sequence[tuple[str, Run]]) -> Table:
     """Makes a row per run of events by route and micro-steps; notes name the events in sectors."""
     found = [Counter(routes(run).values()) for _, run in named]
     ways = sorted({1, *(way for counts in found for way in counts)})
     rows, notes = [], [ROUTES_NOTE]
     for (name, run), counts in zip(named, found, strict=True):
-        mean, largest = _imbalance(run) or (None, None)
+        micro_steps = [x.micro_steps for x in run.steps if x.micro_steps is not None]
+        imbalance = [x.imbalance for x in run.steps if x.imbalance is not None]
         rows.append(
             {
                 "run": name,
@@ -357,71 +315,46 @@ def _routes(named: Sequence[tuple[str, Run]]) -> Table:
                     "whole" if way == 1 else f"{way} sectors": figures.count(counts.get(way))
                     for way in ways
                 },
-                "micro-steps": figures.decimal(_mean_of_steps(run, "micro_steps")),
-                "imbalance": figures.decimal(mean),
-                "largest": figures.decimal(largest),
+                "micro-steps": figures.decimal(fmean(micro_steps) if micro_steps else None),
+                "imbalance": figures.decimal(fmean(imbalance) if imbalance else None),
+                "largest": figures.decimal(max(imbalance, default=None)),
             }
         )
         cut = [f"{event} in {parts}" for event, parts in sorted(routes(run).items()) if parts > 1]
         if cut:
-            notes.append(f"{name}: {_first(cut, 'routes', ', ')}.")
+            notes.append(f"{name}: {_first(cut, MOST_ROUTES, ', ')}.")
     return table_of("Routes", rows, *notes)
 
 
-def _first(texts: Sequence[str], kind: str, between: str) -> str:
+def _first(texts: Sequence[str], most: int, between: str) -> str:
     """Joins the first texts, and says how many more there are."""
-    most = MOST_NAMED[kind]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{between.join(texts[:most])}{more}"
 
 
-@dataclass(frozen=True)
-class GroupNorms:
-    """Norms over the steps that recorded them: the gradient's median and largest norm, the step of
-    the latter, the weights' first and last norm.
-    """
-
-    median: float | None
-    largest: float | None
-    at_step: int | None
-    first: float | None
-    last: float | None
-
-
-def norms(run: Run) -> dict[str, GroupNorms]:
-    """Returns norms by part, in the model's order; empty where no step recorded any."""
-    known = [(step.step, step.norms) for step in run.steps if step.norms]
-    found = {}
-    for part in known[-1][1].weight if known else ():
-        gradients = [(x, step) for step, n in known if (x := n.gradient.get(part)) is not None]
-        weights = [x for _, n in known if (x := n.weight.get(part)) is not None]
-        found[part] = GroupNorms(None, None, None, None, None)
-        if gradients and weights:
-            middle = median(x for x, _ in gradients)
-            found[part] = GroupNorms(middle, *max(gradients), weights[0], weights[-1])
-    return found
-
-
 def _norms(named: Sequence[tuple[str, Run]]) -> Table:
-    rows = (
-        {
-            "run": name,
-            "part": part,
-            "gradient median": figures.norm(found.median),
-            "largest": figures.norm(found.largest),
-            "at step": figures.count(found.at_step),
-            "weights first": figures.norm(found.first),
-            "last": figures.norm(found.last),
-        }
-        for name, run in named
-        for part, found in norms(run).items()
-    )
+    """Makes a row per run and part of its model, of the steps that recorded norms."""
+    rows = []
+    for name, run in named:
+        known = [(step.step, step.norms) for step in run.steps if step.norms]
+        for part in known[-1][1].weight if known else ():
+            gradients = [(x, at) for at, n in known if (x := n.gradient.get(part)) is not None]
+            weights = [x for _, n in known if (x := n.weight.get(part)) is not None]
+            largest, at_step = max(gradients, default=(None, None))
+            rows.append(
+                {
+                    "run": name,
+                    "part": part,
+                    "gradient median": figures.norm(
+                        median(x for x, _ in gradients) if gradients else None
+                    ),
+                    "largest": figures.norm(largest),
+                    "at step": figures.count(at_step),
+                    "weights first": figures.norm(weights[0] if weights else None),
+                    "last": figures.norm(weights[-1] if weights else None),
+                }
+            )
     return table_of("Norms", rows, NORMS_NOTE, text_columns=2)
-
-
-def spikes(run: Run) -> list[StepRecord]:
-    """Lists the steps that the spike guard left out, ascending."""
-    return [step for step in run.steps if step.spike]
 
 
 def _spikes(named: Sequence[tuple[str, Run]]) -> Table:
@@ -436,5 +369,5 @@ def _spikes(named: Sequence[tuple[str, Run]]) -> Table:
                 f"step {x.step}, {'not finite' if x.loss is None else figures.loss(x.loss)}"
                 for x in found
             ]
-            notes += [f"{name}: {_first(told, 'spikes', '; ')}."] if told else []
+            notes += [f"{name}: {_first(told, MOST_SPIKES, '; ')}."] if told else []
     return table_of("Loss spikes", rows, *notes, text_columns=2)

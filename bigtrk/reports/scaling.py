@@ -1,8 +1,9 @@
 """The speed of each run, the gain from more ranks, and the share of its GPUs that a run reached."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
+from typing import Any
 
 from bigtrk.records.metrics import Shares
 from bigtrk.records.run_folder import Run, labels
@@ -27,116 +28,88 @@ TIME_SHARES_NOTE = (
     "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
     "Imbalance: compute time of the slowest rank over the mean."
 )
-ACTIVITIES = {
-    "compute": "compute",
-    "exchange": "exchange",
-    "reduce": "reduction",
-    "data": "data",
-}
+ACTIVITIES = {"compute": "compute", "exchange": "exchange", "reduce": "reduction", "data": "data"}
 UNEVEN = 1.1  # imbalance from which the slowest rank is worth a word
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One run's speed. `epochs` is the number of epochs that the figures rest on."""
+    """One run's speed, of `epochs` epochs. mfu, bandwidth: the shares of the GPU's data sheet that
+    it reached; None where its GPU is not known.
+    """
 
     epochs: int
-    warm: bool
     epoch_seconds: float | None
     batch_seconds: float | None
     edges_per_second: float | None
     shares: Shares | None
     imbalance: float | None
     peak_memory_bytes: int | None
+    mfu: float | None
+    bandwidth: float | None
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the figures, JSON-able."""
+        return {**asdict(self), "shares": self.shares and self.shares.model_dump()}
 
 
 @dataclass(frozen=True)
-class Achieved:
-    """The shares of the products' and of the memory's rate that are on the data sheet `gpu`."""
+class Compared:
+    """A run by name, its speed, and its gain over the run `baseline`, by `SPEEDUP_RULE`; None where
+    there is none.
+    """
 
-    gpu: str
-    mfu: float
-    bandwidth: float
-
-
-@dataclass(frozen=True)
-class ScalingRow:
-    """A run's place in a comparison; without one (see `SPEEDUP_RULE`) the figures are None."""
-
-    run: str
-    ranks: int
+    name: str
+    run: Run
+    timing: Timing
     baseline: str | None
     speedup: float | None
     efficiency: float | None
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """The comparison of all runs, with what a reader must know of it."""
-
-    timings: tuple[Timing, ...]
-    rows: tuple[ScalingRow, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def compares(self) -> bool:
-        """Whether any run is compared with another one."""
-        return any(row.baseline not in (None, row.run) for row in self.rows)
-
-
 def time_run(run: Run) -> Timing:
     """Returns the run's speed by `TIMING_RULE`."""
     epochs = run.epochs[1:] or run.epochs
+    speed, counted = _median(e.edges_per_second for e in epochs), run.record.roofline
+    mfu = bandwidth = None
+    if counted is not None and speed:
+        rank_speed = speed / run.record.world_size
+        mfu = rank_speed * counted.flops_per_edge / counted.flops_per_second
+        bandwidth = rank_speed * counted.bytes_per_edge / counted.bytes_per_second
     return Timing(
         epochs=len(epochs),
-        warm=len(run.epochs) > 1,
         epoch_seconds=_median(e.seconds for e in epochs),
         batch_seconds=_median(e.batch_seconds for e in epochs),
-        edges_per_second=_median(e.edges_per_second for e in epochs),
+        edges_per_second=speed,
         shares=mean_shares(epoch.shares for epoch in epochs),
         imbalance=_median(e.imbalance for e in epochs),
         peak_memory_bytes=max((e.peak_memory_bytes for e in run.epochs), default=None),
+        mfu=mfu,
+        bandwidth=bandwidth,
     )
 
 
-def achieved(run: Run, timing: Timing) -> Achieved | None:
-    """Returns what a run reached; None where its GPU is not known, or no epoch has finished."""
-    counted, speed = run.record.roofline, timing.edges_per_second
-    if counted is None or not speed:
-        return None
-    of_rank = speed / run.record.world_size
-    return Achieved(
-        gpu=counted.gpu,
-        mfu=of_rank * counted.flops_per_edge / counted.flops_per_second,
-        bandwidth=of_rank * counted.bytes_per_edge / counted.bytes_per_second,
-    )
-
-
-def compare(runs: Sequence[Run]) -> Scaling:
+def compare(runs: Sequence[Run]) -> list[Compared]:
     """Returns every run's speed and, by `SPEEDUP_RULE`, speed-up and parallel efficiency."""
-    timings, names = tuple(map(time_run, runs)), labels(runs)
-    rows = tuple(_row(index, runs, timings, names) for index in range(len(runs)))
-    return Scaling(timings, rows, tuple(_notes(runs, timings, names)))
-
-
-def _row(
-    index: int, runs: Sequence[Run], timings: Sequence[Timing], names: Sequence[str]
-) -> ScalingRow:
-    run, rate = runs[index], timings[index].edges_per_second
-    alike = [
-        (other, speed, name)
-        for other, timing, name in zip(runs, timings, names, strict=True)
-        if (speed := timing.edges_per_second) and _task(other) == _task(run)
-    ]
-    ranks = run.record.world_size
-    if rate is None or not alike:
-        return ScalingRow(names[index], ranks, None, None, None)
-    fewest = min(other.record.world_size for other, _, _ in alike)
-    smallest = [found for found in alike if found[0].record.world_size == fewest]
-    same = [found for found in smallest if _engine(found[0]) == _engine(run)]
-    _, base_rate, baseline = (same or smallest)[0]
-    speedup = rate / base_rate
-    return ScalingRow(names[index], ranks, baseline, speedup, speedup * fewest / ranks)
+    timed = [*zip(labels(runs), runs, map(time_run, runs), strict=True)]
+    found = []
+    for name, run, timing in timed:
+        rate, ranks = timing.edges_per_second, run.record.world_size
+        alike = [
+            (other, speed, its_name)
+            for its_name, other, its_timing in timed
+            if (speed := its_timing.edges_per_second) and _task(other) == _task(run)
+        ]
+        if rate is None or not alike:
+            found.append(Compared(name, run, timing, None, None, None))
+            continue
+        fewest = min(other.record.world_size for other, _, _ in alike)
+        smallest = [one for one in alike if one[0].record.world_size == fewest]
+        same = [one for one in smallest if _engine(one[0]) == _engine(run)]
+        _, base_rate, baseline = (same or smallest)[0]
+        gain = rate / base_rate
+        found.append(Compared(name, run, timing, baseline, gain, gain * fewest / ranks))
+    return found
 
 
 def _task(run: Run) -> tuple[int | None, str | None]:
@@ -148,12 +121,19 @@ def _engine(run: Run) -> tuple[str, str | None]:
     return run.record.engine, run.record.engine_detail
 
 
-def _notes(runs: Sequence[Run], timings: Sequence[Timing], names: Sequence[str]) -> Iterable[str]:
-    for name, timing in zip(names, timings, strict=True):
-        if timing.epochs and not timing.warm:
-            yield f"{name} has one finished epoch: its figures include the warm-up."
-        if not timing.epochs:
-            yield f"{name} has no finished epoch yet: it has no figures."
+def any_gain(compared: Sequence[Compared]) -> bool:
+    """Whether any run is compared with another one."""
+    return any(one.baseline not in (None, one.name) for one in compared)
+
+
+def comparison_notes(compared: Sequence[Compared]) -> Iterator[str]:
+    """Says what must be known of the comparison to read its figures."""
+    for one in compared:
+        if len(one.run.epochs) == 1:
+            yield f"{one.name} has one finished epoch: its figures include the warm-up."
+        if not one.run.epochs:
+            yield f"{one.name} has no finished epoch yet: it has no figures."
+    runs = [one.run for one in compared]
     if len({run.record.world_size for run in runs}) == 1:
         return
     if len({_task(run) for run in runs}) > 1:

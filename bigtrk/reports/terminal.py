@@ -55,28 +55,26 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def drawn(table: Table) -> Group:
-    """Draws a table for a terminal, with its title and notes."""
+    """Draws a table for a terminal, with its title and notes. A column is as narrow as its numbers
+    or its longest word allow, so that most tables fit.
+    """
     shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
     for position, name in enumerate(table.columns):
+        is_text = position < table.text_columns
         cells = [row[position] for row in table.rows]
-        _add_column(shown, name, cells, is_text=position < table.text_columns)
+        parts = " ".join(cells).split() if is_text else cells
+        # A column of remarks may have neither a name nor, in any row, a remark.
+        width = max((1, *(len(part) for part in (*parts, *name.split()))))
+        shown.add_column(
+            Text("\n".join(wrap(name, width))),
+            justify="left" if is_text else "right",
+            vertical="bottom",
+            min_width=min(width, LONGEST_WORD),
+            no_wrap=not is_text,
+            overflow="fold",
+        )
     for row in table.rows:
         shown.add_row(*(Text(cell) for cell in row))
-    parts: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
-    parts += [shown] if table.rows else []
-    return Group(*parts, *(Text(note, style="dim") for note in table.notes))
-
-
-def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:
-    """Adds a column as narrow as its numbers or its longest word allow, so that most tables fit."""
-    parts = " ".join(cells).split() if is_text else cells
-    # A column of remarks may have neither a name nor, in any row, a remark.
-    width = max((1, *(len(part) for part in (*parts, *name.split()))))
-    shown.add_column(
-        Text("\n".join(wrap(name, width))),
-        justify="left" if is_text else "right",
-        vertical="bottom",
-        min_width=min(width, LONGEST_WORD),
-        no_wrap=not is_text,
-        overflow="fold",
-    )
+    parts_shown: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
+    parts_shown += [shown] if table.rows else []
+    return Group(*parts_shown, *(Text(note, style="dim") for note in table.notes))

@@ -1,11 +1,11 @@
-"""`bigtrk watch`: runs while they train, as tables and curves in a terminal, elsewhere as lines."""
+"""`bigtrk watch`: runs while they train, as tables in a terminal, elsewhere as lines."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -20,11 +20,10 @@ from bigtrk.reports.terminal import drawn
 
 POLL = 1.0  # s
 EVERY = 10.0  # s between two lines of a run that only trains on
-SILENT = 3 * BEAT  # s without a sign of life that are worth a word
+SILENT = 3 * BEAT  # s without a sign of life, after which a note says so
 LATE, LEAST_LATE = 10, 30.0  # times a step's seconds, and seconds, until the next is late
 GAP = 2  # letters between columns
-HEIGHTS = "▁▂▃▄▅▆▇█"
-LOSS, BY_STEP = "step/loss", "step/"
+BY_STEP = "step/"
 ENDS = {
     "epochs": "all epochs are trained",
     "minutes": "its time is up",
@@ -33,38 +32,28 @@ ENDS = {
 }
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A scalar by its name, how its value is written, and in which unit that is."""
-
-    name: str
-    write: Callable[[float | None], str]
-    unit: str = ""
-
-
-# Of all scalars that are recorded those that are shown, in this order.
-SHOWN = (
-    Shown(LOSS, figures.loss),
-    Shown("step/pt_loss", figures.loss),
-    Shown("epoch/train_loss", figures.loss),
-    Shown("validation/validation/loss", figures.loss),
-    Shown("epoch/validation/loss", figures.loss),
-    Shown("epoch/average/validation/loss", figures.loss),
-    Shown("epoch/embedding/loss", figures.loss),
-    Shown("epoch/validation/auc", figures.percent, "%"),
-    Shown("epoch/validation/efficiency", figures.percent, "%"),
-    Shown("epoch/validation/target_purity", figures.percent, "%"),
-    Shown("epoch/validation/purity", figures.percent, "%"),
-    Shown("step/lr", figures.norm),
-    Shown("step/seconds", figures.seconds, "s"),
-    Shown("epoch/edges_per_second", figures.rate),
-    Shown("epoch/peak_memory_bytes", figures.memory),
-    Shown("epoch/shares/compute", figures.share, "%"),
-    Shown("epoch/shares/exchange", figures.share, "%"),
-    Shown("epoch/shares/reduce", figures.share, "%"),
-    Shown("epoch/shares/data", figures.share, "%"),
-)
-NAMES = frozenset(one.name for one in SHOWN)
+# The scalars that are shown, in this order: how each is written, and in which unit.
+SHOWN: dict[str, tuple[Callable[[float | None], str], str]] = {
+    "step/loss": (figures.loss, ""),
+    "step/pt_loss": (figures.loss, ""),
+    "epoch/train_loss": (figures.loss, ""),
+    "validation/validation/loss": (figures.loss, ""),
+    "epoch/validation/loss": (figures.loss, ""),
+    "epoch/average/validation/loss": (figures.loss, ""),
+    "epoch/embedding/loss": (figures.loss, ""),
+    "epoch/validation/auc": (figures.percent, "%"),
+    "epoch/validation/efficiency": (figures.percent, "%"),
+    "epoch/validation/target_purity": (figures.percent, "%"),
+    "epoch/validation/purity": (figures.percent, "%"),
+    "step/lr": (figures.norm, ""),
+    "step/seconds": (figures.seconds, "s"),
+    "epoch/edges_per_second": (figures.rate, ""),
+    "epoch/peak_memory_bytes": (figures.memory, ""),
+    "epoch/shares/compute": (figures.share, "%"),
+    "epoch/shares/exchange": (figures.share, "%"),
+    "epoch/shares/reduce": (figures.share, "%"),
+    "epoch/shares/data": (figures.share, "%"),
+}
 
 
 class Watch:
@@ -103,24 +92,19 @@ def show_dashboard(watch: Watch, console: Console) -> None:
 
 
 def dashboard(labels: Sequence[str], runs: Sequence[LiveRun], console: Console) -> Group:
-    """Draws tables of as many runs beside each other as fit, and each run's loss as a curve. What
-    must be known stands above them: a terminal cuts off what it has no room for below.
+    """Draws tables, of as many runs each as fit side by side. What must be known stands above them:
+    a terminal cuts off what it has no room for below.
     """
     whole = state_table(labels, runs)
-    parts: list[RenderableType] = [Text(note, style="bold") for note in whole.notes]
-    for beside in _beside(whole, console.width):
-        table = state_table(labels[beside], runs[beside])
-        parts.append(drawn(replace(table, notes=())))
-    if not console.options.ascii_only:
-        room = max(console.width - max(map(len, labels)) - len(LOSS) - 4, 1)
-        for label, run in zip(labels, runs, strict=True):
-            if len(run.losses) > 1:
-                parts.append(Text(f"{label}  {LOSS}  {_heights(run.losses, room)}", no_wrap=True))
-    return Group(*parts)
+    tables = [
+        drawn(replace(state_table(labels[some], runs[some]), notes=()))
+        for some in _fitting(whole, console.width)
+    ]
+    return Group(*(Text(note, style="bold") for note in whole.notes), *tables)
 
 
-def _beside(table: Table, width: int) -> Iterator[slice]:
-    """Yields the runs of each table, of the columns of the whole one, in so many letters."""
+def _fitting(table: Table, width: int) -> Iterator[slice]:
+    """Yields the runs of each table that fits `width` letters, of the columns of the whole one."""
     what, *columns = zip(*(table.columns, *table.rows), strict=True)
     room = width - max(map(len, what))
     start, left = 0, room
@@ -133,32 +117,22 @@ def _beside(table: Table, width: int) -> Iterator[slice]:
     yield slice(start, len(columns))
 
 
-def _heights(losses: Sequence[tuple[int, float]], room: int) -> str:
-    """Draws losses in at most `room` letters, each the mean of its stretch of steps."""
-    first, last = losses[0][0], losses[-1][0]
-    letters = min(room, len(losses))
-    stretches: list[list[float]] = [[] for _ in range(letters)]
-    for step, loss in losses:
-        stretches[(step - first) * letters // (last - first + 1)].append(loss)
-    means = [sum(found) / len(found) for found in stretches if found]
-    low, high = min(means), max(means)
-    scale = (len(HEIGHTS) - 1) / (high - low) if high > low else 0.0
-    return "".join(HEIGHTS[round(scale * (mean - low))] for mean in means)
-
-
 def state_table(labels: Sequence[str], runs: Sequence[LiveRun]) -> Table:
     """Makes the table of runs, a column of each; what no run knows is left out."""
     facts: list[tuple[str, Callable[[LiveRun], str]]] = [
         ("state", lambda run: run.status.value),
         ("epoch", lambda run: _of(run.epoch, run.epochs)),
         ("step", lambda run: _of(run.step, run.steps)),
-        ("time to the end", lambda run: _time(run.seconds_left)),
+        (
+            "time to the end",
+            lambda run: figures.DASH if run.seconds_left is None else duration(run.seconds_left),
+        ),
         ("edges/s, last steps", lambda run: figures.rate(run.edges_per_second)),
     ]
     rows = [(what, *map(write, runs)) for what, write in facts]
-    for one in SHOWN:
-        label = f"{one.name}, {one.unit}" if one.unit else one.name
-        rows.append((label, *(one.write(run.newest.get(one.name)) for run in runs)))
+    for name, (write, unit) in SHOWN.items():
+        label = f"{name}, {unit}" if unit else name
+        rows.append((label, *(write(run.newest.get(name)) for run in runs)))
     known = tuple(row for row in rows if set(row[1:]) != {figures.DASH})
     named = zip(labels, runs, strict=True)
     told = tuple(f"{label}: {each}" for label, run in named for each in notes(run))
@@ -201,14 +175,10 @@ def _delays(run: LiveRun) -> Iterator[str]:
 
 
 def _of(done: int | None, planned: int | None) -> str:
-    """Writes how many are done of how many, if that is known: "3/10"."""
+    """Writes a progress, "3/10", or "3" where its end is not known."""
     if done is None:
         return figures.DASH
     return f"{done}/{planned}" if planned else str(done)
-
-
-def _time(seconds: float | None) -> str:
-    return figures.DASH if seconds is None else duration(seconds)
 
 
 def print_lines(watch: Watch) -> None:
@@ -237,8 +207,8 @@ class Log:
     noted: tuple[str, ...] = ()
 
     def new_lines(self, run: LiveRun, now: float) -> Iterator[str]:
-        """Yields what is new of a run, at so many seconds of a clock."""
-        numbers = {one.name: one.write(run.newest.get(one.name)) for one in SHOWN}
+        """Yields the news of a run at the time `now`, in seconds."""
+        numbers = {name: write(run.newest.get(name)) for name, (write, _) in SHOWN.items()}
         changed = {
             name
             for name, text in numbers.items()
@@ -252,10 +222,9 @@ class Log:
             told = [f"{what} {_of(done, of)}" for what, done, of in places if done is not None]
             if run.seconds_left is not None:
                 told.append(f"{duration(run.seconds_left)} left")
-            for one in SHOWN:
-                if one.name in changed:
-                    unit = " %" if one.unit == "%" else ""
-                    told.append(f"{one.name} {numbers[one.name]}{unit}")
+            for name, (_, unit) in SHOWN.items():
+                if name in changed:
+                    told.append(f"{name} {numbers[name]}{' %' if unit == '%' else ''}")
             yield "  ".join([self.label, run.status.value, *told])
             self.status, self.numbers, self.said = run.status, numbers, now
         # Seconds grow, and are no news.

@@ -17,7 +17,6 @@ KNOWN: dict[str, Any] = {
     "step": 4,
     "steps": 9,
     "newest": dict([*scalars(step_record(3)), *scalars(epoch_record(0))]),
-    "losses": [(n, 0.7 / (n + 1)) for n in range(4)],
     "edges_per_second": 24_000.0,
     "step_seconds": 0.71,
     "seconds_left": 125.0,

@@ -1,12 +1,11 @@
 """Pages in a real browser: they draw, ask and complain of nothing, and do what is clicked."""
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.docs.page_pictures import SCHEMES, WIDTHS, take_pictures
+from scripts.docs.page_pictures import WIDTHS
 from tests.browser import CHROMIUM, Browser, browser
 from tests.reports.every_page import DRAW_ALL, PAGES, PAINTED, write_pages
 
@@ -102,9 +101,8 @@ def test_a_click_in_the_legend_hides_a_name_everywhere(
     assert tab.run(HIDDEN) == []
 
 
-@pytest.mark.parametrize("page", ["runs", "evaluation"])
-def test_a_button_takes_logarithms(pages: Path, tab: Browser, page: str) -> None:
-    tab.open(pages / f"{page}.html")
+def test_a_button_takes_logarithms(pages: Path, tab: Browser) -> None:
+    tab.open(pages / "runs.html")
     tab.run(DRAW_ALL)
     types = []
     for _ in range(3):
@@ -174,11 +172,3 @@ def test_a_display_turns(pages: Path, tab: Browser) -> None:
     tab.drag((box[0], box[1]), (box[0] + 120, box[1] + 40))
     tab.run(WAIT)
     assert tab.run(eye) != before
-
-
-def test_pictures_show_the_whole_page(tmp_path: Path, pages: Path, tab: Browser) -> None:
-    taken = [path.read_bytes() for path in take_pictures(tab, pages / "run.html", tmp_path)]
-    sizes = [struct.unpack(">II", png[16:24]) for png in taken]
-    assert [width for width, _ in sizes] == [*WIDTHS] * len(SCHEMES)
-    assert sizes[-1][1] == tab.run("document.documentElement.scrollHeight") > 900
-    assert len(set(taken)) == len(taken)

@@ -69,19 +69,6 @@ def test_bins_that_count_nothing_have_no_row_and_unknown_ones_do() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_edges_alone_have_their_table() -> None:
-    record = binned_evaluation_record().model_copy(update={"tracks": None})
-    text = shown(record)
-    assert row(text, "Evaluation by eta", "-1 to 1") == ["10", share_cell(9, 10)]
-    assert "by pT" not in text
-    assert "What limits" not in text
-
-
-def test_a_cell_without_counts_is_a_dash() -> None:
-    assert share_cell(0, 0) == "-"
-    assert share_cell(1, 1) == "100.0 ±25.0"
-
-
 def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:
     ratio = binned((60, 80), (0, 0), (15, 20))
     line = bin_curve("a", ratio, "pt", 2)

@@ -12,7 +12,6 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import bigtrk
-from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT
 from bigtrk.records.evaluation import write_evaluation
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.records.record import write_record
@@ -94,7 +93,7 @@ def test_a_card_says_what_the_records_say(make_run: MakeRun) -> None:
         "Evaluation on 2 events of /data/graphs",
         f"{low} to {high}; of 120",
         "97.00 % of the true edges and 98.50 % of those of particles above 1 GeV",
-        "of 100 particles the model loses 23.0",
+        "of 100 particles are lost by the graph 2.0, the model 23.0",
         "Tested in pT, GeV: 1 to 2 (80), 4 to 8 (20).",
         "Tested in eta: -1 to 1 (100).",
         "Data: not stated in the folders of graphs.",
@@ -134,11 +133,6 @@ def test_an_evaluation_on_validation_events_says_so(
     )
     run = make_run(record=record, evaluation=evaluation_record(data=folder))
     assert ("settings may have been chosen by them" in shown(model_card(read_run(run)))) == told
-
-
-def test_recall_is_of_the_particles_that_graphs_are_judged_by() -> None:
-    """The card names them in words, on a floor that does not know how graphs are built."""
-    assert (TARGET_PT, TARGET_HITS) == (1.0, 3)
 
 
 def test_evaluations_of_other_weights_are_not_the_models(make_run: MakeRun) -> None:
@@ -254,7 +248,7 @@ def test_citation_and_licence_are_those_of_the_project(make_run: MakeRun) -> Non
             assert f"{author['given-names'][0]}. {author['family-names']}" in line
 
 
-def test_ranges_of_particles_are_joined(make_run: MakeRun) -> None:
+def test_bins_without_particles_are_not_named(make_run: MakeRun) -> None:
     record = binned_evaluation_record()
     assert record.tracks is not None
     [_, strict] = record.tracks.matching
@@ -269,5 +263,5 @@ def test_ranges_of_particles_are_joined(make_run: MakeRun) -> None:
         record=run_record(**ended()), evaluation=record.model_copy(update={"tracks": tracks})
     )
     told = shown(model_card(read_run(run)))
-    assert "Tested in pT, GeV: 1 to 4 (5), beyond that (5)." in told
+    assert "Tested in pT, GeV: 1 to 2 (2), 2 to 4 (3), beyond that (5)." in told
     assert "Tested in eta: nowhere." in told

@@ -13,7 +13,7 @@ from bigtrk.records.metrics import (
 from bigtrk.reports import read_run, runs_report, write_page
 from bigtrk.reports.document import Curve, Document, Plot, Plots
 from bigtrk.reports.figures import wilson
-from bigtrk.reports.page import MOST_POINTS, shown, thin_out
+from bigtrk.reports.page import MOST_POINTS, thin_out
 from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
     MakeRun,
@@ -53,7 +53,9 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
     counted = MeanEdgeMetrics(efficiency=0.9, n_target=100, n_predicted=120, n_found=90)
     norms = NormsRecord(gradient={"a": 3.0, "b": 4.0}, weight={"a": 1.0, "b": None})
     steps = [step_record(0, loss=0.5, norms=norms), step_record(1, loss=0.25)]
-    lines = [*steps, epoch_record(0, validation=counted)]
+    at = {"98": Neighbourhood(radius=0.1, edges=2000, efficiency=0.97)}
+    embedding = EmbeddingMetrics(loss=0.5, at=at)
+    lines = [*steps, epoch_record(0, validation=counted, embedding=embedding)]
     path = tmp_path / "page.html"
     write_page(runs_report([read_run(make_run("0001", lines=lines))]), path)
     page = self_contained(path)
@@ -65,18 +67,11 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
     assert (efficiency["x"], efficiency["y"]) == ([1], [90.0])
     assert efficiency["error_y"]["arrayminus"] == pytest.approx([90 - 100 * low])
     assert efficiency["error_y"]["array"] == pytest.approx([100 * high - 90])
+    neighbours = page.figure("Neighbours in the embedding: edges of an event")
+    assert neighbours.trace("0001, 98 % of target edges kept")["y"] == [2000]
     shares = page.figures[-1]
     assert shares.trace("compute")["x"] == [85.0]
     assert shares.layout["yaxis"]["type"] == "category", "0001 is no number"
-
-
-def test_neighbours_in_an_embedding_are_drawn(make_run: MakeRun, tmp_path: Path) -> None:
-    at = {"98": Neighbourhood(radius=0.1, edges=2000, efficiency=0.97)}
-    epoch = epoch_record(0, validation=None, embedding=EmbeddingMetrics(loss=0.5, at=at))
-    write_page(runs_report([read_run(make_run("0001", lines=[epoch]))]), tmp_path / "page.html")
-    figure = self_contained(tmp_path / "page.html").figures[0]
-    assert figure.title == "Neighbours in the embedding: edges of an event"
-    assert figure.trace("0001, 98 % of target edges kept")["y"] == [2000]
 
 
 def test_first_screen_says_what_was_trained_and_what_limits_it(
@@ -96,7 +91,10 @@ def test_first_screen_says_what_was_trained_and_what_limits_it(
     low, high = (f"{100 * end:.1f}" for end in wilson(0.9, 120))
     interval = f"<span>{low} to {high}; of 120</span>"
     assert f"<span>track efficiency</span><b>90.0 %</b>{interval}" in first
-    assert "The model limits the tracks: of 100 particles the model loses 23.0 " in first
+    assert (
+        "The model limits the tracks: of 100 particles are lost by the graph 2.0, the model 23.0."
+        in first
+    )
     assert "Time: compute takes 85.0 % of it; reduction 6.0 %, exchange 5.0 %" in first
 
 
@@ -114,13 +112,6 @@ def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     names = [trace["name"] for trace in page.figure("Training loss").data]
     assert names == ["x&lt;b&gt;&amp;&lt;script&gt;x{}", "y&lt;b&gt;&amp;&lt;script&gt;x{}"]
     assert "\x1b" not in path.read_text("utf-8")
-
-
-def test_long_names_are_shown_whole_in_lines() -> None:
-    name = "/data/somewhere/far/away/series/ranks0002-1-of-many"
-    lines = shown(name).split("<br>")
-    assert "".join(lines) == name
-    assert max(map(len, lines)) <= 36
 
 
 def test_page_of_a_run_without_metrics(make_run: MakeRun, tmp_path: Path) -> None:

@@ -5,13 +5,10 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from rich.console import Console
 
-from bigtrk.commands import judge
 from bigtrk.errors import InputError
 from bigtrk.pipeline import evaluation
 from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
@@ -35,7 +32,7 @@ from tests.reports.pipeline_folders import (
     pipeline_evaluation,
     pipeline_folder,
 )
-from tests.reports.run_folders import binned, run_record
+from tests.reports.run_folders import run_record
 
 PIPELINE = PipelineFolder(Path("mine"), PIPELINE_RECORD, (), {})
 
@@ -143,12 +140,6 @@ def test_a_report_has_the_newest_evaluation_of_each_folder(tmp_path: Path) -> No
     assert [each["data"] for each in summarised["evaluations"]] == ["/data/events", "/other"]
 
 
-def test_a_pipeline_without_evaluation_says_how_to_make_one(tmp_path: Path) -> None:
-    out = io.StringIO()
-    show(pipelines_report([read_pipeline(pipeline_folder(tmp_path / "mine"))]), Console(file=out))
-    assert "bigtrk evaluate PIPELINE EVENTS" in out.getvalue()
-
-
 def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x: holds no pipeline\.json"):
         read_pipeline(tmp_path / "x")
@@ -157,41 +148,3 @@ def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
     with pytest.raises(InputError, match="format 2; this bigtrk reads format 1: update bigtrk"):
         read_pipeline(folder)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"loss_bins": {"found_by_vertex": binned((1, 2), edges=(0.0, 1.0))}}, "begin above 0"),
-        (
-            {
-                "loss_bins": {
-                    "found_by_hits": binned((1, 2), edges=(1.0, 2.0)),
-                    "merged_by_hits": binned((1, 2), edges=(1.0, 3.0)),
-                }
-            },
-            "not all ratios have the same bins in hits",
-        ),
-        ({"edge_cut": 2.0}, "edge_cut"),
-        (
-            {"stages": ({**STAGES[1].model_dump(), "target_edges": 2000},)},
-            "target_edges are among true_edges",
-        ),
-    ],
-)
-def test_what_no_evaluation_can_say_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
-        PipelineEvaluationRecord.model_validate({**pipeline_evaluation().model_dump(), **changes})
-
-
-def test_the_page_is_written_before_a_terminal_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(*_: object) -> None:
-        raise BrokenPipeError
-
-    folder, page = pipeline_folder(tmp_path / "pipeline", pipeline_evaluation()), tmp_path / "page"
-    monkeypatch.setattr(judge, "print_result", closed)
-    with pytest.raises(BrokenPipeError):
-        judge.report([folder], page)
-    assert 'class="plot"' in page.read_text()

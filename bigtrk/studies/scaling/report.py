@@ -212,9 +212,9 @@ def _over_time(series: Series) -> Plots:
             curves["Training loss"].append(Curve(name, losses, number))
             for title, metric, scale in TITLES:
                 rows = [
-                    (at, *(scale * y for y in known))
+                    (at, *known)
                     for at, epoch in timed
-                    if (known := with_interval(epoch.validation, metric))
+                    if (known := with_interval(epoch.validation, metric, scale))
                 ]
                 curves.setdefault(title, []).append(Curve(name, rows, number))
     axis = ("seconds of training",)

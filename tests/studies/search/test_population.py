@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bigtrk.errors import InputError
 from bigtrk.records.search import read_search
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.search import run_search
@@ -111,12 +110,3 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     assert rounds[2, 2]["value"] is not None
     assert "round 2 failed: 3 launches came no further" in capsys.readouterr().err
     assert {one["state"] for one in result()["trials"]} == {"complete"}
-
-
-def test_a_population_that_fails_altogether_ends(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAILS_AT", "1")
-    all_fail = SPACE.replace("low: 0.0001", "low: 0.6")
-    with pytest.raises(InputError, match="all trials of the population have failed; widen or"):
-        run_search(plan(all_fail, 2), 2, 2, 1, None)
