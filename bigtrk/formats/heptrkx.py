@@ -26,7 +26,7 @@ from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
+from bigtrk.graphs.features import EDGE_FEATURES, Ints, as_tensor, edge_table, with_eta
 from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -37,7 +37,6 @@ FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float3
 
 
 _LATER_SECTION = re.compile(r"_[gs](?!0+$)\d+$")
-_CROSSING = 10  # edges that should cross phi = pi: where none does, the graph is no whole event
 
 
 def import_heptrkx_folder(
@@ -57,7 +56,13 @@ def import_heptrkx_folder(
     if not files:
         raise InputError(f"{source}: holds no npz graphs; name the folder that does")
     if phi_sections is None:
-        _check_whole(files)
+        for file in files:
+            if _LATER_SECTION.search(file.stem):
+                raise InputError(
+                    f"{file}: is one of the sections of an event, whose phi is in units of pi / "
+                    f"(sections in phi); give --phi-sections, the n_phi_sections of HEPTrkX's "
+                    f"prepare.py (1: events were cut in eta alone)"
+                )
         complain(f"{source}: phi is read in units of pi, as of whole events")
     tasks = (_task(file, phi_sections) for file in files)
     parameters = {"from": "heptrkx", "phi_sections": phi_sections or 1}
@@ -90,16 +95,6 @@ def _id_file(graph: Path) -> Path:
     return graph.with_name(f"{graph.stem}_ID.npz")
 
 
-def _check_whole(files: list[Path]) -> None:
-    for file in files:
-        if _LATER_SECTION.search(file.stem):
-            raise InputError(
-                f"{file}: is one of the sections of an event, whose phi is in units of pi / "
-                f"(sections in phi); give --phi-sections, the n_phi_sections of HEPTrkX's "
-                f"prepare.py (1: events were cut in eta alone)"
-            )
-
-
 def _task(file: Path, phi_sections: int | None) -> GraphToMake:
     ids = _id_file(file)
     content = file.read_bytes() + (ids.read_bytes() if ids.is_file() else b"")
@@ -111,7 +106,7 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
     """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, if there
     are as many as nodes, else None, and particles are not known.
 
-    phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
+    phi_sections: the sections in phi; None: one.
 
     Edges run from Ro to Ri and are sorted by (destination, source).
 
@@ -124,8 +119,6 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
     r, phi, z = (x * UNITS / (1, phi_sections or 1, 1)).T
     nodes = with_eta(r, phi, z)
     edges = np.stack([_edge_ends(arrays, matrix, file) for matrix in ("Ro", "Ri")])
-    if phi_sections is None:
-        _warn_of_section(x[:, 1], edges, file)
     order = np.lexsort(edges)
     return EventGraph(
         name=file.stem,
@@ -137,20 +130,6 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
         y=torch.from_numpy(arrays["y"][order] == 1),
         hit_id=_hit_ids(_id_file(file), len(x)),
     )
-
-
-def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
-    """Warns if no edge [2, E] crosses phi = pi, though hits lie on both sides of it: phi [N], in
-    units of pi.
-    """
-    step = np.abs(np.diff(phi[edges], axis=0))
-    around = len(phi) and phi.min() < -0.9 and phi.max() > 0.9
-    if around and step.max(initial=0.0) <= 1 and step.sum() / 2 > _CROSSING:
-        warn_once(
-            "sections",
-            f"{file}: no edge crosses phi = pi, which about {step.sum() / 2:.0f} would in a whole "
-            f"event; if it is a section in phi, give --phi-sections",
-        )
 
 
 def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
@@ -243,10 +222,8 @@ def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
             those written before stay.
     """
     folder = GraphFolder(graphs)
-    return [
-        write_heptrkx(folder.read(name), out)
-        for name in follow(folder.events, len(folder.events), "exporting graphs")
-    ]
+    names = follow(folder.events, len(folder.events), "exporting graphs")
+    return [write_heptrkx(folder.read(name), out) for name in names]
 
 
 def write_heptrkx(graph: EventGraph, folder: Path) -> Path:

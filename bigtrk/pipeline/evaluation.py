@@ -5,10 +5,11 @@ Shapes: N hits, E edges, T true edges, P particles of the event, C of them that 
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,6 @@ from bigtrk.graphs.builders.radius import true_pairs
 from bigtrk.graphs.storage.graph_folder import event_digest
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, Passage, Pipeline, load_pipeline
 from bigtrk.records.evaluation import (
-    Binned,
-    Judged,
     PipelineEvaluationRecord,
     StageLeft,
     write_evaluation,
@@ -265,36 +264,24 @@ PARTS = {
 }
 
 
-def stages_left(events: Sequence[EventLosses]) -> tuple[StageLeft, ...]:
-    """Adds up what each stage leaves of events (at least one)."""
-    return tuple(_stage(name, events) for name in PARTS)
-
-
-def tracks_record(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> Judged:
-    """Adds up the tracks of events (at least one), each judged by `matchings`."""
-    return summarise_judged([event.tracks for event in events], matchings)
-
-
-def loss_counts(events: Sequence[EventLosses]) -> dict[str, int]:
-    """Counts the particles of events (at least one) by CATEGORIES."""
-    counts = np.sum([event.losses for event in events], axis=0).tolist()
-    return dict(zip(CATEGORIES, counts, strict=True))
-
-
-def loss_bins_record(events: Sequence[EventLosses]) -> dict[str, Binned]:
-    """Adds up the particles of events (at least one) by category in bins."""
-    return binned(added([event.loss_bins for event in events]))
+def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> dict[str, Any]:
+    """Adds up events (at least one): the entries of their record."""
+    losses = np.sum([event.losses for event in events], axis=0).tolist()
+    return {
+        "stages": tuple(_stage(name, events) for name in PARTS),
+        "scores": edge_scores_record([event.scores for event in events]),
+        "tracks": summarise_judged([event.tracks for event in events], matchings),
+        "losses": dict(zip(CATEGORIES, losses, strict=True)),
+        "loss_bins": binned(added([event.loss_bins for event in events])),
+    }
 
 
 def _stage(name: str, events: Sequence[EventLosses]) -> StageLeft:
-    counts = _sum([event.stages[name] for event in events])
+    counts = [asdict(event.stages[name]) for event in events]
     seconds = fmean(sum(event.passage.seconds[part] for part in PARTS[name]) for event in events)
-    return StageLeft(stage=name, **asdict(counts), seconds=seconds)
-
-
-def _sum(counts: Sequence[StageCounts]) -> StageCounts:
-    names = [field.name for field in fields(StageCounts)]
-    return StageCounts(*(sum(getattr(each, name) for each in counts) for name in names))
+    return StageLeft(
+        stage=name, seconds=seconds, **{key: sum(one[key] for one in counts) for key in counts[0]}
+    )
 
 
 MOST_NOTES = 20
@@ -330,11 +317,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
         pt_min=criteria.pt_min,
         matching_fraction=criteria.matching_fraction,
         edge_cut=edge_cut,
-        stages=stages_left(losses),
-        scores=edge_scores_record([event.scores for event in losses]),
-        tracks=tracks_record(losses, criteria.matchings()),
-        losses=loss_counts(losses),
-        loss_bins=loss_bins_record(losses),
+        **added_up(losses, criteria.matchings()),
         notes=_notes(found),
     )
     with disk_errors():

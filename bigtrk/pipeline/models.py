@@ -211,11 +211,7 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
 
 
 def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
-    """Returns the settings of a model that computes in `rows`.
-
-    Raises:
-        InputError: the model has no such setting.
-    """
+    """Returns the settings of a model that computes in `rows`."""
     if "precision" not in type(settings).model_fields:
         raise InputError(
             f"--precision {rows}: {settings.name} computes as its class says; leave it out"

@@ -27,7 +27,7 @@ from bigtrk.parallel.routing import WHOLE, RoutedEvent, lay_out
 from bigtrk.parallel.world import make_world
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.options import MakingOptions
-from bigtrk.pipeline.stages import Passage, described_modules, description_notes, load_pipeline
+from bigtrk.pipeline.stages import Passage, load_pipeline
 from bigtrk.pipeline.track_making import TrackMaker
 from bigtrk.tracks.builders.builder import NO_TRACK, TrackBuilder
 from bigtrk.tracks.files import (
@@ -79,16 +79,6 @@ def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
     return joined
 
 
-def submit(out: Path, made: TracksMade) -> None:
-    """Writes one TrackML submission of the tracks in `out` of all events.
-
-    Raises:
-        InputError: the disk refuses, or files of tracks are not what they were.
-    """
-    with disk_errors():
-        write_submission(out / SUBMISSION, _written(out, made))
-
-
 def make_folder(out: Path) -> None:
     """Makes a folder, unless it is there.
 
@@ -104,11 +94,13 @@ def make_folder(out: Path) -> None:
 
 
 def clear_folder(out: Path, names: Sequence[str]) -> None:
-    """Removes earlier tracks of events from a folder: one that fails now is not to keep them.
+    """Makes a folder, and removes earlier tracks of events from it: one that fails now is not to
+    keep them.
 
     Raises:
         InputError: the folder holds tracks of other events, or the disk refuses.
     """
+    make_folder(out)
     files = {tracks_path(out, name) for name in names}
     others = sorted({file for file in out.iterdir() if TRACKS_FILE.fullmatch(file.name)} - files)
     if others:
@@ -136,13 +128,23 @@ def check_numbers(names: Sequence[str]) -> None:
             )
 
 
-def _written(out: Path, made: TracksMade) -> Iterator[tuple[str, Ids, Ids]]:
-    """Reads back what was written: many events' tracks need not fit memory."""
-    for name in made.passages:
-        source = open_tracks(tracks_path(out, name))
-        [number] = source.events
-        found = source.read(number)
-        yield name, found.hit_id, found.track_id
+def submit(out: Path, made: TracksMade) -> None:
+    """Writes one TrackML submission of the tracks in `out` of all events, which are read back one
+    by one.
+
+    Raises:
+        InputError: the disk refuses, or files of tracks are not what they were.
+    """
+
+    def written() -> Iterator[tuple[str, Ids, Ids]]:
+        for name in made.passages:
+            source = open_tracks(tracks_path(out, name))
+            [number] = source.events
+            found = source.read(number)
+            yield name, found.hit_id, found.track_id
+
+    with disk_errors():
+        write_submission(out / SUBMISSION, written())
 
 
 def show_tracks(made: TracksMade, console: Console) -> None:
@@ -187,7 +189,7 @@ def fill_tracks(
             refuses.
     """
     check_numbers(list(sizes))
-    on_first_rank(lambda: _prepare(out, list(sizes)))
+    on_first_rank(lambda: clear_folder(out, list(sizes)))
     share = _Share(out, make)
     names = share_of(sizes, ranks)
     for name in follow(names, len(names), what) if ranks.is_first else names:
@@ -196,11 +198,6 @@ def fill_tracks(
     made = in_order(list(sizes), gather_items(share.made))
     on_first_rank(lambda: submit(out, made))
     return made
-
-
-def _prepare(out: Path, names: Sequence[str]) -> None:
-    make_folder(out)
-    clear_folder(out, names)
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
@@ -281,17 +278,13 @@ def reconstruct_folder(
     if threshold is not None:
         pipeline = pipeline.with_threshold(threshold)
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
-    described = together(lambda: described_modules(events))
     if spill:
         most = _most_edges(options, spill)
         scored = {f"a graph at --max-edges {most}": HeldSectors(most)}
         together(lambda: spill_scoring(pipeline.classifier.model, spill, ranks, scored))
 
     def graph(name: str) -> tuple[EventGraph, Passage]:
-        event = read_event(events, name, with_truth=False)
-        made, passage = pipeline.graph(event)
-        passage.notes.extend(description_notes(event.hits, described))
-        return made, passage
+        return pipeline.graph(read_event(events, name, with_truth=False))
 
     world = make_world(ranks, [ranks.world_size])
     maker = TrackMaker(graph, pipeline.classifier, pipeline.builder, options, world)

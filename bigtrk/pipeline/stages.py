@@ -15,13 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigtrk.console import complain
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.trackml import DETECTORS_FILE, has_detectors, read_detectors
 from bigtrk.events.truth import module_ids
 from bigtrk.graphs.builders.builder import event_graph
-from bigtrk.graphs.builders.module_map import rows_of
 from bigtrk.graphs.builders.radius import (
     expected_pairs,
     hit_tree,
@@ -105,57 +102,22 @@ def training_notes(hits: Columns, trained: Sequence[LayerModules]) -> list[str]:
         return [f"has {'one hit' if len(modules) else 'no hits'}, which makes no track"]
     if not trained:
         return []
-    return [*_volume_notes(modules, trained), *_module_notes(modules, trained)]
-
-
-def _volume_notes(modules: Ints, trained: Sequence[LayerModules]) -> list[str]:
-    lacking = sorted({layer.volume for layer in trained} - set(modules[:, 0].tolist()))
-    if not lacking:
-        return []
-    volumes = ", ".join(map(str, lacking))
-    return [f"has no hits in volumes where the training's events have some: {volumes}"]
-
-
-def _module_notes(modules: Ints, trained: Sequence[LayerModules]) -> list[str]:
+    notes = []
+    if lacking := sorted({layer.volume for layer in trained} - set(modules[:, 0].tolist())):
+        volumes = ", ".join(map(str, lacking))
+        notes.append(f"has no hits in volumes where the training's events have some: {volumes}")
     of_known_layer, known = np.zeros((2, len(modules)), bool)
     for layer in trained:
         inside = (modules[:, 0] == layer.volume) & (modules[:, 1] == layer.layer)
         of_known_layer |= inside
         known |= inside & (layer.lowest <= modules[:, 2]) & (modules[:, 2] <= layer.highest)
-    if of_known_layer.all() and (~known).mean() <= FEW:
-        return []
-    return [_note(modules, ~known, "modules beyond those of the training's events")]
-
-
-def described_modules(events: Path) -> Ints | None:
-    """Reads the modules that a detector description beside events names, [M, 3]; None where there
-    is none. One that cannot be read is said, and no reason to stop: no stage needs it.
-    """
-    if not has_detectors(events):
-        return None
-    try:
-        return module_ids(read_detectors(events))
-    except InputError as error:
-        complain(f"{error} (tracks are made without it)")
-        return None
-
-
-def description_notes(hits: Columns, described: Ints | None) -> list[str]:
-    """Says which hits are in modules that the detector description does not name."""
-    modules = module_ids(hits)
-    if described is None or not len(modules) or not len(described):
-        return []
-    unnamed = rows_of(modules, described) < 0
-    place = f"modules that {DETECTORS_FILE} does not name"
-    return [_note(modules, unnamed, place)] if unnamed.any() else []
-
-
-def _note(modules: Ints, chosen: NDArray[np.bool_], place: str) -> str:
-    volume, layer, module = modules[chosen][0]
-    return (
-        f"{chosen.sum():,} of {len(modules):,} hits are in {place}, first module {module} of layer "
-        f"{layer} in volume {volume}"
-    )
+    if not of_known_layer.all() or (~known).mean() > FEW:
+        volume, layer_id, module = modules[~known][0]
+        notes.append(
+            f"{(~known).sum():,} of {len(modules):,} hits are in modules beyond those of the "
+            f"training's events, first module {module} of layer {layer_id} in volume {volume}"
+        )
+    return notes
 
 
 EMBEDDING, FILTER, CLASSIFIER = TRAINED  # folders of the runs

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.modules import Stage
 from bigtrk.pipeline.graphs import CUT_EFFICIENCY, RADIUS_EFFICIENCY
 from bigtrk.pipeline.models import EdgeScorer, Embedding, cut_for, radius_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline

@@ -79,11 +79,7 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
 
 
 def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
-    """Returns the option whose trial had the shortest steps within a rank's memory.
-
-    Raises:
-        InputError: none ended within it.
-    """
+    """Returns the option whose trial had the shortest steps within a rank's memory."""
     ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(limit)]
     if ended:
         return trials[min(ended)[1]].option

@@ -95,11 +95,7 @@ class Command:
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:
-    """Returns one rank's mini-batches of the events in `folders`; None where these are whole.
-
-    Raises:
-        InputError: there are no folders, whose events' sizes are not those of mini-batches.
-    """
+    """Returns one rank's mini-batches of the events in `folders`; None where these are whole."""
     method = configuration.sampling.method
     if method == "none":
         return None
@@ -112,11 +108,7 @@ def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatch
 
 
 def _checked(configuration: Configuration) -> Configuration:
-    """Checks a model of the user's own as a training does, which ours pass.
-
-    Raises:
-        InputError: it breaks the contract (models/protocol.py).
-    """
+    """Checks a model of the user's own as a training does, which ours pass."""
     if configuration.model.is_users:
         counts, kind = configuration.data.feature_counts, configuration.model.kind
         check_model(build_model(configuration), *counts, kind)

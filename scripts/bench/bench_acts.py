@@ -19,7 +19,7 @@ import torch
 
 from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.formats.acts.export import export_run
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.modules import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from bigtrk.api import build_tracks
 from bigtrk.formats.acts.export import deprecations_ignored
-from bigtrk.formats.acts.modules import EDGE_ATTR
-from bigtrk.formats.acts.stage import EDGE_SCALES, Stage
+from bigtrk.formats.acts.modules import EDGE_ATTR, EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.sector import whole_sector

@@ -21,12 +21,9 @@ from bigtrk.pipeline.evaluation import (
     DISTANCE_EDGES,
     PARTS,
     EventLosses,
+    added_up,
     event_losses,
-    loss_bins_record,
-    loss_counts,
     nearest_distances,
-    stages_left,
-    tracks_record,
 )
 from bigtrk.pipeline.stages import Pipeline
 from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES
@@ -196,18 +193,18 @@ def test_what_stages_leave_is_what_plain_python_counts(
 
 def test_numbers_add_up(sent: list[tuple[Event, Pipeline, EventLosses]]) -> None:
     losses = [each for *_, each in sent]
-    counts = loss_counts(losses)
-    tracks = tracks_record(losses, CRITERIA.matchings())
+    found = added_up(losses, CRITERIA.matchings())
+    counts, tracks = found["losses"], found["tracks"]
     [strict] = [x for x in tracks.matching if (x.style, x.mode) == ("ATLAS", "strict")]
     assert sum(counts.values()) == strict.n_particles
     assert counts["found"] == strict.n_reconstructed
-    for name, binned in loss_bins_record(losses).items():
+    for name, binned in found["loss_bins"].items():
         assert (
             sum(binned.part) + binned.outside[0] + binned.unknown[0]
             == (counts[name.rpartition("_by_")[0]])
         )
         assert sum(binned.whole) + binned.outside[1] + binned.unknown[1] == strict.n_particles
-    stages = stages_left(losses)
+    stages = found["stages"]
     for before, after in pairwise(stages[:4]):
         assert after.target_edges < before.target_edges
         assert after.findable < before.findable

@@ -1,7 +1,5 @@
 """Notes tell in what an event is unlike those of a training."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,6 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import module_ids
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.pipeline.stages import (
-    described_modules,
-    description_notes,
     layer_modules,
     training_notes,
 )
@@ -74,15 +70,3 @@ def test_the_layers_of_graphs_are_those_of_their_hits() -> None:
         assert (one.lowest, one.highest) == (min(modules), max(modules))
     foreign = graphs[0].__class__("x", (), (), torch.empty(2, 0), torch.empty(2, 0), torch.empty(0))
     assert layer_modules([foreign]) == ()
-
-
-def test_modules_that_a_description_lacks(tmp_path: Path) -> None:
-    described = np.array([FIRST, SECOND])
-    assert description_notes(hits(FIRST, SECOND), described) == []
-    assert description_notes(hits(FIRST, (9, 2, 3)), None) == []
-    assert description_notes(hits(), described) == []
-    assert description_notes(hits(FIRST, (8, 2, 50), (7, 2, 50)), described) == [
-        "1 of 3 hits are in modules that detectors.csv does not name, first module 50 of layer 2 "
-        "in volume 8"
-    ]
-    assert described_modules(tmp_path) is None

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.detectors import write_detectors
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.events.trackml import read_detectors, write_event, write_table
+from bigtrk.events.trackml import write_event
 from bigtrk.parallel.process_group import process_group
 from bigtrk.pipeline.graphs import build_radius_graphs, filter_folder
 from bigtrk.pipeline.options import MakingOptions
@@ -140,7 +139,7 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     assert made.tracks["event000000003"] > 50
 
 
-def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(
+def test_an_event_without_hits_is_noted(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,10 +148,6 @@ def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(
     events = tmp_path / "hits"
     shutil.copytree(folder / "hits", events)
     (events / "event000000001-hits.csv").write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n")
-    write_detectors(events)
-    detectors = read_detectors(events)
-    kept = detectors["volume_id"] != 8
-    write_table({n: c[kept] for n, c in detectors.items()}, events / "detectors.csv", True)
     command = ["bigtrk", "reconstruct", str(folder / "out"), str(events), str(tmp_path / "tracks")]
     status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
     made = json.loads(printed)
@@ -160,14 +155,7 @@ def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(
     empty = made["events"]["event000000001"]
     assert (empty["hits"], empty["tracks"]) == (0, 0)
     assert "event000000001: has no hits, which makes no track" in errors
-    [note] = made["events"]["event000000010"]["notes"]
-    assert "modules that detectors.csv does not name, first module" in note
     assert [*open_tracks(tmp_path / "tracks").events] == [1, 10, 11]
-    (events / "detectors.csv.gz").write_bytes(b"volume")
-    status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
-    assert status == 0
-    assert "detectors.csv.gz: is no gzip file" in errors
-    assert json.loads(printed)["events"]["event000000010"]["notes"] == []
 
 
 def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:

@@ -229,11 +229,7 @@ def _innermost(event_id: Any) -> str:
 
 
 def _place(folder: GraphFolder, event: str) -> Path:
-    """Returns the sub-folder that an event came from.
-
-    Raises:
-        InputError: it would lead elsewhere.
-    """
+    """Returns the sub-folder that an event came from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
         raise InputError(f"{folder.path}: {event} has no folder of acorn's; import it again")

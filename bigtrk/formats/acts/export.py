@@ -12,8 +12,15 @@ import torch
 
 from bigtrk.disk.files import unlinked, whole_folder
 from bigtrk.errors import InputError
-from bigtrk.formats.acts.modules import EDGE_ATTR, OUTPUT, Form, forms_of
-from bigtrk.formats.acts.stage import EDGE_SCALES, Stage, check_exportable
+from bigtrk.formats.acts.modules import (
+    EDGE_ATTR,
+    EDGE_SCALES,
+    OUTPUT,
+    Form,
+    Stage,
+    check_exportable,
+    forms_of,
+)
 from bigtrk.models.mlps import Embedding
 
 OPSET = 17  # the first that has LayerNormalization, which ONNX Runtime computes since 1.12

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.modules import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, Ints, as_tensor, edge_columns, with_eta
 from bigtrk.records.run import MeasuredScales

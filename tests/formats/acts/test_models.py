@@ -14,8 +14,7 @@ from bigtrk.formats.acts.export import (
     write_onnx,
     write_torchscript,
 )
-from bigtrk.formats.acts.modules import EDGE_ATTR, edge_attributes, forms_of, outwards
-from bigtrk.formats.acts.stage import Stage
+from bigtrk.formats.acts.modules import EDGE_ATTR, Stage, edge_attributes, forms_of, outwards
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.mlps import Embedding
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
