@@ -195,8 +195,7 @@ def report(
     """
     from bigtrk import reports
     from bigtrk.records.pipeline import is_pipeline
-    from bigtrk.records.search import is_search
-    from bigtrk.records.series import is_series
+    from bigtrk.records.studies import is_search, is_series
 
     allow_code(code or ())
     if any(map(is_series, runs)):

@@ -103,8 +103,8 @@ class EdgeBins(Record):
 
 
 class TrackBins(Record):
-    """Particles found, those of them found by more than one track, and fake tracks: by pt (GeV),
-    eta, vertex (its distance from the beam line, mm) and hits.
+    """Particles found, those found by several tracks, and fake tracks: by pt (GeV), eta, vertex
+    (distance from the beam line, mm) and hits.
     """
 
     efficiency_by_pt: Binned | None = None
@@ -161,9 +161,8 @@ class TrackRecord(Judged):
     """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
 
     perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
-    and loss_bins the same by pt, eta, vertex and hits, as "merged_by_pt" (`tracks/losses.py`
-    defines them).
-    scan: the tracks by other cuts, where these were asked for.
+    and loss_bins the same, as "merged_by_pt" (`tracks/evaluation.py` defines them). scan: the
+    tracks by other cuts, where these were asked for.
     """
 
     builder: Text = "components"
@@ -213,10 +212,8 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """Counts what a stage leaves of all events together, and has its mean `seconds` per event.
-
-    edges: of these `true_edges` are true, and of these `target_edges` of particles to be found.
-    findable: particles that the true edges left would find, without false ones.
+    """What a stage leaves of all events together, and its mean `seconds` per event. target_edges:
+    true ones of particles to be found. findable: particles that the true edges left would find.
     """
 
     stage: Text
@@ -241,10 +238,8 @@ class PipelineEvaluationRecord(FileRecord):
 
     stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
     "builder", whose edges are those that would be true if each track were a particle, and whose
-    `findable` particles are those found. scores: the edges by the classifier's.
-    losses: particles to be found by their category of loss, and loss_bins the same by pt (GeV),
-    eta, distance (in eta and phi to the nearest particle), vertex (its distance from the beam line,
-    mm) and hits, as "merged_by_pt" (`pipeline/evaluation.py` defines them).
+    `findable` particles are those found. losses: particles to be found by their category of loss,
+    and loss_bins the same, as "merged_by_pt" (`pipeline/evaluation.py` defines them).
     notes: what was said of events, such as a radius that was reduced.
     """
 
@@ -301,8 +296,8 @@ class ColliderMLScore(Record):
 class ScoreRecord(Judged):
     """The tracks of all events together, and of each; `pt_min` in GeV.
 
-    tracks, data: where tracks and events are. events_without_tracks: events of `data` that `tracks`
-    lacks, which are not judged unless by a public task. colliderml: judged by that task's metrics.
+    events_without_tracks: events of `data` that `tracks` lacks, which are not judged unless by a
+    public task. colliderml: judged by that task's metrics.
     """
 
     tracks: str

@@ -56,9 +56,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a run's folder. lives: None while that is not known. silent: seconds
-    since its last sign of life.
-    """
+    """The process that holds a run's folder. lives: None while not known. silent: s."""
 
     owner: Owner
     lives: bool | None
@@ -70,9 +68,9 @@ class LiveRun:
     """A run at one moment; values that are not known are None.
 
     epoch and step count from 1; `epochs` and `steps` are those planned in all. newest: the last
-    value of each scalar, by name. losses: by step, means of neighbours in long runs.
-    `seconds_left` is the time to the end at the pace since the process began, validation and
-    checkpoints included. idle: seconds since the newest record. reason: why it is unreadable.
+    value of each scalar, by name. losses: by step, means of neighbours in long runs. seconds_left:
+    at the pace since the process began. idle: seconds since the newest record. reason: why it is
+    unreadable.
     """
 
     folder: Path

@@ -23,11 +23,10 @@ class NormsRecord(Record):
 class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
-    `micro_steps`: the number of shares of events that each rank had one after another. `routes`:
-    the number of sectors in which each event was trained, by name; `ranks`: that of the ranks which
-    held them, where it is another. `imbalance`: the most loaded
-    rank's predicted seconds over the mean's. A `spike` was left out of the training. `loss` is that
-    of edges, `pt_loss` the auxiliary one, before its weight.
+    micro_steps: the shares of events that each rank had one after another. routes: the number of
+    sectors of each event, by name; ranks: of the ranks that held them, where it is another.
+    imbalance: the most loaded rank's predicted seconds over the mean's. A `spike` was left out of
+    the training. pt_loss: the auxiliary one, before its weight.
     """
 
     kind: Literal["step"] = "step"
@@ -49,9 +48,7 @@ class StepRecord(Record):
 
 class MeanEdgeMetrics(Record):
     """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
-    numbers of edges over all events.
-
-    events_skipped: number of events that at least one mean leaves out: their ratio is undefined.
+    numbers of edges over all events. events_skipped: events that at least one mean leaves out.
     cuts: the score that so many percent of an event's target edges reach, "98" to "99.8".
     """
 
@@ -73,11 +70,8 @@ class MeanEdgeMetrics(Record):
     @model_validator(mode="after")
     def _counts_fit(self) -> Self:
         """Checks that each kind of edges is among the next."""
-        chains = (
-            (self.n_found, self.n_true_predicted, self.n_predicted),
-            (self.n_found, self.n_target),
-        )
-        for chain in chains:
+        found = self.n_found
+        for chain in ((found, self.n_true_predicted, self.n_predicted), (found, self.n_target)):
             known = [count for count in chain if count is not None]
             if known != sorted(known):
                 raise ValueError(
@@ -92,8 +86,7 @@ class MeanEdgeMetrics(Record):
         skipped, without_auc = self.events_skipped, self.events_without_auc
         if not skipped:
             return ""
-        events = "1 event lacks" if skipped == 1 else f"{skipped:.0f} events lack"
-        note = f"{events} a metric"
+        note = f"{'1 event lacks' if skipped == 1 else f'{skipped:.0f} events lack'} a metric"
         if without_auc:
             note += f", {without_auc:.0f} AUC: undefined unless target and other edges are there"
         return note
@@ -119,9 +112,8 @@ class EmbeddingMetrics(Record):
 
 
 class ValidationRecord(Record):
-    """Validation on the way; `seconds` of training until then, from the start or a resumption.
-
-    validation: of an edge model; embedding: of a model that embeds hits.
+    """Validation on the way, of an edge model or of one that embeds hits; `seconds` of training
+    until then, from the start or a resumption.
     """
 
     kind: Literal["validation"] = "validation"
@@ -161,11 +153,10 @@ class AverageRecord(Record):
 
 
 class EpochRecord(Record):
-    """One epoch; `seconds` is its training part, `batch_seconds` the median step. It counts the
-    steps trained, without the `spikes` left out; time may have ended before all that were planned.
-
-    `lr` is the learning rate of the last step, `imbalance` the slowest rank's compute time over the
-    mean's, `peak_memory_bytes` the largest rank's: on a CPU without the pages of files.
+    """One epoch of so many steps, without the `spikes` left out; time may have ended it before all
+    that were planned. seconds: its training part; batch_seconds: the median step. lr: the last
+    step's. imbalance: the slowest rank's compute time over the mean's. peak_memory_bytes: the
+    largest rank's, on a CPU without the pages of files.
     """
 
     kind: Literal["epoch"] = "epoch"

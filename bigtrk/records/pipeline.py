@@ -37,9 +37,7 @@ class LayerModules(Record):
 
 
 class ThresholdPoint(Record):
-    """The tracks at a threshold of their quality: the share of particles found, and that of tracks
-    that match none; None of nothing.
-    """
+    """The tracks at a threshold of their quality; a rate over nothing is None."""
 
     threshold: Ratio
     efficiency: Ratio | None
@@ -47,9 +45,7 @@ class ThresholdPoint(Record):
 
 
 class ThresholdRecord(Record):
-    """The threshold of track quality, which was chosen for a rate of `fakes` of what the held-back
-    events say of each threshold; nothing where there is one alone.
-    """
+    """The threshold of track quality, chosen for a rate of `fakes` by held-back events."""
 
     threshold: Ratio
     fakes: Ratio
@@ -80,8 +76,8 @@ TRAINED = ("embedding", "filter", "classifier")  # stages that are runs
 
 @dataclass(frozen=True)
 class PipelineFolder:
-    """A trained pipeline as recorded; `evaluations` are the newest by folder of events, `stages`
-    the records of the trainings beside it, by the names of their folders.
+    """A trained pipeline as recorded: its newest evaluations by folder of events, and the runs of
+    its stages, by the names of their folders.
     """
 
     folder: Path

@@ -30,10 +30,8 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
-    """The events that were trained.
-
-    sources: the formats of the files that the graphs were built from, such as "trackml".
-    edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
+    """The events that were trained. sources: the formats of the files that the graphs were built
+    from. edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
     particles above 1 GeV with at least 3 hits, that its graph holds; where all graphs tell.
     """
 
@@ -47,8 +45,8 @@ class DataRecord(Record):
 
 
 class MeasuredScales(Record):
-    """The scales of features that have none of their own: mean and deviation of each column of
-    nodes and of edges, by name, in the events that were trained on.
+    """Mean and deviation of features that have no scale of their own, by name, in the events that
+    were trained on.
     """
 
     nodes: dict[Text, Scale] = some()
@@ -66,8 +64,8 @@ class MachineRecord(Record):
 
 
 class RooflineRecord(Record):
-    """The counted work to train an edge: operations of matrix products, none computed twice, and
-    bytes that are moved; and what the data sheet of each rank's GPU promises in a second.
+    """The counted work to train an edge: operations of matrix products and bytes that are moved;
+    and what the data sheet of each rank's GPU promises in a second.
     """
 
     gpu: Text
@@ -98,10 +96,9 @@ class Resumption(Record):
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
-    and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
-    the user's own which `config` names, by its name there, as the run was started with. `roofline`:
-    None where there is no GPU of which the data sheet is known. `ended`: what ended the training,
-    and `finished` when its model was written, once it has. `steps_per_epoch`: those planned.
+    and the engine that it goes on with. parameters: the number of trainable ones. code: that of the
+    user's own at the start, by its name in `config`. roofline: None where no data sheet of the GPU
+    is known. ended: what ended the training; finished: when its model was written.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -140,9 +137,7 @@ BEST_WEIGHTS = "best.safetensors"  # of that epoch, once the run has ended
 
 
 class BestRecord(FileRecord):
-    """The best epoch so far, counted from 0: the metric's value, and the name of the checkpoint
-    that was written at its end, after `step` steps.
-    """
+    """The best epoch so far, counted from 0, and the checkpoint at its end, after `step` steps."""
 
     made_again: ClassVar[str] = "resume the run, which writes it anew"
 
@@ -160,9 +155,7 @@ LONGEST = 10_000  # letters: each rank at fault is told with its place
 
 
 class StallRecord(FileRecord):
-    """The ranks at fault, and what the watchdog says of them and of the others. ends: it ended the
-    run for that.
-    """
+    """The ranks at fault, and what the watchdog says. ends: it ended the run for that."""
 
     made_again: ClassVar[str] = "remove it"
 

@@ -24,7 +24,7 @@ from bigtrk.records.run import BEST, BestRecord, RunRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
-EPOCH_LINE = b'"kind": "epoch"'  # in the lines of epochs, of which there are few
+_EPOCH_LINE = b'"kind": "epoch"'  # in the lines of epochs, of which there are few
 Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 
@@ -114,7 +114,7 @@ def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
         InputError: the line of an epoch is broken or incomplete.
     """
     path = folder / METRICS
-    found = map(metrics_record, read_lines(path, EPOCH_LINE) if path.exists() else ())
+    found = map(metrics_record, read_lines(path, _EPOCH_LINE) if path.exists() else ())
     return _newest(EpochRecord, found)
 
 

@@ -5,7 +5,7 @@ Each is a document (`document.py`), which `show` prints and `write_page` writes 
 
 from bigtrk.records.pipeline import read_pipeline
 from bigtrk.records.run_folder import Run, read_run
-from bigtrk.records.search import read_search
+from bigtrk.records.studies import read_search
 from bigtrk.reports.evaluation import evaluation_report, score_report
 from bigtrk.reports.page import write_page
 from bigtrk.reports.pipeline import (

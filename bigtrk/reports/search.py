@@ -14,7 +14,7 @@ from bigtrk.errors import one_line
 from bigtrk.records.metrics import EpochRecord, metric_of
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run
-from bigtrk.records.search import SearchFolder, SearchRecord, Trial, best_first
+from bigtrk.records.studies import SearchFolder, SearchRecord, Trial, best_first
 from bigtrk.reports import figures
 from bigtrk.reports.document import Command, Curve, Document, Facts, Number, Plot, Plots, Table
 from bigtrk.reports.facts import facts as run_facts

@@ -9,7 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.record import write_record
 from bigtrk.records.run_folder import read_run_record
-from bigtrk.records.search import DECISION, DecisionRecord, ValueRecord
+from bigtrk.records.studies import DECISION, DecisionRecord, ValueRecord
 from bigtrk.studies.search.population import Rounds
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks

@@ -7,8 +7,7 @@ from pydantic import BaseModel
 
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import BestRecord, DataRecord, Resumption, StallRecord
-from bigtrk.records.search import ResultRecord
-from bigtrk.records.series import SeriesRecord
+from bigtrk.records.studies import ResultRecord, SeriesRecord
 from bigtrk.training.settings import Configuration
 from tests.reports.pipeline_folders import PIPELINE_RECORD, pipeline_evaluation
 from tests.reports.run_folders import (

@@ -13,7 +13,7 @@ from bigtrk.disk.folder_lock import LOCK, Owner
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.records.run import BEST, STALL
-from bigtrk.records.search import RESULT, SEARCH
+from bigtrk.records.studies import RESULT, SEARCH
 from bigtrk.reports import (
     pipelines_report,
     read_pipeline,

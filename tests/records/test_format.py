@@ -10,7 +10,7 @@ from bigtrk.errors import InputError
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.record import FileRecord, read_record
 from bigtrk.records.run import RunRecord
-from bigtrk.records.series import SeriesRecord, write_series_record
+from bigtrk.records.studies import SeriesRecord, write_series_record
 from bigtrk.studies.scaling.series import run_name
 from bigtrk.training.settings import Configuration
 from tests.programs import run_here

@@ -6,7 +6,7 @@ from typing import Any
 
 from bigtrk.records.metrics import MeanEdgeMetrics, MetricsRecord
 from bigtrk.records.record import write_record
-from bigtrk.records.search import (
+from bigtrk.records.studies import (
     RESULT,
     SEARCH,
     ResultRecord,

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bigtrk.disk.folder_lock import LOCK, FolderLock
-from bigtrk.records.search import RESULT, read_search
+from bigtrk.records.studies import RESULT, read_search
 from bigtrk.reports import search_report, show, summarise_search, write_page
 from tests.programs import run_here
 from tests.reports.pages import Page, parsed

@@ -14,7 +14,7 @@ from bigtrk.console import console, say
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError
 from bigtrk.planning.command import read_ranks, split_arguments
-from bigtrk.records.series import SeriesRecord, is_series, read_series_record, write_series_record
+from bigtrk.records.studies import SeriesRecord, is_series, read_series_record, write_series_record
 from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.shipped import TRAIN

@@ -13,7 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import MeanEdgeMetrics, Shares
 from bigtrk.records.run_folder import RUN, Run, read_run
-from bigtrk.records.series import SeriesRecord, read_series_record
+from bigtrk.records.studies import SeriesRecord, read_series_record
 from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run

@@ -12,7 +12,7 @@ from bigtrk.disk.local_files import network_file_system
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.record import write_record
-from bigtrk.records.search import (
+from bigtrk.records.studies import (
     RESULT,
     SEARCH,
     ResultRecord,

@@ -29,7 +29,7 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.record import FileRecord, Kind, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_epochs
-from bigtrk.records.search import (
+from bigtrk.records.studies import (
     DECISION,
     VALUE,
     DecisionRecord,

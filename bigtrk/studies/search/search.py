@@ -25,7 +25,7 @@ from bigtrk.disk.folder_lock import HeldError
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_epochs
-from bigtrk.records.search import RESULT, State, TrialRecord, read_search
+from bigtrk.records.studies import RESULT, State, TrialRecord, read_search
 from bigtrk.reports.search import search_report
 from bigtrk.reports.terminal import show
 from bigtrk.studies.search.plan import Search, open_search

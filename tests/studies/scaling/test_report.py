@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
-from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.records.studies import SeriesRecord, read_series_record, write_series_record
 from bigtrk.reports import show, write_page
 from bigtrk.reports.figures import wilson
 from bigtrk.studies.scaling.report import series_report

@@ -17,7 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.machine import open_cores
 from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
-from bigtrk.records.series import read_series_record
+from bigtrk.records.studies import read_series_record
 from bigtrk.reports.document import Document
 from bigtrk.studies.launch import resumable, tail, torchrun_command, train_logged
 from bigtrk.studies.scaling import run_series as running

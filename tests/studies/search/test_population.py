@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.records.search import read_search
+from bigtrk.records.studies import read_search
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.search import run_search
 from tests.studies.search.stand_in_searches import (

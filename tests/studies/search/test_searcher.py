@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.records.search import read_search
+from bigtrk.records.studies import read_search
 from bigtrk.studies.search import search as searching
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.search import run_search

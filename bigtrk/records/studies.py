@@ -1,4 +1,6 @@
-"""The folder of a search: its request, `search.json`, and its trials so far, `result.json`."""
+"""Studies of many runs: a search (`search.json`, and its trials so far in `result.json`), and a
+scaling series (`series.json`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +16,13 @@ from bigtrk.records.record import (
     FileRecord,
     Number,
     Place,
+    Ranks,
     Record,
     Text,
     read_if_any,
     read_record,
     some,
+    write_record,
 )
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import RUN, read_epochs
@@ -53,8 +57,8 @@ class SearchRecord(_SearchFile):
 
 
 class TrialRecord(Record):
-    """A trial so far. value: the metric of its best epoch, of a pruned one that of its last; of one
-    of a population that after its last round; None: there is none yet. reason: why it failed.
+    """A trial so far. value: the metric of its best epoch, or of its last one or round where it was
+    pruned or is of a population. reason: why it failed.
     """
 
     number: Place
@@ -66,9 +70,8 @@ class TrialRecord(Record):
 
 
 class DecisionRecord(_SearchFile):
-    """The decision on a trial of a population in a round: it trains from the checkpoint of the
-    trial `source` after its round `source_round`, or its own where they are None, with `settings`,
-    until it has trained so many `epochs`.
+    """What a trial of a population trains in a round: from the checkpoint of the trial `source`
+    after its round `source_round` (None: its own), with `settings`, to so many `epochs`.
     """
 
     source: Count | None = None
@@ -86,7 +89,7 @@ class ValueRecord(_SearchFile):
 
 class RoundRecord(Record):
     """A round of a trial of a population, both counted from 0: what was decided, as in
-    `DecisionRecord`, and the metric after it; None: it has not ended, or failed.
+    `DecisionRecord`, and the metric after it, if it has ended.
     """
 
     round: Place
@@ -99,9 +102,7 @@ class RoundRecord(Record):
 
 
 class ResultRecord(_SearchFile):
-    """`result.json`: the trials, the best first, and the `rounds` of a population. Searchers write
-    it anew whenever a trial or a round begins or ends.
-    """
+    """`result.json`: the trials, the best first, and the `rounds` of a population, so far."""
 
     metric: Text
     trials: Annotated[tuple[TrialRecord, ...], Field(max_length=MOST_TRIALS)] = ()
@@ -110,8 +111,8 @@ class ResultRecord(_SearchFile):
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial and what its run folder holds by now: the run's record, once it has begun, and its
-    epochs. is_training: somebody holds the folder, and has given a sign of life lately.
+    """A trial and what its run folder holds by now. is_training: somebody holds the folder, and has
+    given a sign of life lately.
     """
 
     folder: Path
@@ -170,3 +171,50 @@ def read_search(folder: Path) -> SearchFolder:
         is_held = silence is not None and (lives or (lives is None and silence < DEAD))
         trials.append(Trial(path, one, run, read_epochs(path), is_held))
     return SearchFolder(folder, record, tuple(trials), result.rounds if result else ())
+
+
+SERIES = "series.json"
+MOST_REPEATS = 1000
+
+
+class SeriesRecord(FileRecord):
+    """The request of a series. events, validation: per rank (weak) or in all (strong).
+    configuration: that of all its runs, but for what differs by design. price_per_device_hour: in
+    dollars. ranks_per_node: None for all ranks on one host. cores_per_rank: of the `host_cores` of
+    one host; None on a cluster.
+    """
+
+    made_again: ClassVar[str] = "run the series again in another folder"
+
+    format: Literal[1] = 1
+    kind: Literal["weak", "strong"]
+    ranks: Annotated[tuple[Ranks, ...], Field(max_length=4096)]
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)]
+    events: Count
+    validation: Count
+    ranks_per_node: Ranks | None = None
+    cores_per_rank: Ranks | None = None
+    host_cores: Ranks | None = None
+    price_per_device_hour: Number | None = None
+    configuration: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def shares(self) -> int:
+        """Counts the ranks that the host has cores for."""
+        if self.cores_per_rank is None or self.host_cores is None:
+            return 1
+        return self.host_cores // self.cores_per_rank
+
+
+def write_series_record(folder: Path, record: SeriesRecord) -> None:
+    """Writes `series.json`, atomically."""
+    write_record(folder / SERIES, record)
+
+
+def is_series(folder: Path) -> bool:
+    return (folder / SERIES).is_file()
+
+
+def read_series_record(folder: Path) -> SeriesRecord:
+    """Reads `series.json`; raises InputError as `read_record`."""
+    return read_record(SeriesRecord, folder / SERIES)
