@@ -8,7 +8,8 @@ Shapes: N nodes (hits), E edges.
 """
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -63,8 +64,8 @@ def simulate(
     first_event: int = 0,
     detectors: str | Path = "trackml",
 ) -> None:
-    """Simulates `events` events of so many particles each and writes them to `folder` as TrackML
-    files, as `bigtrk simulate` does. What is there already is kept.
+    """Simulates `events` events of `particles` particles each and writes them to `folder` as
+    TrackML files, as `bigtrk simulate` does. What is there already is kept.
 
     detectors: `trackml`, `odd` (the Open Data Detector), or a detectors.csv.
 
@@ -131,18 +132,18 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
         ValueError: the folder holds something else, two graphs have the same name, or a name is
             none of a file.
     """
+
+    def to_write() -> Iterator[GraphToMake]:
+        names: set[str] = set()
+        for graph in graphs:
+            if graph.name in names:
+                raise InputError(f"two graphs are called {graph.name!r}; name each another way")
+            names.add(graph.name)
+            yield GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
+
     made = {"from": "python"}
-    fill_folder(Path(folder), _to_write(graphs), len(graphs), made, "writing graphs", alone=True)
+    fill_folder(Path(folder), to_write(), len(graphs), made, "writing graphs", alone=True)
     return open_graphs(folder)
-
-
-def _to_write(graphs: Iterable[EventGraph]) -> Iterator[GraphToMake]:
-    names: set[str] = set()
-    for graph in graphs:
-        if graph.name in names:
-            raise InputError(f"two graphs are called {graph.name!r}; give each a name of its own")
-        names.add(graph.name)
-        yield GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Graphs(Sequence[EventGraph]):
 
         Raises:
             IndexError: there are fewer graphs.
-            ValueError: the file is missing, damaged, or not the one that the folder describes.
+            ValueError: the file is missing, damaged, or not the folder's.
         """
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
@@ -261,16 +262,13 @@ def build_tracks(
 
 def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
     """Returns scores as [E] float64 in the host's memory."""
-    complaint = (
+    with suppress(TypeError, ValueError, RuntimeError):
+        checked = torch.as_tensor(scores).detach().cpu().double()
+        if checked.shape == (graph.n_edges,) and ((checked >= 0) & (checked <= 1)).all():
+            return checked
+    raise InputError(
         f"{graph.name}: scores must be {graph.n_edges} numbers between 0 and 1, one per edge"
     )
-    try:
-        checked = torch.as_tensor(scores).detach().cpu().double()
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(complaint) from None
-    if checked.shape != (graph.n_edges,) or not ((checked >= 0) & (checked <= 1)).all():
-        raise InputError(complaint)
-    return checked
 
 
 def partition(

@@ -180,9 +180,7 @@ def overlap(key: str, other: str) -> bool:
 def nearest(key: str, known: Sequence[str]) -> str:
     """Hints at the nearest of the known keys, or lists them where none is near."""
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(known)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 
 
 def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:

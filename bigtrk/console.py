@@ -198,25 +198,21 @@ def _expand_paths(app: "typer.Typer") -> None:
 
 
 def _with_given_paths(command: Callable[..., Any]) -> Callable[..., Any]:
+    def given(value: Any) -> Any:
+        if isinstance(value, list):
+            return [given(one) for one in value]
+        return given_path(value) if isinstance(value, Path) else value
+
     @wraps(command)
     def called(**values: Any) -> Any:
-        return command(**{name: _given(value) for name, value in values.items()})
+        return command(**{name: given(value) for name, value in values.items()})
 
     return called
-
-
-def _given(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_given(one) for one in value]
-    return given_path(value) if isinstance(value, Path) else value
 
 
 def _show_defect(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Prints the traceback of a defect, which may quote what was read."""
-    print(
-        printable_lines("".join(traceback.format_exception(kind, error, trace))),
-        file=sys.stderr,
-        end="",
-    )
+    text = "".join(traceback.format_exception(kind, error, trace))
+    print(printable_lines(text), file=sys.stderr, end="")

@@ -23,14 +23,11 @@ _UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is valid
 
 
 def commands(out: Path, particles: int, seed: int) -> list[str]:
-    """Returns the command lines of the demo, in order. particles: number in each event. seed: of
-    the events, and of the classifier's weights.
+    """Returns the command lines of the demo, in order: from events to a trained classifier and its
+    evaluation; then from hits without truth to tracks, judged by the truth of the same events.
+
+    particles: number in each event. seed: of the events, and of the classifier's weights.
     """
-    return [*_main_job(out, particles, seed), *_hits_to_tracks(out, particles, seed)]
-
-
-def _main_job(out: Path, particles: int, seed: int) -> list[str]:
-    """Lists what leads from events to a trained classifier and its evaluation."""
     overrides = [
         f"data.train={out}/sectors",
         "data.validation=2",
@@ -48,6 +45,8 @@ def _main_job(out: Path, particles: int, seed: int) -> list[str]:
         f"run.folder={out}/run",
     ]
     train = f"{shipped('train.py')} {' '.join(overrides)}"
+    unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles} --seed {seed}"
+    settings = shipped("configs/pipeline_quick.yaml")
     return [
         f"bigtrk simulate {out}/events --events {EVENTS} --particles {particles} --seed {seed}",
         f"bigtrk build {out}/events {out}/graphs",
@@ -56,16 +55,6 @@ def _main_job(out: Path, particles: int, seed: int) -> list[str]:
         f"bigtrk evaluate {out}/run {out}/graphs --tracks {_BUILDER} --scan-cuts",
         f"bigtrk report {out}/run --html {out}/report.html",
         f"bigtrk display {out}/run {out}/graphs {out}/event.html {_BUILDER} --event {_UNSEEN}",
-    ]
-
-
-def _hits_to_tracks(out: Path, particles: int, seed: int) -> list[str]:
-    """Lists what leads from hits whose particles nobody knows to tracks; the same events are then
-    simulated again with their truth, to judge the tracks by.
-    """
-    unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles} --seed {seed}"
-    settings = shipped("configs/pipeline_quick.yaml")
-    return [
         f"bigtrk pipeline train {out}/events {out}/pipeline {settings}",
         f"bigtrk simulate {out}/hits {unknown} --no-truth",
         f"bigtrk reconstruct {out}/pipeline {out}/hits {out}/tracks",
@@ -96,7 +85,12 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
     for command in commands(out, particles, seed):
         console.rule(style="dim")
         say(f"$ {command}", style="bold")
-        _run(command)
+        program, *arguments = shlex.split(command)
+        # Programs beside this interpreter, whether or not its folder is on the path.
+        folder = Path(sys.executable).parent
+        status = subprocess.run([str(folder / program), *arguments], check=False).returncode
+        if status:
+            raise InputError(f"'{command}' ended with status {status}")
     console.rule(style="dim")
     seconds = time.perf_counter() - start
     say(
@@ -105,12 +99,3 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
     )
     say(f"to open in a browser: the report {out}/report.html, and an event {out}/event.html")
     say(f"to read: the model's card {out}/run/{CARD}")
-
-
-def _run(command: str) -> None:
-    program, *arguments = shlex.split(command)
-    # It finds programs installed beside this interpreter, whether or not its folder is on the path.
-    folder = Path(sys.executable).parent
-    status = subprocess.run([str(folder / program), *arguments], check=False).returncode
-    if status:
-        raise InputError(f"'{command}' ended with status {status}")

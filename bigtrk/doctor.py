@@ -128,18 +128,19 @@ def _tools() -> Iterator[Finding]:
     path = None
     with suppress(OSError):
         path = shlex.join(compiler())
-    remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
     purpose = "fast passes over edges and sampling on CPUs"
-    yield Finding("C compiler", purpose, path, False, remedy)
+    yield Finding("C compiler", purpose, path, False, None if path else _system("g++", "gcc-c++"))
     yield Finding("srun", "several nodes under SLURM", shutil.which("srun"), False, None)
-    path = shutil.which("pdsh")
-    remedy = None if path else _system({"apt-get": "pdsh", "dnf": "pdsh"}, "module load pdsh")
-    yield Finding("pdsh", "several nodes with the deepspeed launcher", path, False, remedy)
+    path, purpose = shutil.which("pdsh"), "several nodes with the deepspeed launcher"
+    yield Finding("pdsh", purpose, path, False, None if path else _system("pdsh", "pdsh"))
 
 
-def _system(packages: dict[str, str], otherwise: str) -> str:
-    managers = (manager for manager in packages if shutil.which(manager))
-    return next((f"sudo {one} install {packages[one]}" for one in managers), otherwise)
+def _system(debian: str, red_hat: str) -> str:
+    """Returns the command that installs a package of the system's."""
+    for manager, package in (("apt-get", debian), ("dnf", red_hat)):
+        if shutil.which(manager):
+            return f"sudo {manager} install {package}"
+    return "load its module, or ask your administrator"
 
 
 def _host() -> tuple[dict[str, Any], str | None]:

@@ -1,7 +1,5 @@
 """The errors that end a program in one line instead of a traceback."""
 
-import signal
-
 LONGEST_REASON = 400
 
 
@@ -41,17 +39,6 @@ def printable_lines(text: str) -> str:
 def reason(error: Exception) -> str:
     """Shortens a library's error for use in a message: one printable line, not too long."""
     return one_line(str(error))
-
-
-def why_it_failed(status: int, stderr: str) -> str:
-    """Says what ended a process that failed with `status`, negative for a signal, or what it wrote
-    last, for use in a message.
-    """
-    if status < 0:
-        out_of_memory = ", perhaps out of memory" if status == -signal.SIGKILL else ""
-        return f"ended by {signal.Signals(-status).name}{out_of_memory}"
-    lines = stderr.strip().splitlines()
-    return one_line(lines[-1]) if lines else f"ended with status {status}"
 
 
 def one_line(text: str) -> str:

@@ -89,7 +89,9 @@ def _from_variables(environment: Mapping[str, str], row: Sequence[str], launcher
 def _from_slurm(environment: Mapping[str, str]) -> Place:
     name = "SLURM_STEP_TASKS_PER_NODE"
     try:
-        per_node = _tasks_per_node(environment[name])
+        # "4(x2),3" is [4, 4, 3].
+        items = [item.rstrip(")").partition("(x") for item in environment[name].split(",")]
+        per_node = [int(count) for count, _, times in items for _ in range(int(times or 1))]
         local_size = per_node[whole(environment, "SLURM_NODEID")]
     except (KeyError, ValueError, IndexError):
         given = environment.get(name, "not set")
@@ -106,12 +108,8 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    """Refuses a rank of an unknown launcher: each would train alone.
-
-    srun may set PMI's or PMIx's rank in a step of one task, which is 0.
-
-    Raises:
-        RankError: it is one.
+    """Refuses a rank of an unknown launcher: each would train alone. srun may set PMI's or PMIx's
+    rank in a step of one task, which is 0.
     """
     ranks = (*_LONE, *(rank for rank, *_ in _MPI))
     found = [name for name in ranks if name in environment]
@@ -123,15 +121,6 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
             "torchrun, deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, "
             "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
-
-
-def _tasks_per_node(text: str) -> list[int]:
-    """Parses the step's tasks by node: "4(x2),3" is [4, 4, 3]."""
-    tasks = []
-    for item in text.split(","):
-        count, _, repeats = item.rstrip(")").partition("(x")
-        tasks += [int(count)] * int(repeats or 1)
-    return tasks
 
 
 def whole(environment: Mapping[str, str], name: str) -> int:

@@ -34,6 +34,7 @@ LONGEST = (
     "test_stopping.py",
     "test_pipeline.py",
     "test_every_option.py",
+    "test_pages.py",
     "test_series.py",
 )
 

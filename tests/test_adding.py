@@ -10,7 +10,6 @@ from unittest import mock
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 
 from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
@@ -20,7 +19,6 @@ from bigtrk.events.reader import READERS, find_events, read_event
 from bigtrk.formats.registry import GRAPH_READERS, Format
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.models import settings as model_settings
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
 from bigtrk.parallel.engines.engine import Engine
@@ -69,14 +67,6 @@ def _module(name: str, source: str) -> ModuleType:
     return module
 
 
-def test_the_model_is_checked_where_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    torch.manual_seed(1)  # one in twelve draws of its weights rounds to 2.7e-14
-    example("model.md")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "widths of its exchanges: [8, 8]"
-    assert float(second.rpartition(" ")[2]) < 1e-14
-
-
 def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
     """Each gradient is the same in float64, too, from sectors of one process, one of them empty."""
     model = example("model.md").SumsConfig(hidden=5, layers=3).build(F, G, False).double()
@@ -101,21 +91,6 @@ def test_a_model_of_ones_own_is_named_by_its_path(monkeypatch: pytest.MonkeyPatc
     assert prove(model, 4, 6).exact
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32)
     assert not footprint(config, 4, 6, cut=True).measured
-
-
-def test_one_name_makes_the_model_a_choice() -> None:
-    """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
-    own = example("model.md").SumsConfig
-    source = Path(model_settings.__file__).read_text()
-    assert source.count("AnyConfig = (\n    ") == 1
-    added = 'AnyConfig = (\n    Annotated[SumsConfig, Tag("sums")]\n    | '
-    changed = source.replace(
-        "AnyConfig = (\n    ", f"from {own.__module__} import SumsConfig\n{added}"
-    )
-    registered: Any = _module("settings_with_sums", changed)
-    config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
-    assert isinstance(config, own)
-    assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
 
 
 def test_the_network_of_pyg_is_trained_without_a_word_about_ranks(

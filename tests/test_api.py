@@ -4,25 +4,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import ArrayLike
 from safetensors.torch import load_file
 
 import bigtrk
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.pipeline.models import load_scorer
-from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.files import open_tracks
 from bigtrk.tracks.names import BuilderName
 from bigtrk.training.data.event_source import EventSource
@@ -30,7 +24,7 @@ from bigtrk.training.run_folder import WEIGHTS
 from partition.partitioners import Method
 from tests.distributed.graphs import random_graph
 from tests.hostile.reader import same
-from tests.programs import run_here, run_in_one
+from tests.programs import run_in_one
 
 SETTINGS = ["model.hidden=8", "model.layers=1", "training.epochs=1", "data.events=1"]
 COMMANDS = [
@@ -114,35 +108,6 @@ def test_graphs_from_anywhere_are_written(tmp_path: Path) -> None:
         bigtrk.write_graphs(tmp_path / "others", [some[0], some[0]])
 
 
-def test_a_run_on_graphs_without_eta_is_evaluated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its tables leave out what the graphs do not tell, which is said."""
-    monkeypatch.chdir(tmp_path)
-    known = random_graph(0, 20, 60)
-    foreign = replace(known, node_feature_names=("x0", "x1", "x2", "x3"))
-    bigtrk.write_graphs("graphs", [foreign, replace(foreign, name="other")])
-    features = "data.node_features=[x0,x1]"
-    bigtrk.train(bigtrk.configure("data.train=[graphs]", features, *SETTINGS, "run.folder=run"))
-    status, _, said = run_here(["bigtrk", "evaluate", "run", "graphs"], monkeypatch, capsys)
-    assert status == 0, said
-    assert "graphs store neither eta nor r and z of hits" in said
-    tracks = ["bigtrk", "evaluate", "run", "graphs", "--tracks"]
-    status, _, said = run_here(tracks, monkeypatch, capsys)
-    assert status == 2
-    assert "r, phi and z are known; store them in its graph" in said
-
-
-def test_graphs_whose_tensors_are_one_are_written(tmp_path: Path) -> None:
-    """A Data's tensors may be one, if its hits are told by their particles."""
-    rows = torch.arange(12.0).reshape(6, 2)
-    data = random_graph(0, 6, 5).to_pyg()
-    data.update({"x": rows, "edge_attr": rows[1:], "hit_id": data.particle_id})
-    data.update({"node_feature_names": ["r", "z"], "edge_feature_names": ["dr", "dz"]})
-    graph = bigtrk.EventGraph.from_pyg(data)
-    assert same(bigtrk.write_graphs(tmp_path, [graph])[0], graph)
-
-
 def test_a_training_is_that_of_the_command(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,19 +128,6 @@ def test_a_training_is_that_of_the_command(
     assert by_hand == configuration
 
 
-def test_deepspeed_trains_again_in_one_process(made: Path) -> None:
-    """It keeps groups of its own, which are gone with those of the training before."""
-    train = f"bigtrk/train.py data.train=[graphs] {' '.join(SETTINGS)}"
-    engines = ("zero1", "zero3", "zero1")
-    commands = [
-        f"{train} engine.name=deepspeed engine.ds_config={engine} run.folder=again{i}"
-        for i, engine in enumerate(engines)
-    ]
-    run_in_one([*commands, f"{train} run.folder=after"], made)
-    losses = [read_run(made / f"again{i}").epochs[-1].train_loss for i in (0, 2)]
-    assert losses[0] == losses[1]
-
-
 def test_an_interrupted_training_leaves_the_process_to_others(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,21 +143,6 @@ def test_an_interrupted_training_leaves_the_process_to_others(
     with pytest.raises(StoppedError, match=r"SIGINT.*stopped after step 1, saved"):
         bigtrk.train(bigtrk.configure(f"data.train=[{made}/graphs]", *SETTINGS, folder))
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_training_in_another_thread_says_where_to_call_it() -> None:
-    said: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            bigtrk.train(bigtrk.Configuration())
-        except InputError as error:
-            said.append(error)
-
-    thread = threading.Thread(target=attempt)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(said[0])
 
 
 def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
@@ -262,34 +199,6 @@ def test_sectors_are_those_of_the_command(made: Path) -> None:
         assert all(same(one, other) for one, other in zip(sectors, stored, strict=True))
 
 
-@pytest.mark.parametrize("data", ["trackml_subevent", "trackml_event1000"])
-def test_real_events(
-    made: Path,
-    testdata: Path,
-    data: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Tracks of hits, and sectors, are those that the commands make."""
-    commands = [
-        f"bigtrk build {testdata / 'data' / data} graphs",
-        f"bigtrk infer {made / 'run'} graphs tracks --builder walk --min-hits 3",
-        "bigtrk-partition graphs sectors --parts 2 --workers 1",
-    ]
-    monkeypatch.chdir(tmp_path)
-    for command in commands:
-        assert run_here(command.split(), monkeypatch, capsys)[0] == 0
-    graph = bigtrk.build_graph(bigtrk.read_event(testdata / "data" / data))
-    (stored,) = bigtrk.open_graphs(tmp_path / "graphs")
-    assert same(graph, stored)
-    track_id = bigtrk.build_tracks(graph, bigtrk.load_model(made / "run").score(graph), "walk")
-    check_tracks(tmp_path / "tracks", graph, track_id)
-    sectors = SectorFolder(tmp_path / "sectors")
-    for part, sector in enumerate(bigtrk.partition(graph, 2)):
-        assert same(sector, sectors.read(graph.name, part, 2))
-
-
 GRAPH = random_graph(0, 20, 60)
 HALVES = torch.full((60,), 0.5, dtype=torch.float64)
 
@@ -301,9 +210,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut=2), "score_cut=2: must be between"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=0), "min_hits=0: must be 1 or more"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES[:-1]), "scores must be 60 numbers"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES * torch.nan), "scores must be 60 numbers"),
         (lambda: bigtrk.partition(GRAPH), "give either parts or max_edges"),
-        (lambda: bigtrk.partition(GRAPH, 2, 3), "give either parts or max_edges"),
         (lambda: bigtrk.partition(GRAPH, 0), "parts=0: must be 1 or more"),
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
         (lambda: bigtrk.partition(GRAPH, 21), "21 parts asked of a graph with 20 nodes"),
@@ -312,21 +219,11 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.train(bigtrk.configure("data.train=[absent]")), "absent: no such folder"),
         (lambda: bigtrk.load_model("absent"), "absent/config.json: no such file"),
         (lambda: bigtrk.open_graphs("absent"), "absent: no such folder"),
-        (lambda: bigtrk.read_event("absent"), "absent: no such file or folder"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
-        (lambda: bigtrk.simulate("out", particles=0), "particles=0: must be 1 or more"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
-        (lambda: bigtrk.simulate("out", seed=-1), "seed=-1: must be 0 or more"),
-        (lambda: simulate_folder(Path("out"), range(2), 0, 0, None), "cannot simulate 0 particles"),
-        (lambda: simulate_folder(Path("out"), [], 9, 0, None), "cannot simulate 0 events"),
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),  # type: ignore[arg-type]
-        (
-            lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut="0.5"),  # type: ignore[arg-type]
-            "score_cut='0.5': must",
-        ),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
-        (lambda: bigtrk.partition(GRAPH, 2, seed=2**70), "seed=1180591620717411303424: must be"),
         (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
         (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]
     ],
@@ -342,18 +239,3 @@ def test_bad_input_is_a_value_error_in_one_line(
         call()
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("given", [HALVES.numpy(), HALVES.tolist(), HALVES.float().numpy()])
-def test_scores_may_be_an_array_or_a_list(given: ArrayLike) -> None:
-    known = bigtrk.build_tracks(GRAPH, HALVES, score_cut=0.1)
-    assert np.array_equal(bigtrk.build_tracks(GRAPH, given, score_cut=0.1), known)
-
-
-def test_graphs_events_and_sectors_are_compared_as_objects(made: Path) -> None:
-    event = bigtrk.read_event(made / "events", "event000000000")
-    for read in (GRAPH, bigtrk.partition(GRAPH, 1)[0], event):
-        assert read in [deepcopy(read), read]
-    graphs = bigtrk.open_graphs(made / "graphs")
-    assert graphs[0].name in graphs.names
-    assert GRAPH not in graphs

@@ -142,24 +142,3 @@ def write_heptrkx(folder: Path) -> None:
         Ro_rows=np.array([0, 1, 2]),
         Ro_cols=np.arange(3),
     )
-
-
-def test_small_graphs_without_particles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Parts outnumber nodes, and nobody knows whose pT is asked for."""
-    monkeypatch.chdir(tmp_path)
-    write_heptrkx(tmp_path / "npz")
-    built = ["bigtrk", "build", "npz", "graphs", "--from", "heptrkx"]
-    assert run_here(built, monkeypatch, capsys)[0] == 0
-    command = ["bigtrk-partition", "graphs", "sectors", "--parts", "8"]
-    status, _, errors = run_here(command, monkeypatch, capsys)
-    assert status == 2
-    assert "8 parts" in one_line(errors)
-    assert not (tmp_path / "sectors").exists()
-    command = ["bigtrk/train.py", "data.validation=0", "training.pt_weight=0.1"]
-    status, _, errors = run_here(command, monkeypatch, capsys)
-    assert status == 2
-    assert "event000000001_g000 in graphs: knows no particles" in one_line(errors)
-    assert "set training.pt_weight=0" in errors
-    assert not (tmp_path / "runs").exists()

@@ -129,15 +129,6 @@ def test_an_exact_model(check: Any) -> None:
 
 
 @pytest.mark.usefixtures("in_three")
-def test_the_looser_tolerance_of_float32_is_told(check: Any) -> None:
-    status, lines, _ = check("checked_models:Float32")
-    assert status == 0
-    (verdict,) = [line for line in lines if line.startswith("exact: ")]
-    assert " (allowed 1e-04 and not 1e-09, since it computes in float32); " in verdict
-    assert "allowed" not in "".join(check("checked_models:Sums")[1])
-
-
-@pytest.mark.usefixtures("in_three")
 def test_what_the_model_prints_is_not_among_the_results(check: Any) -> None:
     status, (line,), error = check("checked_models:Printing", "--json")
     assert (status, json.loads(line)["exact"]) == (0, True)
@@ -148,15 +139,6 @@ def test_a_model_that_ends_the_program_is_not_exact(check: Any) -> None:
     status, lines, error = check("checked_models:Leaving", "--json")
     assert (status, error) == (1, "")
     assert "calls sys.exit(0)" in json.loads(lines[-1])["first_difference"]
-
-
-@pytest.mark.usefixtures("in_three")
-def test_a_network_of_layers_of_pyg(check: Any) -> None:
-    options = "model.options.module=checked_models:Net", "model.options.hidden=6"
-    status, lines, _ = check("pyg", *options, "--json")
-    (line,) = lines
-    found = json.loads(line)
-    assert (status, found["model"], found["exact"], found["exchanges"]) == (0, "pyg", True, 2)
 
 
 @pytest.mark.parametrize(
@@ -208,13 +190,6 @@ def test_bad_input_is_told_in_one_line(check: Any, arguments: list[str], words: 
     assert error.startswith("bigtrk: error: ")
     assert words in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.usefixtures("in_three")
-def test_the_features_may_be_others(check: Any) -> None:
-    few = "data.node_features=[r,z]", "data.edge_features=[dr]"
-    status, lines, _ = check("mlp", "model.hidden=4", *few)
-    assert (status, json.loads(lines[-1])["exchanges"]) == (0, 0)
 
 
 def test_as_a_program(folder: Path) -> None:

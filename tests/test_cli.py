@@ -20,25 +20,14 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert found == (0, f"bigtrk {bigtrk.__version__}\n", "")
 
 
-def test_unknown_command_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, error = run_here(["bigtrk", "trian"], monkeypatch, capsys)
-    assert (status, out) == (2, "")
-    assert error.startswith("bigtrk: error: No such command")
-    assert error.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("command", "told"),
     [
         (["bigtrk", "report", "~/absent"], "HOME/absent: no such folder"),
         (["bigtrk", "report", "runs", "$NO_SUCH/x"], "no variable $NO_SUCH"),
         (["bigtrk", "report", "runs", "--html", "~/absent/x.html"], "no such folder HOME/absent"),
-        (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),
         (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent"),
-        (["bigtrk/train.py", "~/absent.yaml"], "HOME/absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "~/absent"], "HOME/absent"),
         (["bigtrk-partition", "~/absent", "out", "--parts", "2"], "HOME/absent"),
     ],
@@ -126,14 +115,10 @@ def test_the_help_of_a_program_is_that_of_its_command(
     ("command", "arguments"),
     [
         ("train", []),
-        ("train", ["absent.yaml"]),
         ("train", ["model.hiden=3"]),
-        ("train", ["--resume", "absent"]),
         ("train", ["--parts", "2"]),
         ("partition", []),
         ("partition", ["absent", "sectors", "--parts", "2"]),
-        ("partition", ["absent", "sectors"]),
-        ("partition", ["absent", "sectors", "--parts", "0"]),
         ("partition", ["absent", "sectors", "--resume"]),
     ],
 )

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,6 @@ from bigtrk.process import Prefetcher
 from tests.programs import run_in_one
 
 WAIT = 300
-
-
-class Thing:
-    """Something that tells, by a weak reference, when it is gone."""
 
 
 def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
@@ -52,27 +47,6 @@ def test_the_next_one_alone_is_made_while_one_is_used() -> None:
         next_one = min(i + 1, len(started) - 1)
         assert started[next_one].wait(WAIT)
         assert asked == [*range(next_one + 1)]
-
-
-def test_nothing_is_kept_of_what_was_taken() -> None:
-    """It is gone once it was used, and not when the next one is asked for."""
-    for take in Prefetcher().each([Thing] * 5):
-        gone = threading.Event()
-        weakref.finalize(take(), gone.set)
-        assert gone.wait(WAIT)
-
-
-def test_an_error_is_raised_where_its_thing_would_be_taken() -> None:
-    def fail() -> str:
-        raise ValueError("unreadable")
-
-    makes: list[Callable[[], str]] = [lambda: "a", fail]
-    prefetcher = Prefetcher()
-    takes = prefetcher.each(makes)
-    assert next(takes)() == "a"
-    with pytest.raises(ValueError, match="unreadable"):
-        next(takes)()
-    assert [take() for take in prefetcher.each([lambda: "b"])] == ["b"]
 
 
 def test_an_end_waits_for_what_is_being_made() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -34,13 +33,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulate_folder(folder / "events", range(3), 20, 0, None)
     build_folder(folder / "events", folder / "graphs")
     return folder / "graphs"
-
-
-def train(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(TRAIN), *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 class Training:
@@ -121,26 +113,6 @@ def test_sigterm_saves_and_asks_to_be_started_again(
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
 
 
-def test_a_resumed_run_says_which_records_it_lacks(
-    tmp_path: Path,
-    graphs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = tmp_path / "run"
-    settings = [f"data.train=[{graphs}]", f"run.folder={run}", *SMALL, "training.epochs=1"]
-    assert run_here(["bigtrk/train.py", *settings], monkeypatch, capsys)[0] == 0
-    done = len(read_run(run).steps)
-    # Half a line may be what a crash left, and is all that is there.
-    (run / "metrics.jsonl").write_bytes(b"\xff\xfe\0")
-    resume = ["bigtrk/train.py", "--resume", str(run), "training.epochs=2"]
-    status, said, _ = run_here(resume, monkeypatch, capsys)
-    assert status == 0
-    lacking = f"has records of 0 of the {done} steps until the checkpoint; reports lack the others"
-    assert lacking in " ".join(said.split())
-    assert [step.step for step in read_run(run).steps] == list(range(done, 2 * done))
-
-
 def evaluated(
     run: Path,
     graphs: Path,
@@ -178,43 +150,6 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
     ended = evaluated(run, graphs, monkeypatch, capsys)
     assert ended == {**stopped, "step": None}
     assert len(list((run / "evaluations").iterdir())) == 3
-
-
-def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> None:
-    """In a process of its own, as by hand."""
-    run = tmp_path / "run"
-    with train(tmp_path, f"data.train=[{graphs}]", f"run.folder={run}", *SMALL) as training:
-        try:
-            wait_for(run / "metrics.jsonl", training.poll)
-            training.send_signal(signal.SIGINT)
-            said = training.communicate(timeout=300)[1].splitlines()
-        finally:
-            training.kill()
-    assert training.returncode == 75
-    assert "saving after this step; Ctrl-C again ends at once, without saving" in said
-    assert said[-1] == (
-        f"bigtrk/train.py: SIGINT (rank 0): stopped after step {len(read_run(run).steps)}, saved; "
-        f"continue with --resume {run}"
-    )
-
-
-def test_a_second_ctrl_c_ends_at_once() -> None:
-    step = "import time; print(flush=True); time.sleep(100)"
-    listen = "with StopRequest(Ranks(0, 1, 0, 1, 'python')).listening():"
-    imports = "from bigtrk.parallel.ranks import Ranks\n" + STOP_REQUEST
-    command = [sys.executable, "-c", f"{imports}\n{listen}\n    {step}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as training:  # type: ignore[call-overload]
-        try:
-            training.stdout.readline()
-            training.send_signal(signal.SIGINT)
-            assert "Ctrl-C again ends at once, without saving" in training.stderr.readline()
-            assert training.poll() is None
-            training.send_signal(signal.SIGINT)
-            training.wait(timeout=300)
-        finally:
-            training.kill()
-    assert training.returncode == -signal.SIGINT
 
 
 def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) -> None:
@@ -263,27 +198,3 @@ def test_ctrl_c_elsewhere_ends_in_one_line(program: str, tmp_path: Path, graphs:
     assert work.returncode == 130
     assert said[-1].endswith(": interrupted")
     assert "Traceback" not in "".join(said)
-
-
-def test_a_run_is_resumed_once_its_process_is_gone(
-    tmp_path: Path,
-    graphs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = tmp_path / "run"
-    resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
-    with started(graphs, run, "checkpoints/latest.json") as training:
-        who = f"process {training.pid} on {platform.node()}"
-        status, _, errors = run_here(resume, monkeypatch, capsys)
-        assert training.poll() is None
-    assert status == 2
-    assert errors == (
-        f"bigtrk/train.py: error: {run}: {who} is writing there; wait until it has ended, or end "
-        f"it, or choose another folder\n"
-    )
-    status, said, _ = run_here(resume, monkeypatch, capsys)
-    assert status == 0
-    assert f"{run}: {who} is gone; its lock is taken over\n" in said
-    steps = [line for line in (run / "metrics.jsonl").read_text().splitlines() if '"step",' in line]
-    assert len(steps) == len(read_run(run).steps)

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +48,6 @@ def test_tables_titles_and_captions_are_shown_literally(name: str, terminal: boo
     assert harmless(out.getvalue())
     if name in MARKUP:
         assert out.getvalue().count(name) == 5
-
-
-def test_styles_reach_a_terminal() -> None:
-    out = io.StringIO()
-    Screen(file=out, force_terminal=True, color_system="standard").print(Text("x", style="red"))
-    assert "\x1b[31mx\x1b[0m" in out.getvalue()
 
 
 @pytest.mark.parametrize("name", ESCAPES)
@@ -120,22 +113,14 @@ ESCAPE = "\x1b[31mred\x1b[0m\x07"
     "command",
     [
         ["bigtrk", ESCAPE],
-        ["bigtrk", "build", f"--{ESCAPE}"],
         ["bigtrk", "build", ESCAPE, "graphs"],
-        ["bigtrk", "build", "x", "graphs", "--from", ESCAPE],
-        ["bigtrk", "evaluate", ESCAPE, "graphs"],
         ["bigtrk", "report", ESCAPE],
-        ["bigtrk", "watch", "x", "--port", ESCAPE],
         ["bigtrk", "plan", f"model.{ESCAPE}=1"],
-        ["bigtrk", "scale", "weak", ESCAPE],
         ["bigtrk", "simulate", "x", "--events", ESCAPE],
         ["bigtrk-partition", ESCAPE, "sectors", "--parts", "2"],
-        ["bigtrk-partition", "graphs", "sectors", "--parts", ESCAPE],
         ["bigtrk/train.py", f"--{ESCAPE}"],
-        ["bigtrk/train.py", f"{ESCAPE}.yaml"],
         ["bigtrk/train.py", f"model.{ESCAPE}=3"],
         ["bigtrk/train.py", "--resume", ESCAPE],
-        ["bigtrk/train.py", f"data.train=[{ESCAPE}]"],
         ["bigtrk/train.py", f"data.train=['a{os.sep}[red]b']"],
     ],
 )
@@ -181,18 +166,6 @@ def test_a_run_of_hostile_texts_is_reported(
     assert status == 0
     assert harmless(printed)
     assert json.loads(printed)["runs"][0]["config"]["model"][ESCAPE] == ESCAPE
-
-
-def test_names_of_events_are_no_markup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    graph = replace(random_graph(1, 40, 200), name="[red]event:bomb:[")
-    write_graph(tmp_path / "graphs", graph, {})
-    write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name])
-    command = ["bigtrk-partition", str(tmp_path / "graphs"), str(tmp_path / "sectors")]
-    status, printed, _ = run_here([*command, "--parts", "2"], monkeypatch, capsys)
-    assert status == 0
-    assert graph.name in printed
 
 
 def test_a_script_for_slurm_holds_no_line_of_a_name(

@@ -132,21 +132,18 @@ def write_new_json(path: Path, content: Any) -> None:
     Raises:
         FileExistsError: something is there, be it a symbolic link; it is left as it was.
     """
-    with atomic_path(path, place=_place_new) as temporary:
+
+    def place_new(temporary: Path, path: Path) -> None:
+        try:
+            os.link(temporary, path)  # unlike a rename it replaces nothing
+        except OSError as error:
+            if error.errno not in _LACKING:
+                raise
+            path.touch(exist_ok=False)  # of two processes one makes it
+            temporary.replace(path)
+
+    with atomic_path(path, place=place_new) as temporary:
         temporary.write_text(_indented(content))
-
-
-def _place_new(temporary: Path, path: Path) -> None:
-    """Places a file where nothing is: unlike a rename, a link replaces nothing, also when two
-    processes try at once. Without links, the one that makes an empty file there replaces it.
-    """
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in _LACKING:
-            raise
-        path.touch(exist_ok=False)
-        temporary.replace(path)
 
 
 def _indented(content: Any) -> str:
@@ -173,12 +170,11 @@ def open_to_append(path: Path) -> TextIO:
     Raises:
         InputError: the file is a symbolic link, which is not followed.
     """
-    return open(unlinked(path), "a", opener=_open_no_link)
 
+    def no_link(name: str, flags: int) -> int:  # nor if somebody lays one in this moment
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
-def _open_no_link(path: str, flags: int) -> int:
-    """Opens a file, unless somebody lays a link there in this moment."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return open(unlinked(path), "a", opener=no_link)
 
 
 _SEAL = b',\n "sha256": "'
@@ -274,14 +270,14 @@ def parse_json(text: str) -> Any:
     Raises:
         ValueError: it is not JSON, nests too deep, or `checked` refuses a value.
     """
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
     try:
-        return checked(json.loads(text, parse_constant=_refuse_constant))
+        return checked(json.loads(text, parse_constant=refuse))
     except RecursionError:
         raise ValueError("it nests too deep") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 @contextmanager
@@ -338,7 +334,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
     try:
         with naming(path):
             yield temporary
-            _sync(temporary)
+            for made in (*temporary.rglob("*"), temporary):
+                if made.is_dir():
+                    sync_folder(made)
+                else:
+                    with made.open("rb") as handle:
+                        os.fsync(handle.fileno())
         if path.exists():
             path.rename(aside)
         temporary.rename(path)
@@ -348,17 +349,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
             aside.rename(path)
         for left in (temporary, aside):
             shutil.rmtree(left, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    """Makes all below a folder survive a power loss."""
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            sync_folder(path)
-        else:
-            with path.open("rb") as handle:
-                os.fsync(handle.fileno())
-    sync_folder(folder)
 
 
 @contextmanager

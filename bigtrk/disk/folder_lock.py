@@ -120,8 +120,7 @@ class FolderLock:
     def take(self, folder: Path, patient: bool = False) -> None:
         """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
         with a message; where its process runs elsewhere, after a minute without a sign of life.
-
-        patient: wait for as long as a living process holds the folder.
+        A patient process waits for as long as a living one holds the folder.
 
         Raises:
             HeldError: another process holds the folder.
@@ -166,11 +165,8 @@ class FolderLock:
                 new.rmdir()
 
     def _takes_over(self, place: Path, new: Path) -> bool:
-        """Takes over the lock of a dead owner; returns False if it has been released meanwhile, or
-        may be soon.
-
-        Raises:
-            HeldError: the owner lives, and is not waited for.
+        """Takes over the lock of a dead owner; False if it has been released meanwhile, or may be
+        soon. Raises HeldError where the owner lives, and is not waited for.
         """
         try:
             for held in place.iterdir():
@@ -231,7 +227,11 @@ class FolderLock:
 
 
 class LockWatch:
-    """Watches from outside whether a folder is held by a living process."""
+    """Watches from outside whether a folder is held by a living process.
+
+    Raises:
+        InputError: on a look, if something else than a lock is there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._place = folder / LOCK
@@ -240,11 +240,7 @@ class LockWatch:
 
     @property
     def owner(self) -> Owner | None:
-        """Returns the process that holds the folder, dead or alive; None if there is none.
-
-        Raises:
-            InputError: something else than a lock is there.
-        """
+        """The process that holds the folder, dead or alive; None if there is none."""
         try:
             return next((_owner(held) for held in self._place.iterdir()), None)
         except FileNotFoundError:
@@ -253,9 +249,6 @@ class LockWatch:
     def lives(self) -> bool | None:
         """True if a living process holds the folder. Where its process runs elsewhere, the first
         sign of life says so, or a minute without one; until then None: it is not known yet.
-
-        Raises:
-            InputError: something else than a lock is there.
         """
         owner = self.owner
         ended = owner.has_ended() if owner else True
@@ -276,9 +269,6 @@ class LockWatch:
     def silence(self) -> float | None:
         """Returns the seconds since the last sign of life, by this host's clock; None where nobody
         holds the folder.
-
-        Raises:
-            InputError: something else than a lock is there.
         """
         owner = self.owner
         try:

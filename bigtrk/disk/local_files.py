@@ -130,11 +130,6 @@ class UnnamedFiles:
         """Has a file unused once its `user` is gone."""
         weakref.finalize(user, self._unused.append, file)
 
-    @property
-    def unused_bytes(self) -> int:
-        """Counts the bytes of unused files."""
-        return sum(file.size for file in self._unused)
-
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
         """Says what an error of the disk prevents, and the remedy.

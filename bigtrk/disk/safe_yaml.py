@@ -154,8 +154,8 @@ def _below(types: Types, key: yaml.Node) -> Types:
     return types if key.tag == _MERGED else types_of_key(types, key.value)
 
 
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)  # whose declared types leave out what it returns of a list
+def _origin(kind: Any) -> Any:  # get_origin's declared types leave out what it returns of a list
+    return get_origin(kind)
 
 
 def _take_text(types: Types) -> bool:

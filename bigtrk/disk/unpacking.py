@@ -3,13 +3,11 @@
 import gzip
 import io
 import stat
-import zlib
 from pathlib import Path, PurePosixPath
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from bigtrk.errors import InputError
 
-GZIP_WBITS = 31
 # Tables of numbers pack 3 to 10 times; columns of one value alone, a thousand times.
 MAX_RATIO = 200
 FREE_BYTES = 64 << 20  # unpacked at any ratio
@@ -27,11 +25,7 @@ HEAD = 2 + len(_OLD_TORCH)
 
 
 def refuse_old_torch(path: Path, head: bytes) -> None:
-    """Refuses a file of torch.save, which begins with `head`, that is in the form before torch 1.6.
-
-    Raises:
-        InputError: it is.
-    """
+    """Refuses a file of torch.save in the form before torch 1.6; `head`: its first bytes."""
     if head[2:].startswith(_OLD_TORCH):
         raise InputError(
             f"{path}: is in the form that torch.save had before torch 1.6; load it with torch.load "
@@ -49,15 +43,12 @@ def check_members(path: Path, archive: ZipFile) -> None:
         name = member.filename.replace("\\", "/")
         parts = PurePosixPath(name)
         drive = name[1:2] == ":" and name[:1].isalpha()
-        if parts.is_absolute() or ".." in parts.parts or drive:
+        leads_out = parts.is_absolute() or ".." in parts.parts or drive
+        if leads_out or stat.S_ISLNK(member.external_attr >> 16):
             raise InputError(
-                f"{path}: holds the unsafe member {member.filename!r}; refused: make the archive "
-                "again with relative names inside it"
-            )
-        if stat.S_ISLNK(member.external_attr >> 16):
-            raise InputError(
-                f"{path}: holds the symbolic link {member.filename!r}; refused: make the archive "
-                "again with the file itself"
+                f"{path}: holds the {'unsafe member' if leads_out else 'symbolic link'} "
+                f"{member.filename!r}; refused: make the archive again with relative names of "
+                "files inside it"
             )
 
 
@@ -90,13 +81,8 @@ def gunzip(content: bytes, limit: int, where: str) -> bytes:
         InputError: the content is longer.
         EOFError, gzip.BadGzipFile, zlib.error: the stream is damaged.
     """
-    size = int.from_bytes(content[-4:], "little")
-    stream = zlib.decompressobj(GZIP_WBITS)
-    unpacked = stream.decompress(content, min(size, limit) + 1)
-    # The size is that of the last of several streams, or a lie; gzip takes a third longer.
-    if not stream.eof or stream.unused_data or len(unpacked) != size:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            unpacked = file.read(limit + 1)
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        unpacked = file.read(limit + 1)
     if len(unpacked) > limit:
         raise too_large(where, limit)
     return unpacked

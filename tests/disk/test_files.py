@@ -49,14 +49,6 @@ def test_operations_that_data_do_without_may_be_missing(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder", "new.json", "old.json"]
 
 
-@pytest.mark.parametrize("name", ["chmod", "link", "fsync"])
-def test_other_errors_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(os, name, refusing(errno.EIO))
-    with pytest.raises(OSError, match="Input/output error"):
-        write_new_json(tmp_path / "one.json", 1)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture
 def full() -> Iterator[None]:
     """No file may grow beyond a page, as if the disk were full."""

@@ -112,13 +112,6 @@ def test_a_killed_process_has_no_lock(
     assert capsys.readouterr().out == said
 
 
-def test_another_process_of_the_same_number_is_not_the_owner(tmp_path: Path) -> None:
-    lay(tmp_path, replace(ME, started=ME.started - 1))
-    with FolderLock() as lock:
-        lock.take(tmp_path)
-        lock.check()
-
-
 @pytest.mark.usefixtures("quick")
 def test_a_sign_of_life_is_enough_where_the_process_is_not_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,26 +46,6 @@ def test_a_file_that_lost_lines_is_read_anew(tmp_path: Path, kept: bytes) -> Non
     assert numbers(tail) == []
 
 
-def test_a_line_that_was_refused_is_read_again(tmp_path: Path) -> None:
-    path, tail = tmp_path / "lines", JsonTail(tmp_path / "lines")
-    path.write_bytes(line(1) + b"{\n" + line(2))
-    for _ in range(2):
-        with pytest.raises(InputError, match="lines, line 2: not JSON"):
-            numbers(tail)
-    path.write_bytes(line(1) + line(4))
-    assert numbers(tail) == [4]
-    path.write_bytes(line(1) + line(4) + line(5))
-
-    def refuse() -> None:
-        for _ in tail.new_lines():
-            raise InputError("by whoever reads it")
-
-    for _ in range(2):
-        with pytest.raises(InputError, match="by whoever"):
-            refuse()
-    assert numbers(tail) == [5]
-
-
 def test_lines_and_files_larger_than_any_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,13 +43,6 @@ def test_losses_agree_within_a_tolerance(tmp_path: Path, off: float, status: int
     assert report == {"nodes": 2, "ranks": 4, "steps": 5, "seconds": 31}
 
 
-@pytest.mark.parametrize("steps", [range(4), range(6), range(0)])
-def test_runs_of_other_steps_are_not_compared(tmp_path: Path, steps: range) -> None:
-    status, printed = compare(tmp_path, [step_record(step) for step in steps])
-    assert status == 2
-    assert f"b: holds {len(steps)} steps, a 5" in printed
-
-
 # Stands for srun: says what it was called with, and how many cores per task. With `hang` in its
 # arguments it runs until it is ended, as a training does.
 SRUN = """#!/bin/bash
@@ -152,12 +145,6 @@ def test_a_run_without_a_checkpoint_starts_anew(job: dict[str, str], tmp_path: P
     ]
 
 
-def test_a_trained_run_is_left_alone(job: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "runs/7").mkdir(parents=True)
-    (tmp_path / "runs/7/model.safetensors").touch()
-    assert calls(job, tmp_path, "my.yaml") == []
-
-
 def test_data_are_staged_on_each_node_and_trained_there(
     job: dict[str, str], tmp_path: Path
 ) -> None:
@@ -199,24 +186,6 @@ def test_data_are_staged_for_their_user_alone_and_again(tmp_path: Path) -> None:
     assert (tmp_path / "bigtrk-7").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("linked", [True, False])
-def test_data_are_not_staged_where_another_user_was_before(tmp_path: Path, linked: bool) -> None:
-    (tmp_path / "graphs").mkdir()
-    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "bigtrk-7"
-    elsewhere.mkdir()
-    if linked:
-        folder.symlink_to(elsewhere)
-    elif os.geteuid() == 0:
-        folder.mkdir()
-        os.chown(folder, 54321, 54321)
-    else:
-        pytest.skip("only root can give folders away")
-    staged = stage(folder)
-    assert staged.returncode == 1
-    assert "is not a folder of this user on each node; name another place" in staged.stderr
-    assert list(elsewhere.iterdir()) == []
-
-
 # It saves; has not begun; does not answer.
 @pytest.mark.parametrize(
     ("training", "sign", "status"),
@@ -237,25 +206,6 @@ def test_the_signal_requeues_the_job(
     batch.send_signal(signal.SIGUSR1)
     assert batch.wait(timeout=120) == status
     assert called(tmp_path)[1:] == ["scontrol requeue 7"]
-
-
-def test_a_signal_while_the_training_starts_is_passed_on(
-    job: dict[str, str], tmp_path: Path
-) -> None:
-    """It comes when srun runs, and its process is not known yet."""
-    scripts = tmp_path / "home" / "scripts"
-    scripts.unlink()
-    shutil.copytree(SCRIPTS / "slurm", scripts / "slurm")
-    file = scripts / "slurm" / "train.sh"
-    known = "    training=$! "
-    assert file.read_text().count(known) == 1
-    file.write_text(file.read_text().replace(known, f"    kill -USR1 $$\n{known}"))
-    assert start(job, tmp_path, "start=1").wait(timeout=120) == 128 + signal.SIGUSR1
-    assert called(tmp_path)[1:] == ["scontrol requeue 7"]
-
-
-def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -> None:
-    assert start(job, tmp_path, "fail=1").wait(timeout=120) == 7
 
 
 @pytest.mark.parametrize(("word", "status"), [("whole", 0), ("fail", 7)])

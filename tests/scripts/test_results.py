@@ -47,12 +47,6 @@ def written(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_a_changed_file_is_refused_like_a_new_one(checkout: Path) -> None:
-    (checkout / "docs/results/gpu.json").write_text("{ }\n")
-    with pytest.raises(InputError, match="git status"):
-        opened("--publish")
-
-
 @pytest.mark.parametrize("outer", [True, False])
 def test_without_a_repository_of_its_own_nothing_is_published(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, outer: bool

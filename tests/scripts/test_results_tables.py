@@ -79,13 +79,6 @@ def test_a_table_is_made_from_its_file(checkout: Path) -> None:
     )
 
 
-def test_figures_of_earlier_code_say_so(checkout: Path) -> None:
-    publish(checkout, None)
-    assert "\nOf earlier code: [" in page(checkout, TABLE).filled
-    (checkout / "docs/results/exchange_cost.json").unlink()
-    assert "-->\n\nNot yet run.\n\n<!--" in page(checkout, TABLE).filled
-
-
 def test_what_differs_is_named_and_rewritten(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
