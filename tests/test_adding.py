@@ -146,9 +146,9 @@ def first_steps_of_the_engine(ranks: Ranks) -> list[dict[str, Any]]:
     engine = example("engine.md").OneByOneEngine
 
     def make(_: EngineSettings, *inputs: Any) -> tuple[Engine, str]:
-        return engine(*inputs, {}), "one by one"
+        return engine(*inputs), "one by one"
 
-    with mock.patch("tests.distributed.test_engines.make_engine", make):
+    with mock.patch("tests.distributed.trial.make_engine", make):
         return first_steps(ranks, [configuration(EngineSettings())])
 
 

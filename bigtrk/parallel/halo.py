@@ -63,17 +63,6 @@ class HaloPlan:
         values = torch.cat([sent, kept]) if len(kept) else sent
         add_at(total, self.packed, values)
 
-    def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
-        """Sends `rows` split by `to`, and receives rows split by `of`."""
-        if self.group is None:
-            return rows
-        with self.stopwatch.time_queued("exchange"):
-            received = rows.new_empty(sum(of), *rows.shape[1:])
-            rows = rows.contiguous()
-            with waiting():
-                dist.all_to_all_single(received, rows, list(of), list(to), self.group)
-        return received
-
     def __call__(self, owned: list[Tensor]) -> list[Tensor]:
         """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
         nodes, arrival = self.begin(owned)
@@ -83,26 +72,42 @@ class HaloPlan:
     def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
         """Appends room for the halo rows of each sector, which come with the arrival."""
         if self.group is None and len(owned) == 1:
-            return owned, _There()  # it is whole
+            return owned, NoHalo()  # it is whole
         with torch.no_grad():
             sent, kept = self.pack(owned[0] if len(owned) == 1 else torch.cat(owned))
-            received, work = self._send(sent)
+            received, work = self._send(sent, self.send_splits, self.recv_splits)
         nodes: list[Tensor] = list(_Exchange.apply(self, *owned))
         # Filled behind autograd's back: FSDP2 gives layers views of these, which it would call
         # modified, though nothing has read them yet.
-        arrival = _Coming(self, [rows.data for rows in nodes], received, kept, work)
+        arrival = PendingHalo(self, [rows.data for rows in nodes], received, kept, work)
         if work is None or not self.overlaps:
             arrival.wait()
         return nodes, arrival
 
-    def _send(self, rows: Tensor) -> tuple[Tensor, dist.Work | None]:
-        """Sends packed rows [S, H]; returns room for those that come, and what brings them."""
+    def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
+        """Sends rows split by `to`, and returns rows split by `of`."""
+        received, work = self._send(rows.contiguous(), to, of)
+        self.wait_for(work)
+        return received
+
+    def wait_for(self, work: dist.Work | None) -> None:
+        if work is not None:
+            with self.stopwatch.time_queued("exchange"), waiting():
+                work.wait()
+
+    def _send(
+        self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]
+    ) -> tuple[Tensor, dist.Work | None]:
+        """Sends rows split by `to`; returns room for those that come, split by `of`, and the work
+        that brings them.
+        """
         if self.group is None:
             return rows, None
-        received = rows.new_empty(sum(self.recv_splits), *rows.shape[1:])
-        splits = list(self.recv_splits), list(self.send_splits)
+        received = rows.new_empty(sum(of), *rows.shape[1:])
         with self.stopwatch.time_queued("exchange"):
-            work = dist.all_to_all_single(received, rows, *splits, self.group, async_op=True)
+            work = dist.all_to_all_single(
+                received, rows, list(of), list(to), self.group, async_op=True
+            )
         return received, work
 
     def with_empty(self, n: int) -> "HaloPlan":
@@ -187,7 +192,7 @@ def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     return tuple(joined)
 
 
-class _There:
+class NoHalo:
     """The arrival of no rows."""
 
     is_awaited = False
@@ -196,7 +201,7 @@ class _There:
         """Returns."""
 
 
-class _Coming:
+class PendingHalo:
     """The arrival of the halo rows of `nodes` [N, H] of each sector: those `received`, when `work`
     is done, and those `kept`.
     """
@@ -217,9 +222,7 @@ class _Coming:
         if not self.is_awaited:
             return
         self.is_awaited = False
-        if self._work is not None:
-            with self._plan.stopwatch.time_queued("exchange"), waiting():
-                self._work.wait()
+        self._plan.wait_for(self._work)
         for nodes, pieces in zip(self._nodes, self._plan.halos, strict=True):
             self._fill(nodes, pieces)
         del self._nodes, self._received, self._kept, self._work  # a graph of layers holds this

@@ -38,11 +38,8 @@ def order_sums() -> None:
 def settings_of_order(vendor: str) -> dict[str, str]:
     """Returns the environment in which cuBLAS's and MKL's products have the same bits twice.
 
-    cuBLAS promises them with a workspace of this kind, of 32 MiB, which torch asks for in its
-    deterministic mode. MKL promises them for float32 on any number of threads in its strict mode,
-    which it has on Intel's CPUs only. Without it gradients of weights on 1 and 2 threads of a Xeon
-    differed. With it steps took 0.95 to 1.01 times as long in the median of three runs, and 1.03 to
-    1.04 times without a C compiler (100,000 edges, hidden 16 and 64).
+    cuBLAS promises them with a workspace of this kind (32 MiB), MKL for float32 on any number of
+    threads in its strict mode, which it has on Intel's CPUs only and which costs up to 4 % of time.
     """
     settings = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     return settings | ({"MKL_CBWR": "AUTO,STRICT"} if vendor == "GenuineIntel" else {})
@@ -51,12 +48,10 @@ def settings_of_order(vendor: str) -> dict[str, str]:
 def cores_of_rank(
     ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Returns how many of the `open_cores`, which this process may run on, are this rank's.
+    """Returns this rank's number of the `open_cores`, which this process may run on.
 
-    OMP_NUM_THREADS is the user's choice and wins. Otherwise, under srun, they are those asked for
-    with --cpus-per-task, at most those open (srun binds a task to its own where the cluster lets
-    it); elsewhere the ranks of a host share the open cores equally, where deepspeed would set no
-    number at all.
+    OMP_NUM_THREADS is the user's choice and wins; then, under srun, --cpus-per-task, at most those
+    open; elsewhere the ranks of a host share the open cores equally.
     """
     if threads := _omp_threads(ranks, environment):
         return threads

@@ -129,12 +129,10 @@ class Stopwatch:
 class PeakMemory:
     """Follows the largest memory of this process without the pages of files, or that of its GPU.
 
-    Pages of libraries (0.2 GB) are there once for all ranks of a host, and the system drops what it
-    needs elsewhere: with them the same process took 350 to 441 MiB in one day, without 246.0 to
-    246.3. The kernel tells the peak with them alone, so their bytes at that moment are to be known:
-    those of the graphs that a step maps are 13 MiB of 305 with 80,000 edges, and gone at its end.
-    Where the system has dropped pages of files, the process may grow by as much without a peak of
-    both: what it has at a look counts as well. Where `status` does not tell (gVisor's) they are in.
+    Pages of files are there once for all ranks of a host, and the system drops them as it likes.
+    The kernel tells the peak with them alone, so their bytes at that moment are subtracted; where
+    some were dropped, the process may grow without a new peak of both, so that its own memory at a
+    look counts as well. Where `status` does not tell (gVisor's) pages of files are included.
     """
 
     def __init__(self, device: torch.device, status: Path = _STATUS) -> None:
@@ -183,9 +181,8 @@ class World:
         return self.ranks.device
 
     def overlaps(self, num_ranks: int) -> bool:
-        """Whether layers that can do so compute while the halo rows of an event on `num_ranks`
-        ranks travel: on GPUs, and between hosts. Within a host of CPUs the cores that compute move
-        the rows, so that nothing is gained.
+        """Whether layers compute while the halo rows of an event on `num_ranks` ranks travel: on
+        GPUs, and between hosts. Within a host of CPUs the cores that compute move the rows.
         """
         return self.device.type == "cuda" or num_ranks > self.ranks.local_size
 

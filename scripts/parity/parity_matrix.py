@@ -46,7 +46,7 @@ def run(
         for i in range(0, len(chunk), _PER_LAUNCH)
     ]
     for world, chunk in follow(launches, len(launches), "launches"):
-        yield run_ranks(world, work, chunk)[0]
+        yield run_ranks(world, work, chunk, fresh=True)[0]
 
 
 def summary(cases: Sequence[Case]) -> dict[str, float | int]:

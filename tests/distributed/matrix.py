@@ -9,10 +9,12 @@ magnifies rounding).
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -184,8 +186,7 @@ def _trials_of_several() -> Iterator[Trial]:
 
 def run_trials(ranks: Ranks, trials: list[Trial], kinds: tuple[str, ...] = KINDS) -> list[Case]:
     """Runs `trials` and returns all their cases, on rank 0. Collective."""
-    _use_sgd()
-    with tempfile.TemporaryDirectory() as folder:
+    with _sgd(), tempfile.TemporaryDirectory() as folder:
         return [case for trial in trials for case in _Run(ranks, trial, Path(folder)).cases(kinds)]
 
 
@@ -257,12 +258,18 @@ def _engine_settings(name: str, world_size: int, folder: Path) -> EngineSettings
     return EngineSettings(name="deepspeed", ds_config=str(path))
 
 
-def _use_sgd() -> None:
+@contextmanager
+def _sgd() -> Iterator[None]:
+    """Has all engines train by SGD."""
+
     def sgd(model: nn.Module, settings: OptimizerSettings, factors: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameter_groups(model, factors), lr=settings.lr)
 
-    for module in (engine, deepspeed_engine):
-        setattr(module, "make_optimizer", sgd)  # noqa: B010  # mypy: it is imported there
+    with (
+        patch.object(engine, "make_optimizer", sgd),
+        patch.object(deepspeed_engine, "make_optimizer", sgd),
+    ):
+        yield
 
 
 def _dtype(precision: str) -> torch.dtype:

@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -24,14 +25,13 @@ from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Trainer, Validated
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, fit_all, settings, step_folders, write_events
+from tests.distributed.runs import fit_all, settings, step_folders, write_events
 from tests.programs import run_here
 
 # Of each epoch. Epoch 1 is the best until 5 is; with a patience of 3 epochs the run ends after 4.
 LOSSES = (0.5, 0.4, 0.6, 0.7, 0.45, 0.3, 0.35, 0.31, 0.32, 0.33)
 WORSE = (*LOSSES[:5], 0.9, 0.9)
 STEPS = 2  # of an epoch
-OTHERS = ("FSDP2", "zero1", "zero3")  # engines
 
 
 def scripted(losses: tuple[float, ...]) -> type[Trainer]:
@@ -42,10 +42,8 @@ def scripted(losses: tuple[float, ...]) -> type[Trainer]:
     return Scripted
 
 
-def configuration(
-    events: Path, run: Path, epochs: int, patience: int | None, engine: str
-) -> Configuration:
-    made = settings(events, run, epochs, ENGINES[engine])
+def configuration(events: Path, run: Path, epochs: int, patience: int | None) -> Configuration:
+    made = settings(events, run, epochs, {"name": "ddp"})
     content = made.model_dump(mode="json")
     content["training"] |= {
         "best": {"metric": "loss", "patience": patience},
@@ -55,15 +53,13 @@ def configuration(
 
 
 def go_on(ranks: Ranks, run: Path, *overrides: str, losses: tuple[float, ...] = LOSSES) -> None:
-    setattr(trainer, "Trainer", scripted(losses))  # noqa: B010  # mypy: it is imported there
-    fit_all(ranks, resumed_configuration(run, overrides), run)
+    with patch.object(trainer, "Trainer", scripted(losses)):
+        fit_all(ranks, resumed_configuration(run, overrides), run)
 
 
-def begin(
-    ranks: Ranks, events: Path, run: Path, epochs: int, patience: int | None, engine: str
-) -> None:
-    setattr(trainer, "Trainer", scripted(LOSSES))  # noqa: B010  # mypy: it is imported there
-    fit_all(ranks, configuration(events, run, epochs, patience, engine))
+def begin(ranks: Ranks, events: Path, run: Path, epochs: int, patience: int | None) -> None:
+    with patch.object(trainer, "Trainer", scripted(LOSSES)):
+        fit_all(ranks, configuration(events, run, epochs, patience))
 
 
 def copied(ranks: Ranks, run: Path, to: Path) -> Path:
@@ -73,31 +69,26 @@ def copied(ranks: Ranks, run: Path, to: Path) -> Path:
     return to
 
 
-def work(ranks: Ranks, folder: Path, engine: str) -> str:
+def work(ranks: Ranks, folder: Path) -> str:
     """Returns what is said of a run that has ended for want of a better epoch."""
-    begin(ranks, folder, folder / "patient", 9, 3, engine)
+    begin(ranks, folder, folder / "patient", 9, 3)
     for epochs in (2, 4):  # the state of an interrupted search is that of one that was not
         if epochs == 2:
-            begin(ranks, folder, folder / "halted", epochs, 3, engine)
+            begin(ranks, folder, folder / "halted", epochs, 3)
         else:
             go_on(ranks, folder / "halted", "training.epochs=9")
     with pytest.raises(InputError) as caught:
         go_on(ranks, folder / "patient")
     go_on(ranks, copied(ranks, folder / "patient", folder / "on"), "training.best.patience=4")
-    begin(ranks, folder, folder / "six", 6, None, engine)
+    begin(ranks, folder, folder / "six", 6, None)
     return str(caught.value)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["DDP", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
-)
-def done(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> tuple[str, Path]:
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("best")
     write_events(folder)
-    return run_ranks(2, work, folder, request.param)[0], folder
+    return run_ranks(2, work, folder)[0], folder
 
 
 def best(run: Path) -> dict[str, Any]:

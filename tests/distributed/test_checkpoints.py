@@ -4,40 +4,31 @@ import resource
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines.averages import Averages
-from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.world import Stopwatch, make_world
 from bigtrk.training.checkpoint import checkpointer as checkpoint
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress, write_shard
-from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.guards import LossHistory
-from bigtrk.training.model_files import build_model
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
-from tests.distributed.parity import Oracle, owned_logits, stitched, worst
+from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES
+from tests.distributed.trial import State, Trial, same, small
 
 DECAY = 0.7  # of averaged weights
 READERS = ("DDP", "FSDP2", "zero1", "zero3")
-EVENTS = range(len(sources()))
-State = dict[str, Tensor]
+WRITERS = ("DDP", "FSDP2", "zero0", "zero1", "zero2", "zero3")
 Pairs = dict[str, tuple[str, ...]]  # by an engine that reads, those whose checkpoints it reads
 
 
@@ -45,46 +36,26 @@ def progress(step: int) -> Progress:
     return Progress(0, step, step, Plateau(), LossHistory(), EpochTotals())
 
 
-class Trial:
-    """An engine, the steps it takes, and its checkpoints in `run`."""
+class Saved(Trial):
+    """A trial with averaged weights, and its checkpoints in `run`."""
 
-    def __init__(self, ranks: Ranks, engine: str, run: Path) -> None:
-        settings = Configuration.model_validate(
-            {"model": {"hidden": 8, "layers": 2}, "engine": ENGINES[engine]}
-        )
-        events = sources()
-        router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_ranks)
-        maker = BatchMaker(settings, world)
-        model, optimizer = build_model(settings), OptimizerSettings()
-        self.engine, name = make_engine(settings.engine, model, optimizer, world.stopwatch)
+    def __init__(self, ranks: Ranks, engine: str, run: Path, layers: int = 2) -> None:
+        super().__init__(ranks, small(engine, layers), OptimizerSettings())
         self.averages = Averages(self.engine, DECAY)
-        self._shares = Loader(maker.of(events), world).load(router.route(EVENTS))
-        self._runner = StepRunner(self.engine, settings.training, world)
-        self._description = RunDescription("data", name, {})
         self.move(run)
 
     def move(self, run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self.checkpoints = Checkpointer(
-            run, self.engine, self._description, lambda: None, self.averages
-        )
+        description = RunDescription("data", self.name, {})
+        self.checkpoints = Checkpointer(run, self.engine, description, lambda: None, self.averages)
 
-    def step(self) -> None:
-        self._runner.run(EVENTS, self._shares, lr=0.01)
+    def train(self) -> None:
+        self.step()
         self.averages.update()
 
     def save(self, step: int) -> None:
         self.checkpoints.save(progress(step))
         self.checkpoints.wait()
-
-    def weights(self) -> State:
-        return {name: value.clone() for name, value in self.engine.weights().items()}
-
-    def logits(self) -> State:
-        """Logits of all edges [E] as the model scores them now, by event. Collective."""
-        scored = gather_items(owned_logits(self.engine.model, self._shares))
-        return stitched((row for rows in scored for row in rows), [s.graph for s in sources()])
 
 
 def stored(run: Path) -> State:
@@ -100,10 +71,6 @@ def stored(run: Path) -> State:
                 whole = state.setdefault(f"{kind}/{name}", torch.full(shape, torch.nan))
                 whole.view(-1)[start:stop] = tensors[f"{kind}/{name}"]
     return state
-
-
-def same(one: State, other: State) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 class Written(NamedTuple):
@@ -123,25 +90,25 @@ class Written(NamedTuple):
 def engines_write(ranks: Ranks, folder: Path) -> dict[str, Written]:
     """Each engine's checkpoint before its first step and after two, and what it then has."""
     found = {}
-    for name in ENGINES:
-        trial = Trial(ranks, name, folder / f"{name}-fresh")
+    for name in WRITERS:
+        trial = Saved(ranks, name, folder / f"{name}-fresh")
         trial.save(0)
         trial.move(folder / name)
         weights = [trial.weights()]
         for _ in range(2):
-            trial.step()
+            trial.train()
             weights.append(trial.weights())
         trial.save(2)
         averaged, plain = trial.averages.weights(), trial.logits()
         with trial.averages.in_model():
             logits = plain, trial.logits()
         put_back = trial.weights()
-        trial.step()
+        trial.train()
         weights.append(trial.weights())
         later = weights[-1], trial.averages.weights()
-        again = Trial(ranks, name, folder / name)
+        again = Saved(ranks, name, folder / name)
         again.checkpoints.load()
-        again.step()
+        again.train()
         resumed = again.weights(), again.averages.weights()
         found[name] = Written(weights, averaged, logits, put_back, later, resumed)
     return found
@@ -151,7 +118,7 @@ def engines_read(ranks: Ranks, folder: Path, out: Path, pairs: Pairs) -> dict[st
     """Weights of each reader, after loading checkpoints of its engines, and what it then writes."""
     found = {}
     for name, engines in pairs.items():
-        reader = Trial(ranks, name, folder)
+        reader = Saved(ranks, name, folder)
         for written in engines:
             reader.move(folder / written)
             reader.checkpoints.load()
@@ -163,33 +130,26 @@ def engines_read(ranks: Ranks, folder: Path, out: Path, pairs: Pairs) -> dict[st
 
 def two_each(world_size: int) -> Pairs:
     """Lets four engines read two others' each, and so all: other ones on other numbers of ranks."""
-    names = list(ENGINES)
-    starts = range(world_size, world_size + len(names), 2)
+    starts = range(world_size, world_size + 2 * len(READERS), 2)
     return {
-        reader: tuple(names[(start + i) % len(names)] for i in range(2))
+        reader: tuple(WRITERS[(start + i) % len(WRITERS)] for i in range(2))
         for reader, start in zip(READERS, starts, strict=True)
     }
 
 
-def work_of_2(ranks: Ranks, folder: Path) -> Any:
-    written = engines_write(ranks, folder)
-    return written, engines_read(ranks, folder, folder / "2", two_each(2))
-
-
-# Starting processes costs more than all they do here.
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     folder = tmp_path_factory.mktemp("checkpoints")
-    return run_ranks(2, work_of_2, folder)[0], folder
+    return run_ranks(2, engines_write, folder)[0], folder
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", WRITERS)
 def test_files_hold_the_whole_state_in_equal_shares(two: tuple[Any, Path], engine: str) -> None:
-    then = two[0][0][engine].weights[2]
+    then = two[0][engine].weights[2]
     state = stored(two[1] / engine)
     weights = {name: state[f"weight/{name}"] for name in then}
     assert same(weights, then)
-    averaged = two[0][0][engine].averaged
+    averaged = two[0][engine].averaged
     assert same({name: state[f"average/{name}"] for name in then}, averaged)
     assert not any(value.isnan().any() for value in state.values())
     assert all(state[f"updates/{name}"] == 2 for name in then)
@@ -202,9 +162,9 @@ def test_files_hold_the_whole_state_in_equal_shares(two: tuple[Any, Path], engin
     assert not any(fresh[f"exp_avg/{name}"].any() for name in then)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", WRITERS)
 def test_an_engine_goes_on_bit_for_bit(two: tuple[Any, Path], engine: str) -> None:
-    written = two[0][0][engine]
+    written = two[0][engine]
     assert not same(written.weights[2], written.weights[3])
     for later, again in zip(written.later, written.again, strict=True):
         assert same(later, again)
@@ -219,9 +179,9 @@ def averaged_by_hand(weights: list[State], dtype: torch.dtype) -> State:
     return average
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", WRITERS)
 def test_weights_are_averaged_as_one_process_does(two: tuple[Any, Path], engine: str) -> None:
-    written = two[0][0][engine]
+    written = two[0][engine]
     for weights, averaged in (
         (written.weights[:3], written.averaged),
         (written.weights, written.later[1]),
@@ -234,67 +194,48 @@ def test_weights_are_averaged_as_one_process_does(two: tuple[Any, Path], engine:
     assert same({name: fresh[f"average/{name}"] for name in weights[0]}, weights[0])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", WRITERS)
 def test_the_average_is_evaluated_and_the_weights_put_back(
     two: tuple[Any, Path], engine: str
 ) -> None:
-    written = two[0][0][engine]
-    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
+    written = two[0][engine]
     for weights, logits in zip((written.weights[2], written.averaged), written.logits, strict=True):
-        expected = Oracle(settings, [s.graph for s in sources()], weights).logits()
+        expected = Oracle(small(engine), [s.graph for s in sources()], weights).logits()
         assert worst(logits, expected) < 1e-5
     assert worst(*written.logits) > 1e-3, "or the average would have scored nothing"
     assert same(written.put_back, written.weights[2])
 
 
-def check_read(two: tuple[Any, Path], read: dict[str, State], out: Path, ranks: int) -> None:
-    """Checks that readers found what engines wrote, and wrote the same on `ranks` ranks."""
-    (wrote, _), folder = two
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_engine_reads_every_other(two: tuple[Any, Path], world_size: int) -> None:
+    """Readers find the weights that engines wrote, and write the same state on their ranks."""
+    wrote, folder = two
+    out = folder / str(world_size)
+    read = run_ranks(world_size, engines_read, folder, out, two_each(world_size))[0]
     for name, weights in read.items():
         written = name.split("-")[1]
         assert same(weights, wrote[written].weights[2]), name
         assert same(stored(out / name), stored(folder / written)), name
-        assert len(last_good(out / name).checkpoint.shards) == ranks
-    assert {name.split("-")[1] for name in read} == set(ENGINES)
-
-
-def test_engines_read_each_other(two: tuple[Any, Path]) -> None:
-    check_read(two, two[0][1], two[1] / "2", 2)
-
-
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_other_numbers_of_ranks_read_them(two: tuple[Any, Path], world_size: int) -> None:
-    out = two[1] / str(world_size)
-    read = run_ranks(world_size, engines_read, two[1], out, two_each(world_size))[0]
-    check_read(two, read, out, world_size)
-
-
-# Slow: what they read they read by the code of those above.
-@pytest.mark.slow
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_engine_reads_every_other(two: tuple[Any, Path], world_size: int) -> None:
-    out, every = two[1] / f"every {world_size}", dict.fromkeys(ENGINES, tuple(ENGINES))
-    read = run_ranks(world_size, engines_read, two[1], out, every)[0]
-    assert len(read) == len(ENGINES) ** 2
-    check_read(two, read, out, world_size)
+        assert len(last_good(out / name).checkpoint.shards) == world_size
+    assert {name.split("-")[1] for name in read} == set(WRITERS)
 
 
 def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
     """Says whether nothing was written while the next step was trained; weights then and later."""
-    trial, released = Trial(ranks, "DDP", run), threading.Event()
+    trial, released = Saved(ranks, "DDP", run), threading.Event()
     write = write_shard
 
     def write_later(*arguments: Any) -> Any:
         assert released.wait(timeout=300)
         return write(*arguments)
 
-    setattr(checkpoint, "write_shard", write_later)  # noqa: B010  # mypy: it is imported there
     then = trial.weights()
-    trial.checkpoints.save(progress(0))
-    trial.step()
-    nothing = not (run / "checkpoints" / "step-00000000").exists()
-    released.set()
-    trial.checkpoints.wait()
+    with patch.object(checkpoint, "write_shard", write_later):
+        trial.checkpoints.save(progress(0))
+        trial.train()
+        nothing = not (run / "checkpoints" / "step-00000000").exists()
+        released.set()
+        trial.checkpoints.wait()
     return nothing, then, trial.weights()
 
 
@@ -308,7 +249,7 @@ def test_training_goes_on_while_the_state_is_written(tmp_path: Path) -> None:
 
 def cannot_write(ranks: Ranks, run: Path) -> list[str]:
     """Returns what is said when rank 1 may write no file of this size, and what is read then."""
-    trial, said = Trial(ranks, "DDP", run), []
+    trial, said = Saved(ranks, "DDP", run), []
     trial.save(1)
     if ranks.rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
@@ -332,7 +273,7 @@ def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
 
 def not_finite(ranks: Ranks, run: Path) -> list[str]:
     """Returns what is said when a weight of rank 1 is not finite, and what is read then."""
-    trial, said = Trial(ranks, "FSDP2", run), []
+    trial, said = Saved(ranks, "FSDP2", run), []
     trial.save(1)
     if ranks.rank == 1:
         next(trial.engine.pieces()).values["weight"].fill_(torch.inf)
@@ -354,7 +295,7 @@ def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
 
 def a_vanished_folder(ranks: Ranks, run: Path) -> str:
     """Returns what is said of a run folder that is gone while a checkpoint is written into it."""
-    trial, write = Trial(ranks, "DDP", run), write_shard
+    trial, write = Saved(ranks, "DDP", run), write_shard
     trial.save(1)
 
     def write_elsewhere(*arguments: Any) -> Any:
@@ -363,8 +304,10 @@ def a_vanished_folder(ranks: Ranks, run: Path) -> str:
         dist.barrier(trial.checkpoints._group)
         return write(*arguments)
 
-    setattr(checkpoint, "write_shard", write_elsewhere)  # noqa: B010  # mypy: it is imported there
-    with pytest.raises(InputError) as caught:
+    with (
+        patch.object(checkpoint, "write_shard", write_elsewhere),
+        pytest.raises(InputError) as caught,
+    ):
         trial.save(2)
     return str(caught.value)
 
@@ -377,13 +320,9 @@ def test_a_run_folder_that_vanished_is_not_made_anew(tmp_path: Path) -> None:
 
 
 def another_model(ranks: Ranks, run: Path) -> str:
-    trial = Trial(ranks, "DDP", run)
-    trial.save(1)
-    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 3}})
-    stopwatch, model = Stopwatch(ranks.device), build_model(settings)
-    engine, _ = make_engine(settings.engine, model, OptimizerSettings(), stopwatch)
+    Saved(ranks, "DDP", run).save(1)
     with pytest.raises(InputError) as caught:
-        Checkpointer(run, engine, RunDescription("data", "DDP", {}), lambda: None).load()
+        Saved(ranks, "DDP", run, layers=3).checkpoints.load()
     return str(caught.value)
 
 

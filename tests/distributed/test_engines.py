@@ -1,4 +1,4 @@
-"""FSDP2 and the coalesced all-reduce, against one process without engine, group or sectors."""
+"""Engines against one process without engine, group or sectors: gradients, weights and norms."""
 
 import copy
 from pathlib import Path
@@ -14,23 +14,21 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.world import Stopwatch, make_world
+from bigtrk.parallel.world import Stopwatch
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
-from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model
+from bigtrk.training.monitoring.meter import Norms, group_of
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
-from tests.distributed.parity import Oracle, in_dtype, whole, whole_gradients, worst
+from tests.distributed.parity import Oracle, whole, whole_gradients, worst
 from tests.distributed.ranks import run_ranks
+from tests.distributed.trial import Trial, same, small
 
 CPU = torch.device("cpu")
-EVENTS = range(len(sources()))
 LR = 1e-2
 # Well below the norm of the gradients, so that clipping is seen.
 OPTIMIZER = OptimizerSettings(lr=LR, gradient_clipping=1e-3)
@@ -48,48 +46,21 @@ def configuration(engine: EngineSettings, **model: Any) -> Configuration:
 
 CASES = {
     2: [
-        configuration(FSDP2, recompute="layer"),
-        configuration(FSDP2, recompute="none"),
         configuration(FSDP2, shared_weights=True),
         configuration(FSDP2, name="attention", recompute="layer"),
         configuration(FSDP2, name="attention", recompute="none"),
-        configuration(COALESCED, recompute="layer"),
         configuration(COALESCED, recompute="none"),
     ],
-    4: [
-        configuration(HYBRID, recompute="layer"),
-        configuration(HYBRID, recompute="none"),
-        configuration(FSDP2),
-    ],
+    4: [configuration(HYBRID, recompute="layer")],
 }
-
-
-class Trial:
-    """An engine in float64 and the steps it takes over the five events."""
-
-    def __init__(self, ranks: Ranks, settings: Configuration) -> None:
-        events = sources()
-        router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_ranks)
-        maker = BatchMaker(settings, world)
-        model = build_model(settings).double()
-        self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, world.stopwatch)
-        loader = Loader(maker.of(events), world)
-        self._shares = [
-            in_dtype(share, torch.float64) for share in loader.load(router.route(EVENTS))
-        ]
-        self._runner = StepRunner(self.engine, settings.training, world)
-
-    def step(self) -> float:
-        assert len(self._shares) > 1, "accumulation over several micro-steps"
-        return self._runner.run(EVENTS, self._shares, LR).loss
 
 
 def first_steps(ranks: Ranks, cases: list[Configuration]) -> list[dict[str, Any]]:
     """Returns each case's first loss, gradients before clipping, and weights after the step."""
     results = []
     for settings in cases:
-        trial = Trial(ranks, settings)
+        trial = Trial(ranks, settings, OPTIMIZER, torch.float64)
+        assert len(trial.shares) > 1, "accumulation over several micro-steps"
         seen: dict[str, Tensor] = {}
         update = trial.engine.step
 
@@ -98,7 +69,7 @@ def first_steps(ranks: Ranks, cases: list[Configuration]) -> list[dict[str, Any]
             update(lr)
 
         trial.engine.step = step  # type: ignore[method-assign]
-        loss = trial.step()
+        loss = trial.step(LR).loss
         weights = trial.engine.weights()
         results.append({"loss": loss, "gradients": seen, "weights": weights, "name": trial.name})
     return results
@@ -120,18 +91,16 @@ def updated_weights(settings: Configuration, of: dict[str, Tensor]) -> dict[str,
 
 def resumed(ranks: Ranks, folder: Path) -> dict[str, Any]:
     """Weights of three steps in a row, and of one step after a checkpoint of two."""
-    settings = configuration(HYBRID)
-    trial = Trial(ranks, settings)
-    trial.step(), trial.step()
+    trial, other = (Trial(ranks, configuration(HYBRID), OPTIMIZER, torch.float64) for _ in range(2))
+    trial.step(LR), trial.step(LR)
     progress = Progress(0, 2, 2, Plateau(), LossHistory(), EpochTotals())
     description = RunDescription("", trial.name, {})
     with Checkpointer(folder, trial.engine, description, lambda: None) as checkpoints:
         checkpoints.save(progress)
-    trial.step()
-    other = Trial(ranks, settings)
+    trial.step(LR)
     with Checkpointer(folder, other.engine, description, lambda: None) as checkpoints:
         assert checkpoints.load() == progress
-    other.step()
+    other.step(LR)
     shards = [p.to_local() for p in trial.engine.model.parameters() if isinstance(p, DTensor)]
     return {
         "whole": trial.engine.weights(),
@@ -206,6 +175,19 @@ def traces_of_settling() -> list[str]:
     return [name for name, is_same in same.items() if not is_same]
 
 
+NORMED = ("DDP", "FSDP2", "zero0", "zero1", "zero3")
+GROUPS = ["node_encoder", "edge_encoder", "layers.0", "layers.1", "decoder"]
+
+
+def norms(ranks: Ranks) -> dict[str, tuple[Norms | None, Norms | None]]:
+    """Returns, by engine, norms of a step over several micro-steps, and of one not asked for."""
+    trials = {name: Trial(ranks, small(name), OPTIMIZER) for name in NORMED}
+    return {
+        name: (trial.step(0.0, norms=True).norms, trial.step(0.0).norms)
+        for name, trial in trials.items()
+    }
+
+
 def work_of_2(ranks: Ranks) -> dict[str, Any]:
     return {
         "traces": traces_of_settling(),
@@ -213,6 +195,7 @@ def work_of_2(ranks: Ranks) -> dict[str, Any]:
         "coalesced": reductions(COALESCED),
         "buckets": reductions(EngineSettings()),
         "reduced": reduced_after_each_micro_step(),
+        "norms": norms(ranks),
     }
 
 
@@ -225,7 +208,6 @@ def work_of_4(ranks: Ranks, folder: Path) -> dict[str, Any]:
     }
 
 
-# Starting processes costs more than all they do here, so each number of ranks starts once.
 @pytest.fixture(scope="module")
 def ranks_2() -> list[dict[str, Any]]:
     return run_ranks(2, work_of_2)
@@ -233,7 +215,7 @@ def ranks_2() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def ranks_4(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return run_ranks(4, work_of_4, tmp_path_factory.mktemp("checkpoint"))
+    return run_ranks(4, work_of_4, tmp_path_factory.mktemp("checkpoint"), fresh=True)
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -256,12 +238,40 @@ def test_gradients_and_weights_equal_the_whole_graph(
                 assert worst(result["weights"], weights) < 1e-9, result["name"]
 
 
+def norms_of(tensors: dict[str, Tensor]) -> dict[str, float]:
+    squares = dict.fromkeys(GROUPS, 0.0)
+    for name, tensor in tensors.items():
+        squares[group_of(name)] += float(tensor.double().square().sum())
+    return {group: square**0.5 for group, square in squares.items()}
+
+
+@pytest.mark.parametrize("engine", NORMED)
+def test_norms_are_those_of_the_whole_model(ranks_2: list[dict[str, Any]], engine: str) -> None:
+    gradients = Oracle(small(engine), [event.graph for event in sources()]).gradients()
+    weights = build_model(small(engine)).state_dict()
+    for result in ranks_2:
+        found, unasked = result["norms"][engine]
+        assert unasked is None
+        assert list(found.gradient) == list(found.weight) == GROUPS
+        assert found.gradient == pytest.approx(norms_of(gradients), rel=1e-4)
+        assert found.weight == pytest.approx(norms_of(weights), rel=1e-6)
+        assert found == ranks_2[0]["norms"][engine][0], "the same bits on all ranks"
+
+
+def test_a_norm_that_is_not_finite_is_none_in_the_record() -> None:
+    norms = Norms({"decoder": torch.inf}, {"decoder": 2.0})
+    assert not norms.finite_gradient
+    assert norms.record().model_dump() == {
+        "gradient": {"decoder": None},
+        "weight": {"decoder": 2.0},
+    }
+
+
 def test_hybrid_shards_resume_bit_for_bit(ranks_4: list[dict[str, Any]]) -> None:
     results = [result["resumed"] for result in ranks_4]
     first = results[0]
     assert first["whole"].keys() == build_model(configuration(HYBRID)).state_dict().keys()
-    for name, value in first["whole"].items():
-        assert torch.equal(value, first["resumed"][name]), name
+    assert same(first["whole"], first["resumed"])
     total = sum(value.numel() for value in first["whole"].values())
     held = [result["held"] for result in results]
     assert held[:2] == held[2:], "neighbours share a block"
@@ -294,8 +304,7 @@ def test_all_ranks_start_from_rank_0(ranks_4: list[dict[str, Any]]) -> None:
     for result in ranks_4:
         assert len(result["initial"]) == 3
         for weights in result["initial"]:
-            assert weights.keys() == expected.keys()
-            assert all(torch.equal(weights[name], expected[name]) for name in expected)
+            assert same(weights, expected)
 
 
 @pytest.mark.parametrize(

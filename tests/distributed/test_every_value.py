@@ -139,7 +139,7 @@ def test_every_value_trains_a_step(world_size: int, tmp_path: Path) -> None:
     write_events(tmp_path)
     values = VALUES[world_size]
     for value, folder in zip(
-        values, run_ranks(world_size, train_all, tmp_path, values)[0], strict=True
+        values, run_ranks(world_size, train_all, tmp_path, values, fresh=True)[0], strict=True
     ):
         run = read_run(folder)
         as_written = list(value.value) if isinstance(value.value, tuple) else value.value

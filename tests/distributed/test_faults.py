@@ -189,7 +189,7 @@ def not_finite(ranks: Ranks) -> tuple[str | None, bool]:
 
 
 def test_a_rank_says_that_its_scores_are_not_finite() -> None:
-    (said, gone), (named, _) = run_ranks(2, not_finite)
+    (said, gone), (named, _) = run_ranks(2, not_finite, fresh=True)
     assert (said, gone) == (None, True)
     assert named is not None
     assert named.startswith("rank 1: the scores of event000000007 are not finite")

@@ -1,4 +1,4 @@
-"""Runs in mini-batches: one training at every world size; validation on the way; a time limit."""
+"""Runs on parts of events: alike at every world size, by every engine, and where they resume."""
 
 import json
 from pathlib import Path
@@ -6,90 +6,140 @@ from typing import Any
 
 import pytest
 
-from bigtrk.reports import read_run
+from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.graphs import build_radius_graphs
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_all
-from tests.distributed.runs import fit_all, losses, write_in_sectors
+from tests.distributed.runs import ENGINES, fit_all, losses, write_in_sectors
 
-PARTS = 4
+MLP = {"name": "mlp", "hidden": 8}
+# The data of each method, and sections of its configuration; the steps of an epoch; an engine.
+METHODS: dict[str, tuple[str, dict[str, Any], int, str]] = {
+    "shadow": (  # of 50 and 70 nodes
+        "graphs",
+        {"sampling": {"method": "shadow", "depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2}},
+        5,
+        "DDP",
+    ),
+    "sectors": (
+        "sectors",
+        {"sampling": {"method": "sectors"}, "training": {"events_per_step": 3}},
+        3,
+        "coalesced",
+    ),
+    "some false edges": (
+        "graphs",
+        {
+            "model": MLP,
+            "sampling": {"method": "wedges", "wedges": 3},
+            "negatives": {"hard": 0.5, "easy": 0.5},
+            "training": {"events_per_step": 3, "class_balance": "equal"},
+        },
+        2,
+        "zero3",
+    ),
+    "embedding": (
+        "true",
+        {
+            "model": {"name": "embedding", "hidden": 32, "mlp_layers": 2, "dimensions": 4},
+            "sampling": {"method": "wedges", "wedges": 3},
+            "pairs": {"hard_hits": 100, "random_pairs": 100},
+            "training": {"events_per_step": 2},
+        },
+        3,
+        "FSDP2",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three events, in `graphs` and in four `sectors`."""
+    """Three events in `graphs` and four `sectors`; three simulated ones, with their true edges."""
     folder = tmp_path_factory.mktemp("events")
     graphs = [random_graph(seed, 50 + 20 * seed, 300) for seed in range(3)]
-    write_in_sectors(folder, graphs, PARTS)
+    write_in_sectors(folder, graphs, 4)
+    simulate_folder(folder / "events", range(3), 60, seed=1, detectors=None)
+    build_with(folder / "events", folder / "true", TrueEdgeBuilder())
     return folder
 
 
-METHODS: dict[str, dict[str, Any]] = {
-    "shadow": {
-        "data": "graphs",
-        "sampling": {"method": "shadow", "depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2},
-        "training": {},
-    },
-    "sectors": {
-        "data": "sectors",
-        "sampling": {"method": "sectors"},
-        "training": {"events_per_step": 3},
-    },
-}
-
-
-def settings(data: Path, run: Path, method: str, **training: Any) -> Configuration:
-    chosen = METHODS[method]
-    return Configuration.model_validate(
-        {
-            "data": {"train": [data / chosen["data"]], "validation": 1},
-            "model": {"hidden": 8, "layers": 2},
-            "sampling": chosen["sampling"],
-            "training": {"epochs": 2, **chosen["training"], **training},
-            "run": {"folder": run},
-        }
-    )
+def settings(
+    data: Path, run: Path, method: str, engine: str = "DDP", **changes: Any
+) -> Configuration:
+    kind, sections, _, _ = METHODS[method]
+    content: dict[str, Any] = {
+        "data": {"train": [data / kind], "validation": 1},
+        "model": {"hidden": 8, "layers": 2},
+        "optimizer": {"lr": 0.01},
+        "engine": ENGINES[engine],
+        "run": {"folder": run},
+        **sections,
+    }
+    if method == "embedding":
+        content["data"]["node_features"] = ["r", "cos_phi", "sin_phi", "z", "eta"]
+    content["negatives"] = changes.pop("negatives", sections.get("negatives", {}))
+    content["training"] = {"epochs": 2, **sections.get("training", {}), **changes}
+    return Configuration.model_validate(content)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    """Runs of each method on 1, 2 and 3 ranks, and one of three steps on two ranks, the others on
-    one and three; of ShaDow also one that is validated on the way, and one that ends in time.
+    """Runs of each method on 1 and 2 ranks, on 3 by its engine; and some of which one step is on
+    two ranks, another on one and the others on three. One of ShaDow is validated on the way, and
+    one ends in time. With false edges all are trained, and as many as there are.
     """
     folder = tmp_path_factory.mktemp("runs")
 
-    def made(name: str, method: str, **training: Any) -> Configuration:
-        return settings(data, folder / name / method, method, **training)
+    def run(name: str, method: str, *resume: Path, **changes: Any) -> Any:
+        return fit_all, (settings(data, folder / name / method, method, **changes), *resume)
 
-    def whole(world_size: int) -> dict[str, Any]:
-        return {m: (fit_all, (made(str(world_size), m),)) for m in METHODS}
+    def on(method: str, **changes: Any) -> Any:
+        return run("halted", method, folder / "halted" / method, **changes)
 
-    halted = {m: made("halted", m, minutes=1e-6) for m in METHODS}
+    def each(name: str, **changes: Any) -> dict[str, Any]:
+        return {f"{name} {method}": run(name, method, **changes) for method in METHODS}
+
+    everything = {"hard": 1000, "easy": 1}
     others = {
-        "often": (fit_all, (made("often", "shadow", validate_minutes=1e-9),)),
-        "in time": (fit_all, (made("in time", "shadow", minutes=1e-6),)),
+        "often": run("often", "shadow", validate_minutes=1e-9),
+        "in time": run("in time", "shadow", minutes=1e-6),
+        "all": run("all", "some false edges", negatives={}),
+        "chosen": run("chosen", "some false edges", negatives=everything),
     }
-    begun = {f"halted {m}": (fit_all, (one,)) for m, one in halted.items()}
-    run_all(2, {**whole(2), **others, **begun})
-    on = {f"on {m}": (fit_all, (one, folder / "halted" / m)) for m, one in halted.items()}
-    run_all(1, {**whole(1), **on})
-    to_the_end = {m: (fit_all, (made("halted", m), folder / "halted" / m)) for m in METHODS}
-    run_all(3, {**whole(3), **{f"on {m}": one for m, one in to_the_end.items()}})
+    run_all(2, {**each("2"), **others, **each("halted", minutes=1e-6)})
+    run_all(1, {**each("1"), **{f"on {method}": on(method, minutes=1e-6) for method in METHODS}})
+    by_engine = {m: run("3", m, engine=engine) for m, (*_, engine) in METHODS.items()}
+    run_all(3, {**by_engine, **{f"on {method}": on(method) for method in METHODS}})
     return folder
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_the_same_at_every_world_size(runs: Path, method: str) -> None:
-    alone, shared = losses(runs / "1" / method), losses(runs / "3" / method)
-    # ShaDow: 50 and 70 nodes in batches of 25; sectors: 8 of them in steps of 3.
-    assert len(alone) == 2 * {"shadow": 5, "sectors": 3}[method]
-    assert shared == pytest.approx(alone, rel=1e-5)
+    alone = losses(runs / "1" / method)
+    assert len(alone) == 2 * METHODS[method][2]
     assert losses(runs / "2" / method) == pytest.approx(alone, rel=1e-5)
-    scores = [read_run(runs / name / method).epochs[-1].validation for name in ("1", "3")]
-    assert scores[0]
-    assert scores[1]
-    assert scores[1].loss == pytest.approx(scores[0].loss, rel=1e-5)
+    assert losses(runs / "3" / method) == pytest.approx(alone, rel=1e-4)
+    if method != "embedding":
+        scores = [read_run(runs / name / method).epochs[-1].validation for name in ("1", "3")]
+        assert scores[0]
+        assert scores[1]
+        assert scores[1].loss == pytest.approx(scores[0].loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_goes_on_in_mid_epoch_on_other_ranks(runs: Path, method: str) -> None:
+    run, whole = runs / "halted" / method, runs / "2" / method
+    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
+    assert len(losses(run)) == len(losses(whole))
+    for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):
+        assert (one.steps, one.events, one.edges) == (other.steps, other.events, other.edges)
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
 
 
 def test_validation_on_the_way_changes_nothing(runs: Path) -> None:
@@ -111,12 +161,26 @@ def test_a_run_ends_in_time(runs: Path) -> None:
     assert last_good(folder).checkpoint.progress.cursor == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_goes_on_in_mid_epoch_on_other_ranks(runs: Path, method: str) -> None:
-    """Three steps run on two ranks, the others on one and three."""
-    run, whole = runs / "halted" / method, runs / "2" / method
-    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
-    assert len(losses(run)) == len(losses(whole))
-    for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):
-        assert (one.steps, one.events, one.edges) == (other.steps, other.events, other.edges)
-        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
+def test_as_many_false_edges_as_there_are_train_as_all_do(runs: Path) -> None:
+    every, chosen, some = (losses(runs / n / "some false edges") for n in ("all", "chosen", "2"))
+    assert chosen == pytest.approx(every, rel=1e-6)
+    assert some != pytest.approx(every, rel=1e-3)
+
+
+def test_the_radius_of_an_embedding_s_validation_keeps_the_edges(
+    tmp_path: Path, data: Path, runs: Path
+) -> None:
+    alone, others = (read_run(runs / n / "embedding").epochs[-1].embedding for n in ("1", "3"))
+    assert alone
+    assert others
+    assert [*alone.at] == ["95", "98", "99", "99.5"]
+    for name, graph in alone.at.items():
+        assert others.at[name].radius == pytest.approx(graph.radius, rel=1e-3)
+        assert 0 < graph.efficiency <= 1
+    out = tmp_path / "graphs"
+    build_radius_graphs(data / "events", out, runs / "1" / "embedding", None, 0.99)
+    held_back = GraphFolder(out).record("event000000002")
+    assert held_back["radius"] == alone.at["99"].radius
+    assert held_back["edge_efficiency"] == pytest.approx(alone.at["99"].efficiency, abs=1e-9)
+    # The recorded number counts pairs of one module, too.
+    assert 0.5 * alone.at["99"].edges < held_back["edges"] <= alone.at["99"].edges

@@ -16,8 +16,9 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, settings, train, write_events
+from tests.distributed.trial import same
 
-EPOCHS = 2
+EPOCHS = 1
 
 
 def in_chunks(configuration: Configuration) -> Configuration:
@@ -69,11 +70,7 @@ class AwaitedChunks:
 
 @pytest.mark.parametrize(
     ("world_size", "engines"),
-    [
-        (2, ("DDP", "zero1")),
-        (3, ("DDP",)),
-        pytest.param(2, ("FSDP2", "zero3"), marks=pytest.mark.slow),
-    ],
+    [(2, ("FSDP2", "zero1")), (3, ("DDP",))],
 )
 def test_overlapped_runs_end_with_the_same_weights(
     tmp_path: Path, world_size: int, engines: tuple[str, ...]
@@ -96,4 +93,4 @@ def test_overlapped_runs_end_with_the_same_weights(
         wanted, found = (
             load_file(tmp_path / names[engine, hosts] / "model.safetensors") for hosts in (1, 2)
         )
-        assert all(torch.equal(values, found[name]) for name, values in wanted.items()), engine
+        assert same(wanted, found), engine

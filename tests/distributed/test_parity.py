@@ -4,6 +4,7 @@ The oracle is one process without process group, sectors or engine: the model on
 the loss written out.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,28 +12,28 @@ from typing import Any
 import pytest
 import torch
 
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.target import Target
-from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Cut, Router
+from bigtrk.parallel.routing import Cut
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import FALSE, BatchMaker, Loader
+from bigtrk.training.data.batch import FALSE, BatchMaker
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import source, sources
 from tests.distributed.parity import (
     Oracle,
-    in_dtype,
     owned_logits,
     stitched,
     whole_gradients,
     worst,
 )
 from tests.distributed.ranks import run_all, run_ranks
+from tests.distributed.runs import ENGINES as ALL_ENGINES
+from tests.distributed.trial import Trial
 
 
 def configuration(
@@ -51,31 +52,27 @@ def sector_step(
     cuts: list[Cut] | None = None,
 ) -> dict[str, Any]:
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
-    events = events or sources()
-    router = scoring_router(events, ranks.world_size)
-    if cuts:
-        router = Router([{cut: 1.0} for cut in cuts], ranks.world_size)
-    world = make_world(ranks, router.num_ranks)
-    maker = BatchMaker(settings, world)
-    engine, _ = make_engine(
-        settings.engine, build_model(settings).double(), OptimizerSettings(), world.stopwatch
-    )
-    engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
-    loader = Loader(maker.of(events), world)
-    shares = [
-        in_dtype(share, torch.float64) for share in loader.load(router.route(range(len(events))))
-    ]
-    runner = StepRunner(engine, settings.training, world)
-    result = runner.run(range(len(events)), shares, lr=0.0)
-    model = engine.model
-    gradients, logits = whole_gradients(model), owned_logits(model, shares)
+    trial = Trial(ranks, settings, OptimizerSettings(), torch.float64, events=events, cuts=cuts)
+    trial.engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
+    result, model = trial.step(0.0), trial.engine.model
     losses = {"loss": result.loss, "pt_loss": result.pt_loss}
+    gradients, logits = whole_gradients(model), owned_logits(model, trial.shares)
     return {**losses, "gradients": gradients, "logits": logits}
+
+
+def check_step(results: list[dict[str, Any]], oracle: Oracle, graphs: list[EventGraph]) -> None:
+    """Compares all ranks' step with the oracle's."""
+    for result in results:
+        assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+        if result["pt_loss"] is not None:
+            assert result["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
+        assert worst(result["gradients"], oracle.gradients()) < 1e-10
+    scored = stitched((row for result in results for row in result["logits"]), graphs)
+    assert worst(scored, oracle.logits()) < 1e-10
 
 
 SECTOR_STEPS = {
     2: {
-        "recomputed": configuration("layer"),
         "per edge": configuration("none", step_loss="per_edge"),
         "attention": configuration("none", "attention"),
     },
@@ -97,17 +94,9 @@ def steps_of(world_size: int) -> dict[str, list[dict[str, Any]]]:
 )
 def test_sectors_equal_the_whole_graph(world_size: int, name: str) -> None:
     settings, graphs = SECTOR_STEPS[world_size][name], [event.graph for event in sources()]
-    oracle = Oracle(settings, graphs)
     results = steps_of(world_size)[name]
-    for result in results:
-        assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
-        if settings.training.pt_weight:
-            assert result["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
-        else:
-            assert result["pt_loss"] is None
-        assert worst(result["gradients"], oracle.gradients()) < 1e-10
-    scored = stitched((row for result in results for row in result["logits"]), graphs)
-    assert worst(scored, oracle.logits()) < 1e-10
+    check_step(results, Oracle(settings, graphs), graphs)
+    assert all((result["pt_loss"] is None) == (name != "recomputed, pT") for result in results)
 
 
 def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
@@ -136,66 +125,34 @@ def test_metrics_do_not_depend_on_the_cut_nor_on_weights() -> None:
     assert plain == weighted
 
 
+ENGINES = ("coalesced", "FSDP2", "zero0", "zero1", "zero2", "zero3", "zero3_offload")
 MODELS = {
     "interaction": configuration(),
-    "attention": configuration("none", "attention"),
-    "attention, recomputed": configuration("layer", "attention"),
+    "attention": configuration("layer", "attention"),
     "mlp": configuration(name="mlp"),
 }
 
 
-def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]]:
-    """Returns each model's losses of four AdamW steps over the five events, in float32."""
-    return {name: losses_of(ranks, engine, settings) for name, settings in MODELS.items()}
+def engine_losses(ranks: Ranks, engines: Sequence[str]) -> dict[tuple[str, str], list[float]]:
+    """Returns the losses of three AdamW steps in float32, by engine and model: each engine trains
+    one of the models, DDP all.
+    """
+    optimizer, found = OptimizerSettings(gradient_clipping=0.5), {}
+    for i, engine in enumerate(engines):
+        for model in MODELS if engine == "DDP" else [list(MODELS)[i % len(MODELS)]]:
+            chosen = EngineSettings.model_validate(ALL_ENGINES[engine])
+            settings = MODELS[model].model_copy(update={"engine": chosen})
+            trial = Trial(ranks, settings, optimizer)
+            found[engine, model] = [trial.step().loss for _ in range(3)]
+    return found
 
 
-def losses_of(ranks: Ranks, engine: EngineSettings, settings: Configuration) -> list[float]:
-    events = sources()
-    router = scoring_router(events, ranks.world_size)
-    world = make_world(ranks, router.num_ranks)
-    maker = BatchMaker(settings, world)
-    optimizer = OptimizerSettings(gradient_clipping=0.5)
-    made, _ = make_engine(engine, build_model(settings), optimizer, world.stopwatch)
-    loader = Loader(maker.of(events), world)
-    runner = StepRunner(made, settings.training, world)
-    order = [[0, 1], [2, 3, 4], [1, 0], [4, 3]]
-    return [runner.run(step, loader.load(router.route(step)), lr=1e-2).loss for step in order]
-
-
-@pytest.fixture(scope="module")
-def single_rank_losses() -> dict[str, list[float]]:
-    losses: dict[str, list[float]] = run_ranks(1, engine_losses, EngineSettings())[0]
-    return losses
-
-
-ENGINES = {
-    "ddp": EngineSettings(),
-    "coalesced": EngineSettings(coalesced=True),
-    "fsdp2": EngineSettings(name="fsdp2"),
-    **{
-        name: EngineSettings(name="deepspeed", ds_config=name)
-        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
-    },
-}
-
-
-SLOW = ("zero3_offload",)
-QUICK = tuple(name for name in ENGINES if name not in SLOW)
-
-
-@cache
-def trained_by(names: tuple[str, ...]) -> dict[str, list[dict[str, list[float]]]]:
-    """Returns the losses by engine, rank and model."""
-    return run_all(2, {name: (engine_losses, (ENGINES[name],)) for name in names})
-
-
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
-def test_every_engine_trains_alike(name: str, single_rank_losses: dict[str, list[float]]) -> None:
-    for losses in trained_by(QUICK if name in QUICK else SLOW)[name]:
-        for model, expected in single_rank_losses.items():
-            assert losses[model] == pytest.approx(expected, rel=1e-5), model
+def test_every_engine_trains_alike() -> None:
+    [alone] = run_ranks(1, engine_losses, ["DDP"])
+    for losses in run_ranks(2, engine_losses, ENGINES):
+        assert {engine for engine, _ in losses} == set(ENGINES)
+        for (engine, model), found in losses.items():
+            assert found == pytest.approx(alone["DDP", model], rel=1e-5), (engine, model)
 
 
 def naive_step(ranks: Ranks) -> dict[str, Any]:

@@ -20,13 +20,6 @@ RATE = 0.0125  # of the bad one after the round
 DECAY = 0.3
 
 
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
-
-
 def groups_used(
     ranks: Ranks, configuration: Configuration, run: Path, *overrides: str
 ) -> list[tuple[float, float]]:
@@ -44,24 +37,14 @@ def groups_used(
     return used
 
 
-QUICK = ("DDP", "FSDP2")
-CASES = [
-    pytest.param(engine, n, marks=() if n == 1 and engine in QUICK else pytest.mark.slow)
-    for n in (1, 2)
-    for engine in (*QUICK, "zero1", "zero3")
-]
-
-
-@pytest.mark.parametrize(("engine", "world_size"), CASES)
-def test_the_next_step_has_the_others_weights_and_the_given_rate(
-    tmp_path: Path, graphs: Path, engine: str, world_size: int
-) -> None:
+def test_the_next_step_has_the_others_weights_and_the_given_rate(tmp_path: Path) -> None:
+    write_events(tmp_path)
     runs = [tmp_path / "good", tmp_path / "bad"]
     rounds = Rounds(tmp_path / "rounds")
     for trial, (run, rate) in enumerate(zip(runs, (0.01, 0.09), strict=True)):
-        chosen = settings(graphs, run, 1, ENGINES[engine]).model_dump()
+        chosen = settings(tmp_path, run, 1, ENGINES["FSDP2"]).model_dump()
         chosen["optimizer"]["lr"] = rate
-        run_ranks(world_size, train, Configuration.model_validate(chosen))
+        run_ranks(2, train, Configuration.model_validate(chosen))
         rounds.end(0, trial, run, ValueRecord(value=rate))
     own = steps(runs[BAD])
     decision = DecisionRecord(
@@ -70,12 +53,12 @@ def test_the_next_step_has_the_others_weights_and_the_given_rate(
     write_record(rounds.folder(1, BAD) / DECISION, decision)
     rounds.take_over(1, BAD, runs[BAD], decision)
     assert read_run_record(runs[BAD]).ended is None
-    configuration = settings(graphs, runs[BAD], 1, ENGINES[engine])
+    configuration = settings(tmp_path, runs[BAD], 1, ENGINES["FSDP2"])
     changes = (f"optimizer.lr={RATE}", f"optimizer.weight_decay={DECAY}")
-    for used in run_ranks(world_size, groups_used, configuration, runs[BAD], *changes):
+    for used in run_ranks(2, groups_used, configuration, runs[BAD], *changes):
         assert used
         assert used == [(pytest.approx(RATE), DECAY)] * len(used)
-    run_ranks(world_size, train, configuration, runs[GOOD])
+    run_ranks(2, train, configuration, runs[GOOD])
     # The loss of the first step is that of the weights before it.
     good, bad = steps(runs[GOOD]), steps(runs[BAD])
     assert bad[: len(own)] == own, "what it trained before stays in its record"

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
@@ -32,7 +30,7 @@ class Range:
 
 
 def configuration(folder: Path, epochs: int) -> Configuration:
-    """Two steps per epoch, each of an event in two sectors; a third rank has nothing to do."""
+    """Two steps per epoch, each of an event in two sectors."""
     names = []
     for seed in range(2):
         graph = random_graph(seed, 60, 400)
@@ -65,17 +63,14 @@ def ranges(path: Path) -> list[Range]:
     ]
 
 
-@pytest.mark.parametrize(("world_size", "epochs", "steps"), [(2, 4, [3, 4, 5]), (3, 2, [3])])
-def test_every_range_is_in_every_step(
-    tmp_path: Path, world_size: int, epochs: int, steps: list[int]
-) -> None:
-    run_ranks(world_size, train, configuration(tmp_path, epochs))
-    traces = [tmp_path / "run" / f"trace-rank{rank}.json.gz" for rank in (0, world_size - 1)]
+def test_every_range_is_in_every_step(tmp_path: Path) -> None:
+    run_ranks(2, train, configuration(tmp_path, 4))
+    traces = [tmp_path / "run" / f"trace-rank{rank}.json.gz" for rank in (0, 1)]
     assert sorted((tmp_path / "run").glob("trace*")) == traces
     for trace in traces:
         found = ranges(trace)
         of_steps = {r.name: r for r in found if r.name.startswith("step ")}
-        assert list(of_steps) == [f"step {step}" for step in steps]
+        assert list(of_steps) == ["step 3", "step 4", "step 5"]
         for step in of_steps.values():
             inside = [r for r in found if step.start <= r.start and r.end <= step.end]
             lasting = {r.name for r in inside if r.end > r.start}

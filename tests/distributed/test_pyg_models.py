@@ -5,30 +5,24 @@ All results: `python scripts/parity/parity_models.py`.
 
 from itertools import groupby
 
-import pytest
-
 from tests.distributed.matrix import Case
 from tests.distributed.pyg_matrix import (
     FLOWS,
     NETWORKS,
     STACK,
     PyGTrial,
-    all_pyg_trials,
     run_pyg_trials,
     trial,
 )
 from tests.distributed.ranks import run_ranks
 from tests.models.pyg_nets import LAYERS
 
+# Every engine, flow and number of ranks; one kind of layer is normalised by degrees.
 CHOSEN = [
-    *(trial(STACK, FLOWS[0], engine, 2) for engine in ("DDP", "FSDP2", "ZeRO-3")),
+    trial(STACK, FLOWS[0], "DDP", 2),
     trial(("GATConv", "GATConv"), FLOWS[1], "FSDP2", 2),
-    trial(("GATConv", "GATConv"), FLOWS[0], "ZeRO-3", 2),
-    trial(("SAGEConv", "SAGEConv"), FLOWS[0], "DDP", 2),
-    trial(("PNAConv", "PNAConv"), FLOWS[0], "ZeRO-3", 2),
-    trial(("GCNConv", "GCNConv"), FLOWS[1], "DDP", 3),
-    trial(("GENConv", "GENConv"), FLOWS[0], "FSDP2", 3),
-    trial(STACK, FLOWS[1], "ZeRO-3", 3),
+    trial(("PNAConv", "PNAConv"), FLOWS[1], "ZeRO-3", 2),
+    trial(("GCNConv", "GCNConv"), FLOWS[0], "FSDP2", 3),
 ]
 
 
@@ -44,16 +38,9 @@ def check(cases: list[Case], trials: list[PyGTrial]) -> None:
     assert all(case.gradients > 0 for case in cases)
 
 
-@pytest.mark.slow  # half a minute; test_pyg_run trains such networks in CI
 def test_networks_train_in_sectors_as_stock_layers_on_whole_graphs() -> None:
     check(run(CHOSEN), CHOSEN)
 
 
 def test_every_layer_has_a_network() -> None:
     assert {name for layers in NETWORKS for name in layers} == set(LAYERS)
-
-
-@pytest.mark.slow
-def test_every_layer_trains_so_on_every_engine() -> None:
-    trials = all_pyg_trials()
-    check(run(trials), trials)

@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -126,28 +128,14 @@ def test_ranks_share_events(folder: Path, alone: TracksMade, of_three: Done) -> 
     assert {"event000000001-tracks.parquet", "submission.csv"} <= files(out).keys()
 
 
-def check_cut(folder: Path, alone: TracksMade, out: Path, found: Sequence[TracksMade]) -> None:
-    check_all(found, out, alone, folder / "alone")
+def test_cut_events_have_the_same_tracks(folder: Path, alone: TracksMade, of_three: Done) -> None:
+    found = of_three.of[3]["cut"]
+    check_all(found, of_three.folder / "cut", alone, folder / "alone")
     edges = edges_of(alone)
     for name, passage in found[0].passages.items():
-        note = f"is scored in {len(found)} sectors, as its {edges[name]:,} edges are more than"
+        note = f"is scored in 3 sectors, as its {edges[name]:,} edges are more than"
         is_cut = edges[name] >= sorted(edges.values())[-2]
         assert [one.startswith(note) for one in passage.notes] == [True] * is_cut
-
-
-def test_cut_events_have_the_same_tracks(folder: Path, alone: TracksMade, of_three: Done) -> None:
-    check_cut(folder, alone, of_three.folder / "cut", of_three.of[3]["cut"])
-
-
-@pytest.mark.parametrize(
-    "world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
-)
-def test_cut_events_have_the_same_tracks_on_other_numbers_of_ranks(
-    folder: Path, alone: TracksMade, tmp_path: Path, world_size: int
-) -> None:
-    options = two_cut(alone)
-    found = run_ranks(world_size, reconstructed, folder, "events", tmp_path / "out", options)
-    check_cut(folder, alone, tmp_path / "out", found)
 
 
 def inferred(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> TracksMade:
@@ -198,10 +186,10 @@ def refused(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> tu
         tried.append(1)
         raise OSError(28, "No space left on device", "tracks.parquet")
 
-    if ranks.rank == 1:
-        setattr(reconstruct, "write_tracks", full)  # noqa: B010
+    broken = patch.object(reconstruct, "write_tracks", full)
     try:
-        reconstructed(ranks, folder, "events", out, options)
+        with broken if ranks.rank == 1 else nullcontext():
+            reconstructed(ranks, folder, "events", out, options)
     except InputError as error:
         return str(error), len(tried)
     return "", 0
@@ -222,10 +210,10 @@ def exhausted(
     def scores(*_: Any) -> torch.Tensor:
         return torch.empty(2**55)
 
-    if ranks.rank == 1:
-        setattr(EdgeScorer, "scores", scores)  # noqa: B010
+    broken = patch.object(EdgeScorer, "scores", scores)
     try:
-        return reconstructed(ranks, folder, "events", out, options).failed
+        with broken if ranks.rank == 1 else nullcontext():
+            return reconstructed(ranks, folder, "events", out, options).failed
     except RankError as error:
         return str(error)
     except RuntimeError:
@@ -246,7 +234,7 @@ def test_an_event_that_takes_too_much_memory_is_named(folder: Path, tmp_path: Pa
 def test_a_rank_that_runs_out_of_memory_leaves_none_waiting(folder: Path, tmp_path: Path) -> None:
     """Here the others wait for its part of an event."""
     options = MakingOptions(max_edges=CUTS_ONE)
-    first, second = run_ranks(2, exhausted, folder, tmp_path / "out", options)
+    first, second = run_ranks(2, exhausted, folder, tmp_path / "out", options, fresh=True)
     assert first == "the other rank is gone"
     assert second.startswith("rank 1 ran out of memory in classifier (")
     assert second.endswith(

@@ -25,17 +25,15 @@ from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import Done, run_all
-from tests.distributed.runs import fit
+from tests.distributed.runs import fit, losses
 
 PARTS = 4
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four small events in `graphs` and a large one, also in four `sectors`."""
-    folder = tmp_path_factory.mktemp("events")
+def write_data(folder: Path, nodes: int, edges: int) -> Path:
+    """Writes four small events in `graphs` and a large one, also in four `sectors`."""
     graphs = [random_graph(seed, 40, 200 + 20 * seed) for seed in range(4)]
-    graphs.append(random_graph(9, 2000, 80_000))
+    graphs.append(random_graph(9, nodes, edges))
     for graph in graphs:
         write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
     names = [graph.name for graph in graphs]
@@ -49,6 +47,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sectors(folder / "sectors", cut(large, random_parts(large, PARTS, PARTS), PARTS), record)
     write_manifest(folder / "sectors", "sectors", {}, [large.name])
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("events"), 1000, 40_000)
 
 
 def settings(data: Path, run: Path, **training: Any) -> Configuration:
@@ -84,10 +87,6 @@ def gib_for(
 def train(ranks: Ranks, configuration: Configuration) -> None:
     train, _ = split_validation(configuration.data.train, 0)
     fit(configuration, ranks, Events(train, train[:1]), None)
-
-
-def losses(run: Path) -> list[float]:
-    return [step.loss for step in read_run(run).steps if step.loss is not None]
 
 
 def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> str:

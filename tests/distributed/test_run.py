@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from bigtrk.disk.files import seal, unseal
 from bigtrk.errors import InputError
@@ -19,7 +17,6 @@ from bigtrk.reports.runs import routes
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
-from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, run_all, run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
 
@@ -31,74 +28,8 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def halted_in_mid_epoch(ranks: Ranks, configuration: Configuration, run: Path) -> None:
-    """Train the first epoch and one step of the second, in two goes."""
-    train(ranks, configuration)
-    train(ranks, configuration, run, "training.minutes=1e-9")
-
-
 def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
     return evaluate_run(run, [data], None, ranks)
-
-
-ENGINES = [
-    {"name": "ddp"},
-    {"name": "fsdp2"},
-    {"name": "deepspeed", "ds_config": "zero1"},
-    {"name": "deepspeed", "ds_config": "zero3"},
-]
-
-
-# Tests of resuming, engines, checkpoints and PyG's models resume each of them, too.
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "fsdp2", "zero1", "zero3"])
-def test_resuming_continues_bit_for_bit(
-    tmp_path: Path, graphs: Path, engine: dict[str, str]
-) -> None:
-    whole, halted = tmp_path / "whole", tmp_path / "halted"
-    run_ranks(2, train, settings(graphs, whole, 3, engine))
-    run_ranks(2, halted_in_mid_epoch, settings(graphs, halted, 1, engine), halted)
-    assert step_folders(halted) == ["latest.json", "step-00000002", "step-00000003"]
-    with (halted / "metrics.jsonl").open("a") as lines:
-        lines.write('{"kind": "st')  # a crash in the middle of a line
-    run_ranks(2, train, settings(graphs, halted, 1, engine), halted, "training.minutes=null")
-    assert steps(halted) == steps(whole)
-    assert len(steps(whole)) == 6
-    for one, other in zip(read_run(halted).epochs, read_run(whole).epochs, strict=True):
-        assert (one.train_loss, one.steps, one.events) == (other.train_loss, 2, 4)
-        assert one.validation == other.validation
-    weights, resumed = (load_file(run / "model.safetensors") for run in (whole, halted))
-    assert weights.keys() == resumed.keys()
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    assert step_folders(whole) == ["latest.json", "step-00000004", "step-00000006"]
-
-
-# Slow: test_checkpoints.py has engines read each other's on other numbers of ranks.
-@pytest.mark.slow
-def test_a_run_goes_on_with_other_engines_on_other_ranks(tmp_path: Path, graphs: Path) -> None:
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    configuration = settings(graphs, run, 3, {"name": "ddp"})
-    run_ranks(1, train, settings(graphs, whole, 3, {"name": "ddp"}))
-    run_ranks(2, halted_in_mid_epoch, settings(graphs, run, 1, {"name": "ddp"}), run)
-    zero3 = ("engine.name=deepspeed", "engine.ds_config=zero3")
-    run_ranks(3, train, configuration, run, *zero3)
-    fsdp2 = ("engine.name=fsdp2", "training.minutes=null")
-    run_ranks(1, train, configuration, run, *fsdp2)
-    for one, other in zip(steps(run), steps(whole), strict=True):
-        assert one == pytest.approx(other, rel=1e-4)
-    seen = [
-        sorted(
-            event for step in read_run(run).steps if step.epoch == epoch for event in step.routes
-        )
-        for epoch in range(3)
-    ]
-    assert seen == [[f"event{seed:09d}" for seed in range(4)]] * 3
-    resumed = json.loads((run / "run.json").read_text())["resumed"]
-    assert [(r["step"], r["world_size"], r["engine_detail"]) for r in resumed] == [
-        (2, 2, "DDP"),
-        (3, 3, "DeepSpeed ZeRO-3"),
-        (4, 1, "FSDP2"),
-    ]
 
 
 def test_damage_costs_the_steps_since_the_checkpoint_before(

@@ -4,100 +4,61 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.world import make_world
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import spikes
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.data.batch import BatchMaker, Loader, Share
-from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.model_files import build_model
+from bigtrk.training.data.batch import Share
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
-from bigtrk.training.steps.routers import scoring_router
-from tests.distributed.graphs import sources
-from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, fit, write_events
+from tests.distributed.ranks import Done, Works, run_all, run_ranks
+from tests.distributed.runs import ENGINES, fit_all, write_events
+from tests.distributed.trial import Trial, same, small
 
 # Whose whole runs are rolled back, with their own ways to write and read a checkpoint.
 ROLLED_BACK = ("DDP", "FSDP2", "zero3")
-EVENTS = range(len(sources()))
+DROPPED = ("DDP", "coalesced", "FSDP2", "zero0", "zero1", "zero2", "zero3")
 BAD = 3  # the training event whose loss is not finite: last in the first epoch, first in the second
 
 
-def settings(engine: str, **sections: dict[str, Any]) -> Configuration:
-    return Configuration.model_validate(
-        {"model": {"hidden": 8, "layers": 2}, "engine": ENGINES[engine], **sections}
-    )
-
-
-class Trial:
-    """An engine and the steps it takes over five events in several micro-steps."""
-
-    def __init__(self, ranks: Ranks, configuration: Configuration) -> None:
-        events = sources()
-        router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_ranks)
-        maker = BatchMaker(configuration, world)
-        model, optimizer = build_model(configuration), OptimizerSettings(gradient_clipping=0.1)
-        self.engine, _ = make_engine(configuration.engine, model, optimizer, world.stopwatch)
-        self._shares = Loader(maker.of(events), world).load(router.route(EVENTS))
-        self._batches = [batch for share in self._shares for batch in share.batches]
-        self._runner = StepRunner(self.engine, configuration.training, world)
-        self._is_last = ranks.rank == ranks.world_size - 1
-
-    def step(self) -> StepResult:
-        return self._runner.run(EVENTS, self._shares, lr=0.01)
-
-    def spikes(self) -> list[bool]:
-        """Steps with a loss above the limit, one that is no number, and gradients that are none."""
-        found = [self._runner.run(EVENTS, self._shares, 0.01, limit=0.0).spike]
-        features, backward = [b.edge_features.clone() for b in self._batches], self.engine.backward
-        for batch in self._batches if self._is_last else []:
-            batch.edge_features.fill_(torch.inf)
-        found.append(self.step().spike)
-        for batch, known in zip(self._batches, features, strict=True):
-            batch.edge_features.copy_(known)
-        if self._is_last:
-            self.engine.backward = lambda loss: backward(loss * torch.inf)  # type: ignore[method-assign]
-        result = self.step()
-        assert torch.isfinite(torch.tensor(result.loss))
-        self.engine.backward = backward  # type: ignore[method-assign]
-        return [*found, result.spike]
+def disturbed(trial: Trial, is_last: bool) -> list[bool]:
+    """Steps with a loss above the limit, one that is no number, and gradients that are none."""
+    found = [trial.step(limit=0.0).spike]
+    features, backward = [b.edge_features.clone() for b in trial.batches], trial.engine.backward
+    for batch in trial.batches if is_last else []:
+        batch.edge_features.fill_(torch.inf)
+    found.append(trial.step().spike)
+    for batch, known in zip(trial.batches, features, strict=True):
+        batch.edge_features.copy_(known)
+    if is_last:
+        trial.engine.backward = lambda loss: backward(loss * torch.inf)  # type: ignore[method-assign]
+    result = trial.step()
+    assert torch.isfinite(torch.tensor(result.loss))
+    trial.engine.backward = backward  # type: ignore[method-assign]
+    return [*found, result.spike]
 
 
 def dropped(ranks: Ranks) -> dict[str, Any]:
     """Returns, by engine, which steps were spikes, and the weights without and with them."""
     found = {}
-    for name in ENGINES:
-        configuration = settings(name, training={"spike_guard": "skip"})
-        calm, disturbed = Trial(ranks, configuration), Trial(ranks, configuration)
+    optimizer, is_last = OptimizerSettings(gradient_clipping=0.1), ranks.rank > 0
+    for name in DROPPED:
+        calm, other = (Trial(ranks, small(name, spike_guard="skip"), optimizer) for _ in range(2))
         for _ in range(2):
             calm.step()
-        before = disturbed.step().spike
-        caught = disturbed.spikes()
-        after = disturbed.step().spike
-        found[name] = {
-            "spikes": [before, *caught, after],
-            "calm": _weights(calm),
-            "disturbed": _weights(disturbed),
-        }
+        spiked = [other.step().spike, *disturbed(other, is_last), other.step().spike]
+        found[name] = {"spikes": spiked, "calm": calm.weights(), "disturbed": other.weights()}
     return found
-
-
-def _weights(trial: Trial) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in trial.engine.weights().items()}
 
 
 class BadRunner(StepRunner):
@@ -110,81 +71,84 @@ class BadRunner(StepRunner):
         return super().run(events, shares, *others)
 
 
-def run_of(
-    graphs: Path,
-    run: Path,
-    engine: str,
-    guard: str,
-    epochs: int,
-    every: int | None = None,
-    events_per_step: int = 1,
-) -> Configuration:
-    return settings(
-        engine,
-        data={"train": [graphs], "validation": 1},
-        training={
-            "epochs": epochs,
-            "events_per_step": events_per_step,
-            "spike_guard": guard,
-            "norms_every": 0,
-            "checkpoint_every": every,
-        },
-        optimizer={"lr": 0.01, "warmup_steps": 3},
-        run={"folder": run},
+class WorstRunner(StepRunner):
+    """Computes so in every step."""
+
+    def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
+        for batch in (batch for share in shares for batch in share.batches):
+            batch.edge_features.fill_(torch.inf)
+        return super().run(events, shares, *others)
+
+
+def run_of(folder: Path, name: str, engine: str, guard: str, **training: Any) -> Configuration:
+    return Configuration.model_validate(
+        {
+            "data": {"train": [folder / "graphs"], "validation": 1},
+            "model": {"hidden": 8, "layers": 2},
+            "engine": ENGINES[engine],
+            "training": {"epochs": 2, "spike_guard": guard, "norms_every": 0, **training},
+            "optimizer": {"lr": 0.01, "warmup_steps": 3},
+            "run": {"folder": folder / name},
+        }
     )
 
 
-def fitted(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
-    events = Events(*split_validation(configuration.data.train, 1))
-    fit(configuration, ranks, events, resume)
+def bad_runs(ranks: Ranks, *runs: Configuration) -> None:
+    with patch.object(trainer, "StepRunner", BadRunner):
+        for configuration in runs:
+            fit_all(ranks, configuration)
 
 
-def whole_runs(ranks: Ranks, graphs: Path, folder: Path) -> None:
-    """Runs of two epochs that skip and that roll back, and one that is resumed after the first."""
-    setattr(trainer, "StepRunner", BadRunner)  # noqa: B010  # mypy: it is imported there
-    for engine in ROLLED_BACK:
-        for guard in ("skip", "roll_back"):
-            fitted(ranks, run_of(graphs, folder / f"{engine}-{guard}", engine, guard, epochs=2))
-    fitted(ranks, run_of(graphs, folder / "often", "DDP", "roll_back", epochs=2, every=1))
-    halted = folder / "halted"
-    fitted(ranks, run_of(graphs, halted, "DDP", "skip", epochs=1))
-    fitted(ranks, resumed_configuration(halted, ["training.epochs=2"]), halted)
+def halted(ranks: Ranks, folder: Path) -> None:
+    """Runs one epoch, and resumes it for the second."""
+    bad_runs(ranks, run_of(folder, "halted", "DDP", "skip", epochs=1))
+    run = folder / "halted"
+    with patch.object(trainer, "StepRunner", BadRunner):
+        fit_all(ranks, resumed_configuration(run, ["training.epochs=2"]), run)
 
 
-def work(ranks: Ranks, graphs: Path, folder: Path) -> dict[str, Any]:
-    found = dropped(ranks)
-    whole_runs(ranks, graphs, folder)
-    return found
-
-
-# Starting processes costs more than all they do here.
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Has runs that skip and that roll back, one of them with many checkpoints, one resumed."""
     folder = tmp_path_factory.mktemp("runs")
     write_events(folder)
-    return run_ranks(2, work, folder / "graphs", folder), folder
+    runs = [
+        run_of(folder, f"{engine}-{guard}", engine, guard)
+        for engine in ROLLED_BACK
+        for guard in ("skip", "roll_back")
+    ]
+    runs.append(run_of(folder, "often", "DDP", "roll_back", checkpoint_every=1))
+    works: Works = {
+        "dropped": (dropped, ()),
+        "runs": (bad_runs, tuple(runs)),
+        "on": (halted, (folder,)),
+    }
+    return Done({2: run_all(2, works)}, folder)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_dropped_step_leaves_no_trace(
-    done: tuple[list[dict[str, Any]], Path], engine: str
-) -> None:
-    for result in done[0]:
-        assert result[engine]["spikes"] == [False, True, True, True, False]
-        calm, disturbed = result[engine]["calm"], result[engine]["disturbed"]
-        assert calm.keys() == disturbed.keys()
-        assert all(torch.equal(calm[name], disturbed[name]) for name in calm)
-    assert done[0][0][engine]["calm"], "rank 0 has the weights"
+@pytest.mark.parametrize("engine", DROPPED)
+def test_a_dropped_step_leaves_no_trace(done: Done, engine: str) -> None:
+    results = [result[engine] for result in done.of[2]["dropped"]]
+    for result in results:
+        assert result["spikes"] == [False, True, True, True, False]
+        assert same(result["calm"], result["disturbed"])
+    assert results[0]["calm"], "rank 0 has the weights"
+
+
+def same_weights(*runs: Path) -> bool:
+    return same(*(load_file(run / "model.safetensors") for run in runs))
+
+
+def trained_lines(run: Path) -> list[int]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if line["kind"] == "step"]
 
 
 @pytest.mark.parametrize("engine", ROLLED_BACK)
-def test_rolling_back_trains_what_skipping_trains(
-    done: tuple[list[dict[str, Any]], Path], engine: str
-) -> None:
-    skipped, rolled_back = (done[1] / f"{engine}-{guard}" for guard in ("skip", "roll_back"))
-    weights, others = (load_file(run / "model.safetensors") for run in (skipped, rolled_back))
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-    runs = [read_run(run) for run in (skipped, rolled_back)]
+def test_rolling_back_trains_what_skipping_trains(done: Done, engine: str) -> None:
+    folders = [done.folder / f"{engine}-{guard}" for guard in ("skip", "roll_back")]
+    assert same_weights(*folders)
+    runs = [read_run(run) for run in folders]
     for run in runs:
         assert [step.step for step in run.steps] == list(range(8))
         assert len(spikes(run)) == 2
@@ -192,75 +156,58 @@ def test_rolling_back_trains_what_skipping_trains(
         assert [(epoch.steps, epoch.spikes) for epoch in run.epochs] == [(3, 1), (3, 1)]
     assert [s.loss for s in runs[0].steps] == [s.loss for s in runs[1].steps]
     # Once for each spike, all steps before it were trained again.
-    lines = [json.loads(line) for line in (rolled_back / "metrics.jsonl").read_text().splitlines()]
     spiked = [step.step % 4 for step in spikes(runs[1])]
-    assert sum(line["kind"] == "step" for line in lines) == 8 + sum(spiked)
-
-
-def first_step_repeated(ranks: Ranks, graphs: Path, folder: Path) -> None:
-    """Train an epoch that skips its second step of three, and one that rolls it back; all ranks
-    have gradients in each.
-    """
-    setattr(trainer, "StepRunner", BadRunner)  # noqa: B010  # mypy: it is imported there
-    for guard in ("skip", "roll_back"):
-        fitted(ranks, run_of(graphs, folder / guard, "DDP", guard, epochs=1, events_per_step=4))
+    assert len(trained_lines(folders[1])) == 8 + sum(spiked)
 
 
 def test_rolling_back_repeats_the_first_step_of_a_process(tmp_path: Path) -> None:
+    """Its second step of three is a spike; all ranks have gradients in each, and a sum of three
+    numbers depends on their order.
+    """
     write_events(tmp_path, 13)
-    # A sum of three numbers depends on their order.
-    run_ranks(3, first_step_repeated, tmp_path / "graphs", tmp_path)
-    runs = [read_run(tmp_path / guard) for guard in ("skip", "roll_back")]
-    assert [[step.step for step in spikes(run)] for run in runs] == [[1], [1]]
-    weights, others = (
-        load_file(tmp_path / guard / "model.safetensors") for guard in ("skip", "roll_back")
-    )
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    runs = [
+        run_of(tmp_path, guard, "DDP", guard, epochs=1, events_per_step=4)
+        for guard in ("skip", "roll_back")
+    ]
+    run_ranks(3, bad_runs, *runs)
+    for guard in ("skip", "roll_back"):
+        assert [step.step for step in spikes(read_run(tmp_path / guard))] == [1]
+    assert same_weights(tmp_path / "skip", tmp_path / "roll_back")
 
 
-def test_a_guarded_run_resumes_bit_for_bit(done: tuple[list[dict[str, Any]], Path]) -> None:
-    whole, halted = done[1] / "DDP-skip", done[1] / "halted"
-    weights, resumed = (load_file(run / "model.safetensors") for run in (whole, halted))
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    progress = [last_good(run).checkpoint.progress for run in (whole, halted)]
+def test_a_guarded_run_resumes_bit_for_bit(done: Done) -> None:
+    folders = done.folder / "DDP-skip", done.folder / "halted"
+    assert same_weights(*folders)
+    progress = [last_good(run).checkpoint.progress for run in folders]
     assert progress[0] == progress[1]
     assert len(progress[0].history.losses) == 6
 
 
-def test_a_checkpoint_after_each_step_leaves_nothing_to_train_again(
-    done: tuple[list[dict[str, Any]], Path],
-) -> None:
-    skipped, often = done[1] / "DDP-skip", done[1] / "often"
-    weights, others = (load_file(run / "model.safetensors") for run in (skipped, often))
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-    runs = [read_run(run) for run in (skipped, often)]
-    assert [epoch.train_loss for epoch in runs[0].epochs] == [e.train_loss for e in runs[1].epochs]
-    assert [(epoch.steps, epoch.spikes) for epoch in runs[1].epochs] == [(3, 1), (3, 1)]
-    lines = [json.loads(line) for line in (often / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if line["kind"] == "step"] == list(range(8))
+def test_a_checkpoint_after_each_step_leaves_nothing_to_train_again(done: Done) -> None:
+    folders = done.folder / "DDP-skip", done.folder / "often"
+    assert same_weights(*folders)
+    skipped, often = (read_run(run).epochs for run in folders)
+    assert [epoch.train_loss for epoch in skipped] == [epoch.train_loss for epoch in often]
+    assert [(epoch.steps, epoch.spikes) for epoch in often] == [(3, 1), (3, 1)]
+    assert trained_lines(folders[1]) == list(range(8))
 
 
-def too_bad(ranks: Ranks, graphs: Path, folder: Path) -> list[str]:
+def too_bad(ranks: Ranks, runs: list[Configuration]) -> list[str]:
     """Returns what is said when every step is a spike."""
     found = []
-
-    class Worst(StepRunner):
-        def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
-            for batch in (batch for share in shares for batch in share.batches):
-                batch.edge_features.fill_(torch.inf)
-            return super().run(events, shares, *others)
-
-    setattr(trainer, "StepRunner", Worst)  # noqa: B010  # mypy: it is imported there
-    for guard in ("skip", "roll_back"):
-        with pytest.raises(InputError) as caught:
-            fitted(ranks, run_of(graphs, folder / guard, "DDP", guard, epochs=9))
+    for configuration in runs:
+        with (
+            patch.object(trainer, "StepRunner", WorstRunner),
+            pytest.raises(InputError) as caught,
+        ):
+            fit_all(ranks, configuration)
         found.append(str(caught.value))
     return found
 
 
-def test_spikes_without_end_stop_the_run(
-    done: tuple[list[dict[str, Any]], Path], tmp_path: Path
-) -> None:
-    for skipped, rolled_back in run_ranks(1, too_bad, done[1] / "graphs", tmp_path):
-        assert skipped.startswith("10 loss spikes are too many: lower optimizer.lr")
-        assert rolled_back.startswith("4 loss spikes are too many"), "all of the epoch"
+def test_spikes_without_end_stop_the_run(tmp_path: Path) -> None:
+    write_events(tmp_path)
+    runs = [run_of(tmp_path, guard, "DDP", guard, epochs=9) for guard in ("skip", "roll_back")]
+    [(skipped, rolled_back)] = run_ranks(1, too_bad, runs)
+    assert skipped.startswith("10 loss spikes are too many: lower optimizer.lr")
+    assert rolled_back.startswith("4 loss spikes are too many"), "all of the epoch"

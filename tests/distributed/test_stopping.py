@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
+from tests.distributed.trial import same
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +36,31 @@ def whole(tmp_path_factory: pytest.TempPathFactory, graphs: Path) -> Path:
     return run
 
 
-def before_step(number: int, do: object) -> None:
-    """Call `do` before this process's step of that number, counted from 1."""
+@contextmanager
+def before_step(number: int, do: Callable[[], object]) -> Iterator[None]:
+    """Calls `do` before this process's step of that number, counted from 1."""
     run, left = StepRunner.run, [number]
 
     def disturbed(*arguments: object) -> StepResult:
         left[0] -= 1
         if left[0] == 0:
-            assert callable(do)
             do()
         return run(*arguments)  # type: ignore[arg-type]
 
-    StepRunner.run = disturbed  # type: ignore[method-assign,assignment]
+    with patch.object(StepRunner, "run", disturbed):
+        yield
 
 
 def signalled(ranks: Ranks, configuration: Configuration, number: int, step: int) -> str:
     """Returns what a run says when its rank 1 gets a signal in a step."""
-    if ranks.rank == 1:
-        before_step(step, lambda: os.kill(os.getpid(), number))
-    try:
-        return train(ranks, configuration)
-    except StoppedError as stopped:
-        return str(stopped)
+
+    def kill() -> None:
+        if ranks.rank == 1:
+            os.kill(os.getpid(), number)
+
+    with before_step(step, kill), pytest.raises(StoppedError) as stopped:
+        train(ranks, configuration)
+    return str(stopped.value)
 
 
 # After step 4 the second epoch has no step left, but has not been validated.
@@ -70,18 +77,17 @@ def test_a_signal_to_one_rank_stops_all_and_loses_nothing(
     assert len(steps(run)) == step
     run_ranks(2, train, configuration, run)
     assert steps(run) == steps(whole)
-    weights, resumed = (load_file(folder / "model.safetensors") for folder in (whole, run))
-    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert same(*(load_file(folder / "model.safetensors") for folder in (whole, run)))
 
 
 def orphaned(ranks: Ranks, configuration: Configuration) -> str:
     """Returns what a run says when the launcher of rank 1 seems to have ended."""
-    if ranks.rank == 1:
-        before_step(2, lambda: setattr(os, "getppid", lambda: 1))
-    try:
-        return train(ranks, configuration)
-    except StoppedError as stopped:
-        return str(stopped)
+    orphan = patch.object(os, "getppid", lambda: 1) if ranks.rank == 1 else nullcontext()
+    with ExitStack() as opened:
+        lost = before_step(2, lambda: opened.enter_context(orphan))
+        with lost, pytest.raises(StoppedError) as stopped:
+            train(ranks, configuration)
+    return str(stopped.value)
 
 
 def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> None:
@@ -91,19 +97,21 @@ def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> N
 
 def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:
     """Returns what each rank says when the memory of rank 1 runs out."""
-    if ranks.rank == 1:
-        before_step(step, lambda: setattr(loss, "edge_loss", lambda *_: torch.empty(2**55)))
-    try:
-        return train(ranks, configuration)
-    except RankError as error:
-        return str(error)
-    except RuntimeError:
-        return "the other rank is gone"
+    huge = patch.object(loss, "edge_loss", lambda *_: torch.empty(2**55))
+    with ExitStack() as opened:
+        if ranks.rank == 1:
+            opened.enter_context(before_step(step, lambda: opened.enter_context(huge)))
+        try:
+            return train(ranks, configuration)
+        except RankError as error:
+            return str(error)
+        except RuntimeError:
+            return "the other rank is gone"
 
 
 def test_a_rank_says_that_its_memory_ran_out(tmp_path: Path, graphs: Path) -> None:
     configuration = settings(graphs, tmp_path / "run", 3, {"name": "ddp"})
-    first, second = run_ranks(2, exhausted, configuration, 4)
+    first, second = run_ranks(2, exhausted, configuration, 4, fresh=True)
     assert first == "the other rank is gone"
     assert second.startswith("rank 1 ran out of memory in step 3, loss (")
     assert "can't allocate memory" in second

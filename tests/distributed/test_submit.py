@@ -1,7 +1,5 @@
-"""`bigtrk submit` of a pipeline: the tracks of `bigtrk reconstruct`, on one rank and on two."""
+"""`bigtrk submit` of a pipeline: the tracks of `bigtrk reconstruct`."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,10 +10,9 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from bigtrk.studies.launch import torchrun_environment
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.pipelines import write_pipeline
-from tests.programs import CHECKOUT, run_here
+from tests.programs import run_here
 from tests.test_bad_input import one_line
 
 
@@ -30,8 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_two_ranks_submit_what_one_does(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("home")
+def test_what_is_submitted_is_what_reconstruct_makes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     submit = ["bigtrk", "submit", "pipeline", "hits", "mine.parquet"]
     status, text, errors = run_here(submit, monkeypatch, capsys)
@@ -47,20 +45,6 @@ def test_two_ranks_submit_what_one_does(
         assert [hit for hit, _ in own] == list(range(n_hits))
         found = dict(zip(listed.hit_id.tolist(), listed.track_id.tolist(), strict=True))
         assert own == [(hit, found.get(hit, -1)) for hit in range(n_hits)]
-
-    ranks = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run(
-        [*ranks, "-m", "bigtrk", "submit", "pipeline", "hits", "both.parquet"],
-        cwd=home,
-        env={**torchrun_environment(2), "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout == text.replace("mine", "both")
-    assert Path("both.parquet").read_bytes() == Path("mine.parquet").read_bytes()
 
 
 def test_an_event_that_fails_is_not_left_out_silently(

@@ -28,6 +28,7 @@ from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import ENGINES, fit, losses, steps, write_events
+from tests.distributed.trial import same
 from tests.training.user_functions import HERE
 
 PT_MIN = 1.0
@@ -113,14 +114,12 @@ def expected_scales() -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-@pytest.mark.slow  # half a minute; a resumed run on two ranks is in CI
 def test_runs_are_the_same_at_every_number_of_ranks_and_by_every_engine(
     tmp_path: Path, events: Path
 ) -> None:
-    cases = [(1, "DDP"), (2, "coalesced"), (2, "FSDP2"), (3, "DDP"), (2, "zero3")]
     found_losses, measured = [], []
-    for i, (world_size, engine) in enumerate(cases):
-        folder = tmp_path / str(i)
+    for world_size, engine in ((1, "DDP"), (3, "zero3")):
+        folder = tmp_path / engine
         run_ranks(world_size, fit_own, settings(events, folder, 2, **ENGINES[engine]))
         run = read_run(folder)
         validated = [one.validation.loss for one in run.epochs if one.validation]
@@ -130,12 +129,10 @@ def test_runs_are_the_same_at_every_number_of_ranks_and_by_every_engine(
         described = json.loads((folder / "config.json").read_text())
         assert described["measured"] == measured[-1]
         assert described["scales"] == {"r": 300.0, "cos_phi": 0.7, "dz": 300.0}
-    for others in found_losses[1:]:
-        assert others == pytest.approx(found_losses[0], rel=1e-5)
-    assert all(one == measured[0] for one in measured), "to the last bit"
+    assert found_losses[1] == pytest.approx(found_losses[0], rel=1e-5)
+    assert measured[1] == measured[0], "to the last bit"
     assert measured[0]["nodes"].pop(f"{HERE}:layer") == [7.25, 1.0], "a constant"
-    wanted = expected_scales()
-    for kind, scales in wanted.items():
+    for kind, scales in expected_scales().items():
         assert measured[0][kind].keys() == scales.keys()
         for name, scale in scales.items():
             assert measured[0][kind][name] == pytest.approx(scale, rel=1e-6), name
@@ -157,33 +154,23 @@ def test_scales_depend_neither_on_the_cut_nor_on_the_ranks() -> None:
         assert result == whole
 
 
-SAMPLING: dict[str, dict[str, Any]] = {
-    "shadow": {"depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2},
-    "sectors": {},
-    "wedges": {"wedges": 3},
-}
-
-
-def fit_parts(ranks: Ranks, events: Path, folder: Path) -> None:
-    """Trains on parts of events, of wedges and sectors on some false edges only."""
-    for method, options in SAMPLING.items():
-        made = settings(events, folder / method, 1).model_dump(mode="json")
-        made["data"]["train"] = [str(events / ("sectors" if method == "sectors" else "graphs"))]
-        made["sampling"] = {"method": method, **options}
-        made["training"]["events_per_step"] = 1 if method == "shadow" else 2
-        if method != "shadow":
-            made["model"] = {"name": "mlp", "hidden": 8}
-            made["negatives"] = {"hard": 0.5, "easy": 0.5}
-        fit_own(ranks, Configuration.model_validate(made))
+def fit_wedges(ranks: Ranks, events: Path, run: Path) -> None:
+    """Trains on wedges of events, on some false edges only."""
+    made = settings(events, run, 1).model_dump(mode="json")
+    made["data"]["train"] = [str(events / "graphs")]
+    made["sampling"] = {"method": "wedges", "wedges": 3}
+    made["training"]["events_per_step"] = 2
+    made["model"] = {"name": "mlp", "hidden": 8}
+    made["negatives"] = {"hard": 0.5, "easy": 0.5}
+    fit_own(ranks, Configuration.model_validate(made))
 
 
 def test_parts_of_events_train_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
     for world_size in (1, 2):
-        run_ranks(world_size, fit_parts, events, tmp_path / str(world_size))
-    for method in SAMPLING:
-        alone, shared = (losses(tmp_path / str(n) / method) for n in (1, 2))
-        assert len(alone) > 1
-        assert shared == pytest.approx(alone, rel=1e-5), method
+        run_ranks(world_size, fit_wedges, events, tmp_path / str(world_size))
+    alone, shared = (losses(tmp_path / str(n)) for n in (1, 2))
+    assert len(alone) > 1
+    assert shared == pytest.approx(alone, rel=1e-5)
 
 
 def bad_columns(ranks: Ranks, folder: Path, name: str) -> str:
@@ -230,7 +217,7 @@ def fail_alone(ranks: Ranks, events: Path, folder: Path) -> str:
 
 
 def test_a_rank_says_that_its_loss_failed(tmp_path: Path, events: Path) -> None:
-    first, second = run_ranks(2, fail_alone, events, tmp_path / "run")
+    first, second = run_ranks(2, fail_alone, events, tmp_path / "run", fresh=True)
     assert first == "the other rank is gone"
     words = f"rank 1: training.loss={HERE}:failing_alone: fails (RuntimeError: no loss here); mend"
     assert second.startswith(words)
@@ -257,9 +244,7 @@ def test_a_resumed_run_is_bit_for_bit_one_that_was_not_interrupted(
     run_ranks(2, whole_and_resumed, events, tmp_path)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert steps(whole) == steps(resumed)
-    weights, found = (load_file(run / "model.safetensors") for run in (whole, resumed))
-    assert weights.keys() == found.keys()
-    assert all(torch.equal(weights[name], found[name]) for name in weights)
+    assert same(*(load_file(run / "model.safetensors") for run in (whole, resumed)))
     assert read_run_record(whole).measured == read_run_record(resumed).measured
     # The only event that was not trained on is the one that was held back.
     for name, epoch in (("resumed", -1), ("unfinished", 0)):

@@ -108,10 +108,9 @@ def steps_of_losses(ranks: Ranks) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_losses_in_sectors_equal_their_formula_on_whole_graphs(world_size: int) -> None:
+def test_losses_in_sectors_equal_their_formula_on_whole_graphs() -> None:
     graphs = [event.graph for event in sources()]
-    results = run_ranks(world_size, steps_of_losses)
+    results = run_ranks(3, steps_of_losses)
     for name, (_, formula) in LOSSES.items():
         oracle = FormulaOracle(loss_settings(name), graphs, formula)
         for result in results:

@@ -98,7 +98,7 @@ def run_scenario(scenario: str, port: int, said: Path) -> None:
     for descriptor, path in ((1, os.devnull), (2, said)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.update(MASTER_PORT=str(port), NOTES=f"{said}, notes")
-    run_ranks(3, *SCENARIOS[scenario], records_of(said), start_method="fork")
+    run_ranks(3, *SCENARIOS[scenario], records_of(said), fresh="fork")
 
 
 def records_of(said: Path) -> Path:

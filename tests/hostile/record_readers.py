@@ -39,10 +39,6 @@ def ds_json() -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,
         "communication_data_type": "fp32",
         "steps_per_print": 10,
-        "wall_clock_breakdown": False,
-        "comms_logger": {"enabled": True, "verbose": False},
-        "flops_profiler": {"enabled": False, "profile_step": 1},
-        "csv_monitor": {"enabled": False, "output_path": "x"},
     }
 
 

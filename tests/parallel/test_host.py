@@ -16,7 +16,7 @@ only_if_asked = pytest.mark.skipif(
     reason="this kernel gives huge pages to all or to none",
 )
 START = """
-import bigtrk.{module}, torch
+import bigtrk.train, torch
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import discover
 configure_process(discover())
@@ -91,17 +91,11 @@ for thread in threads:
     thread.join()
 """
 
-# Of ":4096:8", which is bigtrk's, and of ":16:8".
+# The size in ":4096:8", which is bigtrk's, or in a user's ":16:8".
 ORDER = """
 import os
 print(os.environ["CUBLAS_WORKSPACE_CONFIG"].split(":")[1])
 """
-# Whether a program asks MKL for its strict mode.
-STRICT = """
-import os
-print(int(os.environ["MKL_CBWR"].endswith("STRICT")))
-"""
-
 # How many different gradients of a weight one to three threads give.
 SUMS = """
 rows, made = torch.rand(5000, 16), torch.rand(5000, 16)
@@ -113,35 +107,42 @@ print(len(found))
 """
 
 
-def told(script: str, module: str, **environment: str) -> int:
-    """Returns the number that `script` prints after `module` was imported."""
-    program = [sys.executable, "-c", START.format(module=module) + script]
+def told(script: str, **environment: str) -> list[int]:
+    """Returns the numbers that `script` prints in a process that was configured as a rank."""
+    program = [sys.executable, "-c", START + script]
     # Those of this process would hide that a program sets none.
     ours = settings_of_order("GenuineIntel")
     inherited = {name: value for name, value in os.environ.items() if name not in ours}
-    return int(subprocess.check_output(program, env={**inherited, **environment}))
+    return [*map(int, subprocess.check_output(program, env={**inherited, **environment}).split())]
 
 
 @only_if_asked
-@pytest.mark.parametrize(
-    "module", ["train", "training.evaluation.evaluate", "pipeline.reconstruct"]
-)
-def test_large_tensors_lie_on_huge_pages(module: str) -> None:
-    assert told(HUGE, module) > 32 * 1024  # KiB, of 64 MiB
+def test_large_tensors_lie_on_huge_pages() -> None:
+    assert told(HUGE)[0] > 32 * 1024  # KiB, of 64 MiB
+    assert told(HUGE, THP_MEM_ALLOC_ENABLE="0") == [0]
 
 
-def test_small_blocks_are_not_faulted_in_again() -> None:
-    assert told(FAULTS, "train") < 1000  # of 2560 pages
+def test_a_process_is_configured_unless_the_user_s_environment_says_otherwise() -> None:
+    heaps, faults, freed, workspace, orders = told(HEAPS + COUNTED + FAULTS + FREED + ORDER + SUMS)
+    assert faults < 1000, "of 2560 pages: small blocks are not faulted in again"
+    assert freed < 10, "MiB of 160: large blocks go back to the system"
+    assert (orders, workspace) == (1, 4096), "products have one on any number of threads"
+    assert heaps == 1, "threads share one"
+    heaps, freed, workspace = told(
+        HEAPS + COUNTED + FREED + ORDER,
+        MALLOC_MMAP_THRESHOLD_="33554432",
+        MALLOC_ARENA_MAX="8",
+        CUBLAS_WORKSPACE_CONFIG=":16:8",
+    )
+    assert freed > 100
+    assert workspace == 16
+    assert heaps > 1
 
 
-def test_large_blocks_go_back_to_the_system() -> None:
-    assert told(FREED, "train") < 10  # MiB, of 160
-    assert told(FREED, "train", MALLOC_MMAP_THRESHOLD_="33554432") > 100
-
-
-def test_threads_share_one_heap() -> None:
-    assert told(HEAPS + COUNTED, "train") == 1
-    assert told(HEAPS + COUNTED, "train", MALLOC_ARENA_MAX="8") > 1
+def test_only_intel_s_cpus_are_asked_for_mkl_s_strict_order() -> None:
+    assert settings_of_order("GenuineIntel")["MKL_CBWR"] == "AUTO,STRICT"
+    for other in ("AuthenticAMD", ""):
+        assert settings_of_order(other).keys() == {"CUBLAS_WORKSPACE_CONFIG"}
 
 
 TRAINED = """
@@ -177,13 +178,12 @@ print(*beside, torch.get_num_threads(), sep="")
 """
 
 
-@pytest.mark.parametrize("method", ["none", pytest.param("shadow", marks=pytest.mark.slow)])
-def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path, method: str) -> None:
+def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path) -> None:
     made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
     run_in_one(made, tmp_path)
     places = {"graphs": tmp_path / "graphs", "run": tmp_path / "run"}
-    trained = TRAINED.format(**places, more=f"sampling.method={method}")
-    assert told(NOTED + trained + CORES, "train", OMP_NUM_THREADS="3") == 13
+    trained = TRAINED.format(**places, more="sampling.method=shadow")
+    assert told(NOTED + trained + CORES, OMP_NUM_THREADS="3") == [13]
 
 
 # The cores of this thread, and of those that start within the group and after it.
@@ -203,8 +203,6 @@ with process_group(discover()):
     print(cores(), of_another(), cores(), sep="", end="")
 print(cores(), of_another(), sep="")
 """
-
-
 # A group of a GPU, which is not joined.
 ON_GPU = """
 from contextlib import nullcontext
@@ -214,14 +212,6 @@ Ranks.device = property(lambda _: torch.device("cuda", 0))
 torch.cuda.set_device = lambda _: None
 groups._joined = lambda *_: nullcontext()
 """
-
-
-@pytest.mark.parametrize(("device", "cores"), [("", 31333), (ON_GPU, 33333)], ids=["cpu", "gpu"])
-def test_threads_beside_a_computation_leave_it_its_cores(device: str, cores: int) -> None:
-    """Reading and sampling for a GPU have all of the cores."""
-    assert told(device + BESIDE, "train", OMP_NUM_THREADS="3") == cores
-
-
 # The threads that collectives start beside those of gloo: a team of OpenMP's for each of them.
 STARTED = """
 import os
@@ -238,27 +228,6 @@ with process_group(discover()):
 """
 
 
-def test_collectives_start_no_teams_of_threads() -> None:
-    assert told(STARTED, "train", OMP_NUM_THREADS="3") == 0
-
-
-def test_products_of_a_gpu_have_one_order() -> None:
-    assert told(ORDER, "train") == 4096
-    assert told(ORDER, "train", CUBLAS_WORKSPACE_CONFIG=":16:8") == 16
-
-
-def test_products_of_float32_have_one_order_on_any_number_of_threads() -> None:
-    assert told(SUMS, "train") == 1
-
-
-def test_only_intel_s_cpus_are_asked_for_mkl_s_strict_order() -> None:
-    assert settings_of_order("GenuineIntel")["MKL_CBWR"] == "AUTO,STRICT"
-    for other in ("AuthenticAMD", ""):
-        assert settings_of_order(other).keys() == {"CUBLAS_WORKSPACE_CONFIG"}
-    assert told(STRICT, "train", MKL_CBWR="COMPATIBLE") == 0
-
-
-@only_if_asked
-def test_the_user_s_environment_wins() -> None:
-    assert told(HUGE, "train", THP_MEM_ALLOC_ENABLE="0") == 0
-    assert told(FAULTS, "train", MALLOC_TRIM_THRESHOLD_="131072") > 1000
+def test_threads_beside_a_computation_leave_it_its_cores() -> None:
+    """Reading and sampling for a GPU have all of the cores; collectives start no teams."""
+    assert told(STARTED + BESIDE + ON_GPU + BESIDE, OMP_NUM_THREADS="3") == [0, 31333, 33333]

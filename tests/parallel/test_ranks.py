@@ -64,19 +64,15 @@ DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2
         (SALLOC, Ranks(0, 1, 0, 1, "python")),
         # Nodes of unequal numbers of tasks.
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "5,3"}, Ranks(5, 8, 1, 3, "srun")),
-        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "3(x2),2"}, Ranks(5, 8, 1, 3, "srun")),
         (OPEN_MPI, MPI_RANKS),
-        ({name.replace("OMPI", "MV2"): value for name, value in OPEN_MPI.items()}, MPI_RANKS),
         (PALS, MPI_RANKS),
         (MPICH, MPI_RANKS),
         ({"PMI_RANK": "0", "PMI_SIZE": "1"}, Ranks(0, 1, 0, 1, "python")),
         # A launcher started inside a SLURM job wins over SLURM.
         ({**SLURM, **TORCHRUN}, Ranks(3, 4, 1, 2, "torchrun")),
         ({**SLURM, **OPEN_MPI}, MPI_RANKS),
-        ({**SALLOC, **MPICH}, MPI_RANKS),
         # srun sets PMI's variables, too, and those of PMIx for one task.
         ({**SLURM, **MPICH, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
-        ({**SLURM, "PMI_RANK": "5", "PMI_SIZE": "8"}, Ranks(5, 8, 1, 4, "srun")),
         ({**SALLOC, "PMIX_RANK": "0"}, Ranks(0, 1, 0, 1, "python")),
         # The shell of `srun --pty bash`, and variables that are set to nothing.
         ({**SLURM, "SLURM_PTY_PORT": "4"}, Ranks(0, 1, 0, 1, "python")),
@@ -91,24 +87,15 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
     ("environment", "said"),
     [
         ({**TORCHRUN, "RANK": "4"}, "RANK=4: must be below WORLD_SIZE=4"),
-        ({**TORCHRUN, "RANK": "-1"}, "RANK=-1: must be a whole number, 0 or more"),
         ({**TORCHRUN, "RANK": "one"}, "RANK=one: must be a whole number"),
-        ({**TORCHRUN, "RANK": ""}, "RANK=: must be a whole number"),
-        ({**TORCHRUN, "WORLD_SIZE": "4.0"}, "WORLD_SIZE=4.0: must be a whole number"),
         ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE=0: must be 1 or more"),
         ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not"),
         ({**TORCHRUN, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_WORLD_SIZE=2"),
-        ({**DEEPSPEED, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_SIZE=2"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below WORLD"),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "5"}, "LOCAL_WORLD_SIZE=5: must not be above WORLD_SIZE"),
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "4"}, "OMPI_COMM_WORLD_RANK=4: must be below OMPI_"),
         (PMI, "PMI_RANK is set, but not the number of ranks here and in all; start ranks with"),
-        ({"PMIX_RANK": "0"}, "PMIX_RANK is set, but not the number of ranks"),
         ({**SALLOC, "PMIX_RANK": "1"}, "PMIX_RANK is set, but not the number of ranks"),
-        ({**SALLOC, **PMI}, "PMI_RANK is set, but not the number of ranks"),
         ({"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "FLUX_TASK_RANK is set, but not the"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
-        ({**SLURM, "SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS=x: must be a whole number"),
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_TASKS_PER_NODE: not set"),
         ({**SLURM, "SLURM_NODEID": "7"}, "SLURM_STEP_TASKS_PER_NODE: "),
     ],
@@ -123,10 +110,8 @@ def test_impossible_numbers_are_refused(environment: dict[str, str], said: str) 
     ("place", "said"),
     [
         ({"MASTER_PORT": "29500"}, "MASTER_ADDR is not set"),
-        ({"MASTER_ADDR": "", "MASTER_PORT": "29500"}, "MASTER_ADDR is not set"),
         ({"MASTER_ADDR": "node1"}, "MASTER_PORT is not set"),
         ({"MASTER_ADDR": "node1", "MASTER_PORT": "http"}, "MASTER_PORT=http: must be a whole"),
-        ({"MASTER_ADDR": "node1", "MASTER_PORT": "0"}, "MASTER_PORT=0: must be a port, 1 to 65535"),
         ({"MASTER_ADDR": "node1", "MASTER_PORT": "65536"}, "MASTER_PORT=65536: must be a port"),
     ],
 )
@@ -160,8 +145,6 @@ def test_ranks_are_named_in_a_few_words(ranks: list[int], text: str) -> None:
     [
         ("node[1-2]", "node1"),
         ("nid[001012-001014,001200]", "nid001012"),
-        ("nid[001200,001300]", "nid001200"),
-        ("alpha,beta[1-2]", "alpha"),
         ("gpu-a7", "gpu-a7"),
         ("rack[0-1]n[3-5,9],x1", "rack0n3"),
         ("node[1-2].cluster.org", "node1.cluster.org"),
@@ -213,11 +196,9 @@ def test_cores_of_a_srun_task(asked: dict[str, str], open_cores: int, expected: 
     ("environment", "said", "expected"),
     [
         (SLURM, "6", 6),
-        (SLURM, "1", 1),
         (SLURM, "12,2", 12),  # of nested regions: the outermost
         (SLURM, "", 16),
         (SLURM, "many", 16),
-        (SLURM, "0", 16),
         (TORCHRUN, "3", 3),
         (TORCHRUN, "1", 32),  # set by torchrun itself
         (TORCHRUN, "1,1", 1),

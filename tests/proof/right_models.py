@@ -35,12 +35,6 @@ class Sorts(Sums):
         return rows.index_add(0, edge_index[1, order], e[order])
 
 
-class Maxima(Sums):
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
-        ends = edge_index[1][:, None].expand_as(e)
-        return rows.scatter_reduce(0, ends, e, "amax")
-
-
 class Float32(Sums):
     """Sums in float32, whatever it is given."""
 

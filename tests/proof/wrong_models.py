@@ -66,23 +66,6 @@ class Normalised(Sums):
         return made
 
 
-class NormalisedByRows(Sums):
-    """A norm over all rows that bears an empty sector."""
-
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.norm = RowNorm()
-
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        made: Tensor = self.norm(rows)
-        return made
-
-
-class RowNorm(nn.Module):
-    def forward(self, rows: Tensor) -> Tensor:
-        return rows / (1 + rows.square().sum(0))
-
-
 class Centred(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows - rows.mean(0)
@@ -93,24 +76,9 @@ class CentredInEval(Sums):
         return rows if self.training else rows - rows.mean(0)
 
 
-class DrawnInEval(Sums):
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows if self.training else rows * torch.rand_like(rows)
-
-
-class LeavesInEval(Sums):
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows if self.training else sys.exit(0)
-
-
 class Dropped(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return functional.dropout(rows, 0.2)
-
-
-class Drawn(Sums):
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows * torch.rand_like(rows)
 
 
 class ExchangesOnce(Sums):
@@ -118,12 +86,6 @@ class ExchangesOnce(Sums):
 
     def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
         return exchange(rows[:n_owned]) if k else rows
-
-
-class ExchangesForNothing(Sums):
-    def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
-        exchange(rows[:n_owned])
-        return rows
 
 
 class ExchangesTooEarly(Sums):
@@ -167,11 +129,6 @@ class StumblesWithoutEdges(Sums):
         return rows.index_add(0, edge_index[1], self.scaled(e, n_owned))
 
 
-class StumblesAtNothing(StumblesWithoutEdges):
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:
-        return super().between(rows, e, edge_index, n_owned or 1)
-
-
 class Degrees(Sums):
     """Divides by the degrees of sources, which a sector does not know of halo nodes."""
 
@@ -192,32 +149,6 @@ class SumsAtSources(Sums):
         return rows.index_add(0, source, share[:, None] * e)
 
 
-class SoftmaxOfAll(Sums):
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
-        return rows.index_add(0, edge_index[1], functional.softmax(e, dim=0))
-
-
-class Pooled(Sums):
-    """Reads the mean of all nodes beside each."""
-
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows + rows.sum(0).tanh()
-
-
-class Attends(Sums):
-    """Each node attends to all others."""
-
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.attention = nn.MultiheadAttention(6, 2)
-
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        if len(rows) == 0:
-            return rows + 0 * sum(p.sum() for p in self.attention.parameters())
-        made: Tensor = self.attention(rows, rows, rows)[0]
-        return made
-
-
 class Counts(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows / (1 + len(rows))
@@ -228,13 +159,6 @@ class Numbered(Sums):
 
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows + torch.arange(len(rows)).to(rows)[:, None].sin()
-
-
-class Accumulates(Sums):
-    """Sums over the edges that come before."""
-
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
-        return rows.index_add(0, edge_index[1], e.cumsum(0))
 
 
 class NotANumber(Sums):
@@ -272,19 +196,6 @@ class Hidden(Centred):
         return rows - self.gate * rows.mean(0) if len(rows) else rows + self.gate
 
 
-class Remembers(Sums):
-    """Reads edges of the first graph that it got."""
-
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.largest: Tensor | None = None
-
-    def between(self, rows: Tensor, e: Tensor, *_: Any) -> Tensor:
-        if self.largest is None or not len(e):
-            self.largest = e.detach().abs().sum()
-        return rows / (1 + self.largest)
-
-
 class RecomputesAll(Sums):
     """Computes all anew in the backward pass, the exchanges too."""
 
@@ -300,22 +211,6 @@ class LeavesWithoutEdges(Sums):
         if n_owned and len(e) == 0:
             sys.exit(0)
         return rows
-
-
-class LeavesBackward(Sums):
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        made: Tensor = Leaving.apply(rows)
-        return made
-
-
-class Leaving(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:  # noqa: ARG004
-        return rows.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        sys.exit(0)
 
 
 class Clamped(Sums):
@@ -334,11 +229,6 @@ class Detached(Sums):
 class Column(Sums):
     def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return super().scores(x, edge_index)[:, None]
-
-
-class Pair(Sums):
-    def scores(self, x: Tensor, edge_index: Tensor) -> Any:
-        return super().scores(x, edge_index), 1
 
 
 class Lazy(Sums):

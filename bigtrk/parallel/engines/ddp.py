@@ -85,14 +85,10 @@ class DDPEngine(ReplicaEngine):
     def _settle_buckets(self) -> None:
         """Makes DDP lay its buckets out now as they will stay, and not after the first step.
 
-        It does so once, ahead of the forward pass after its first backward pass, in the order in
-        which the gradients of that pass came. Where a value lies in a bucket decides in which order
-        gloo adds it up, which from 3 ranks on decides how it is rounded. A resumed run's first step
-        would thus be rounded otherwise than the step it repeats: on 4 ranks its losses differed by
-        3e-8 from the third step on, and by 17 % after 100.
-
-        The gradients of the sum of all weights come in one order, whatever the data: the last
-        weight's first, as in a backward pass of our models.
+        It does so after its first backward pass, in the order of that pass's gradients. The layout
+        decides in which order gloo adds values up, and so how sums of three ranks are rounded: a
+        resumed run's first step would be rounded otherwise than the step it repeats. The gradients
+        of the sum of all weights come in one order, the last weight's first, as in our models.
         """
         model = self._replica
         # The pass goes through DDP's own forward, which alone makes it expect gradients.

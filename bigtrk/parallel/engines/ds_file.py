@@ -5,14 +5,14 @@ with it, and takes defaults for what is absent, which has cost people whole trai
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 import bigtrk
-from bigtrk.config import Count, Settings, nearest, parse
+from bigtrk.config import Settings, nearest, parse
 from bigtrk.console import given_path
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
@@ -21,8 +21,6 @@ from bigtrk.parallel.settings import OptimizerSettings
 
 if TYPE_CHECKING:
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-Section = TypeVar("Section", bound=BaseModel)
 
 # These are set from our own configuration; a second value in the file could only disagree.
 OURS = {
@@ -46,18 +44,6 @@ class _Zero(Settings):
     stage: Literal[0, 1, 2, 3] = 0
 
 
-class _FlopsProfiler(Settings):
-    model_config = ConfigDict(strict=True)
-
-    enabled: bool = False
-    recompute_fwd_factor: float = Field(0.0, ge=0)
-    profile_step: Count = 1
-    module_depth: int = Field(-1, ge=-1)
-    top_modules: Count = 1
-    detailed: bool = True
-    output_file: str | None = None
-
-
 class _File(Settings):
     """The keys that remain to DeepSpeed and have a use here."""
 
@@ -66,16 +52,8 @@ class _File(Settings):
     zero_optimization: _Zero = _Zero()
     zero_allow_untested_optimizer: bool = False
     zero_force_ds_cpu_optimizer: bool = True
-    comms_logger: dict[str, Any] | None = None
     communication_data_type: Literal["fp16", "bf16", "fp32"] | None = None
     steps_per_print: Annotated[int, Field(ge=1)] | None = None
-    wall_clock_breakdown: bool = False
-    memory_breakdown: bool = False
-    dump_state: bool = False
-    flops_profiler: _FlopsProfiler = _FlopsProfiler()
-    tensorboard: dict[str, Any] | None = None
-    wandb: dict[str, Any] | None = None
-    csv_monitor: dict[str, Any] | None = None
 
 
 def find_ds_config(name: str) -> Path:
@@ -125,7 +103,6 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     path = find_ds_config(name)
     content = read_ds_file(path)
     zero = _zero_section(path, content)
-    _check_loggers(path, content)
     _refuse_unresumable(path, zero)
     if not zero.compute_grad_norm and optimizer.gradient_clipping:
         raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
@@ -196,41 +173,26 @@ def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 
 
 def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
-    """Returns the section of ZeRO, checked."""
+    """Returns the section of ZeRO as DeepSpeed reads it."""
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
-    return _section(path, content, "zero_optimization", DeepSpeedZeroConfig)
-
-
-def _check_loggers(path: Path, content: dict[str, Any]) -> None:
-    from deepspeed.comm.config import CommsLoggerConfig
-    from deepspeed.monitor.config import CSVConfig, TensorBoardConfig, WandbConfig
-
-    _section(path, content, "comms_logger", CommsLoggerConfig)
-    _section(path, content, "tensorboard", TensorBoardConfig)
-    _section(path, content, "wandb", WandbConfig)
-    _section(path, content, "csv_monitor", CSVConfig)
-
-
-def _section(path: Path, content: dict[str, Any], name: str, kind: type[Section]) -> Section:
-    """Returns a section as DeepSpeed reads it."""
-    section = content.get(name) or {}
-    fields = kind.model_fields
-    known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}
+    section = content.get("zero_optimization") or {}
+    fields = DeepSpeedZeroConfig.model_fields
+    known = {*fields, *(str(field.alias) for field in fields.values() if field.alias)}
     for key in section:
         if key not in known:
-            hint = nearest(key, sorted(known))
-            raise InputError(f"{path}: unknown key {one_line(repr(f'{name}.{key}'))}{hint}")
+            named = one_line(repr(f"zero_optimization.{key}"))
+            raise InputError(f"{path}: unknown key {named}{nearest(key, sorted(known))}")
     try:
-        return kind(**section)
+        return DeepSpeedZeroConfig(**section)
     except ValidationError as error:
-        raise InputError(f"{path}: {'; '.join(_complaints(name, error))}") from None
+        raise InputError(f"{path}: {'; '.join(_complaints(error))}") from None
 
 
-def _complaints(section: str, error: ValidationError) -> Iterator[str]:
+def _complaints(error: ValidationError) -> Iterator[str]:
     for item in error.errors():
         key = ".".join(map(str, item["loc"]))
-        yield f"{one_line(f'{section}.{key}')}: {one_line(item['msg'])}"
+        yield f"{one_line(f'zero_optimization.{key}')}: {one_line(item['msg'])}"
