@@ -3,10 +3,9 @@
 Its numbers have names, "epoch/validation/auc": so they are called in loggers and `bigtrk watch`.
 """
 
-import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +21,7 @@ from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_rec
 
 # What is in the folder of a run that is about to begin: its lock, and what a search's trial prints.
 FIRST = (LOCK, "train.log")
-RECENT, MOST_LOSSES = 20, 2000  # steps
+RECENT = 20  # steps
 MOST = 2**31  # epochs, minutes: as many as a configuration takes
 
 
@@ -68,9 +67,8 @@ class LiveRun:
     """A run at one moment; values that are not known are None.
 
     epoch and step count from 1; `epochs` and `steps` are those planned in all. newest: the last
-    value of each scalar, by name. losses: by step, means of neighbours in long runs. seconds_left:
-    at the pace since the process began. idle: seconds since the newest record. reason: why it is
-    unreadable.
+    value of each scalar, by name. seconds_left: at the pace since the process began. idle: seconds
+    since the newest record. reason: why it is unreadable.
     """
 
     folder: Path
@@ -82,7 +80,6 @@ class LiveRun:
     step: int | None = None
     steps: int | None = None
     newest: Mapping[str, float] = field(default_factory=dict)
-    losses: Sequence[tuple[int, float]] = ()
     edges_per_second: float | None = None
     step_seconds: float | None = None
     seconds_left: float | None = None
@@ -108,7 +105,6 @@ class History:
     step: int | None = None
     trained: float = 0.0
     newest: dict[str, float] = field(default_factory=dict)
-    losses: list[tuple[int, float]] = field(default_factory=list)
     recent: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def add(self, record: MetricsRecord) -> None:
@@ -119,14 +115,6 @@ class History:
             self.step = record.step
             self.recent.append(record)
             self.trained += record.seconds if record.step >= self.first else 0.0
-            # A step that is there, as after a roll-back, replaces those after.
-            while self.losses and self.losses[-1][0] >= record.step:
-                self.losses.pop()
-            if record.loss is not None and math.isfinite(record.loss):
-                self.losses.append((record.step, record.loss))
-        if len(self.losses) > MOST_LOSSES:
-            pairs = zip(self.losses[::2], self.losses[1::2], strict=False)
-            self.losses = [(at, (one + other) / 2) for (at, one), (_, other) in pairs]
 
 
 class RunFollower:
@@ -175,7 +163,6 @@ class RunFollower:
             step=None if history.step is None else history.step + 1,
             steps=steps,
             newest=dict(history.newest),
-            losses=tuple(history.losses),
             edges_per_second=sum(s.edges for s in history.recent) / seconds if seconds else None,
             step_seconds=seconds / len(history.recent) if history.recent else None,
             seconds_left=left,

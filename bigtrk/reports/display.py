@@ -237,7 +237,7 @@ def _paths(
 
 
 def _thinned(rows: Ints, most: int) -> Ints:
-    """Takes at most so many rows, evenly."""
+    """Takes at most `most` rows, evenly."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]

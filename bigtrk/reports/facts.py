@@ -1,4 +1,4 @@
-"""What a run trains on what: as facts by label, and in a sentence."""
+"""The model, data, engine and machine of a run: as facts by label, and in a sentence."""
 
 from collections.abc import Sequence
 from typing import Any

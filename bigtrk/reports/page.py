@@ -31,7 +31,7 @@ COLOURS = 8
 MOST_POINTS, MOST_DOTS = 1000, 40
 NAME_WIDTH = 36  # letters of a line of a name
 HEIGHT, HEIGHT_2D, HEIGHT_3D, LEGEND_ROW, BAR_ROW = 300, 520, 620, 19, 26  # pixels
-LEGEND_WIDTH, LETTER, KEY = 330, 6.2, 46  # pixels of a legend, of its letters, of the line beside
+LEGEND_WIDTH, LETTER, KEY = 330, 6.2, 46  # pixels of a legend, of its letters, of its line
 OF = "; of "
 
 NOTHING, LINE, TEXT, DIM = "rgba(0,0,0,0)", "var(--line)", "var(--text)", "var(--dim)"

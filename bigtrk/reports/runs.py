@@ -181,7 +181,7 @@ def _norm_of_all(kind: str, step: StepRecord) -> float | None:
 
 
 def _speedup_plots(compared: Sequence[Compared]) -> Iterator[Plot]:
-    """Makes each run's speed-up a point in the run's colour, beside that of ideal scaling."""
+    """Makes each run's speed-up a point in the run's colour, and draws ideal scaling."""
     if not scaling.any_gain(compared):
         return
     ranks = {one.name: one.run.record.world_size for one in compared}

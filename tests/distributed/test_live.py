@@ -56,7 +56,6 @@ def test_what_is_seen_is_what_the_records_say(tmp_path: Path, graphs: Path) -> N
     assert seen.seconds_left is not None
     found = RunFollower(run).look()
     assert (found.status, found.epoch, found.step, found.epochs) == (Status.FINISHED, 2, 4, 2)
-    assert found.losses == tuple((step["step"], step["loss"]) for step in steps)
     epochs = [line for line in lines if line["kind"] == "epoch"]
     assert found.newest["epoch/shares/exchange"] == epochs[1]["shares"]["exchange"]
     assert found.newest["epoch/peak_memory_bytes"] == epochs[1]["peak_memory_bytes"]
@@ -90,8 +89,8 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     run_ranks(1, train, configuration, run, "training.epochs=2")
     found = follower.look()
     assert (found.status, found.step) == (Status.FINISHED, 4)
-    steps = [line for line in lines_of(run) if line["kind"] == "step"]
-    assert found.losses == tuple((step["step"], step["loss"]) for step in steps)
+    steps = [line["step"] for line in lines_of(run) if line["kind"] == "step"]
+    assert steps == [0, 1, 2, 3]
 
 
 def awaited(run: Path, there: bool) -> StallRecord | None:

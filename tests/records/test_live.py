@@ -12,7 +12,7 @@ import pytest
 
 from bigtrk.disk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.errors import InputError
-from bigtrk.records.live import MOST_LOSSES, History, RunFollower, Status
+from bigtrk.records.live import History, RunFollower, Status
 from bigtrk.records.record import read_if_any, write_record
 from bigtrk.records.run import STALL, Resumption, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, append_metrics, write_run_record
@@ -57,7 +57,6 @@ def test_a_run_from_before_its_beginning_to_its_end(tmp_path: Path) -> None:
         append_metrics(run, epoch_record(2, train_loss=0.125))
         found = follower.look()
         assert found.newest["epoch/train_loss"] == 0.125
-        assert [step for step, _ in found.losses] == [0, 1, 2, 3]
         assert not found.is_over
         write_run_record(run, run_record(**TRAINED, ended="epochs"))
     found = follower.look()
@@ -89,7 +88,6 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path: Path) -> N
         append_metrics(run, step_record(1, loss=0.5))
         found = follower.look()
     assert (found.status, found.step) == (Status.TRAINING, 2)
-    assert found.losses == ((0, 0.7), (1, 0.5))
 
 
 @pytest.mark.parametrize("silent", [0.0, 100.0])
@@ -195,25 +193,10 @@ def test_a_stall_of_very_many_ranks_can_be_read(tmp_path: Path) -> None:
         read_if_any(StallRecord, tmp_path / STALL)
 
 
-def filled(values: list[tuple[int, float]]) -> History:
+def test_a_history_has_the_newest_values() -> None:
     history = History(first=2)
-    for step, loss in values:
+    for step, loss in enumerate((0.5, 0.25, 2.0, math.nan)):
         history.add(step_record(step, loss=loss, seconds=0.5))
-    return history
-
-
-def test_a_history_has_the_losses_of_short_runs_and_the_newest_values() -> None:
-    history = filled([(0, 0.5), (1, 0.25), (2, 2.0), (3, math.nan)])
     history.add(epoch_record(0, train_loss=0.25))
-    assert history.losses == [(0, 0.5), (1, 0.25), (2, 2.0)]
     assert (history.step, history.epoch, history.trained) == (3, 0, 1.0)
     assert history.newest["epoch/shares/compute"] == 0.85
-    # After a roll-back, steps are trained again.
-    assert filled([(0, 1.0), (1, 2.0), (2, 3.0), (1, 5.0)]).losses == [(0, 1.0), (1, 5.0)]
-
-
-def test_losses_of_long_runs_become_means_of_neighbours() -> None:
-    found = filled([(step, float(step % 2)) for step in range(3 * MOST_LOSSES)]).losses
-    assert MOST_LOSSES / 2 <= len(found) <= MOST_LOSSES
-    assert found[0] == (0, 0.5)
-    assert [step for step, _ in found] == sorted(step for step, _ in found)

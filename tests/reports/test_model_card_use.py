@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 from bigtrk.reports.model_card import CARD
 from tests.distributed.runs import write_events
 from tests.programs import run_here, run_shell
-from tests.reports.pages import self_contained
 
 SMALL = "model.hidden=8 model.layers=2 training.epochs=1"
 
@@ -56,30 +55,6 @@ def test_what_a_card_tells_to_type_works(
     assert "It was not evaluated" not in after
     assert f"### Evaluation on 1 event of {tmp_path.resolve()}/graphs".replace("_", "\\_") in after
     assert "| track efficiency |" in after
-
-
-def test_pages_of_a_file_of_weights_name_its_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_events(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    weights = "runs/0001/model.safetensors"
-
-    def typed(line: str) -> None:
-        status, _, errors = run_here(shlex.split(line), monkeypatch, capsys)
-        assert status == 0, errors
-
-    typed(f"bigtrk/train.py data.train=[graphs] {SMALL}")
-    typed(f"bigtrk evaluate {weights} graphs --tracks --scan-cuts --html scan.html")
-    typed(f"bigtrk display {weights} graphs event.html")
-    for page in ("scan.html", "event.html"):
-        words = " ".join(self_contained(tmp_path / page).texts)
-        assert "model.safetensors" in words
-        assert "0001" in words
-        assert "parameters: " in words
-    texts = self_contained(tmp_path / "scan.html").texts
-    [command] = [text for text in texts if text.startswith("bigtrk ") and f" {weights} " in text]
-    typed(command.replace("GRAPHS", "graphs").replace("TRACKS", "tracks"))
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
-"""`bigtrk scale`: plans a series of runs, trains what is not trained yet on this host and reports,
-or writes the script that submits it to SLURM.
+"""`bigtrk scale`: plans a series of runs, trains those not trained yet on this host and reports, or
+writes the script that submits it to SLURM.
 """
 
 import json

@@ -79,7 +79,7 @@ def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a measured step of the fewest ranks, counted work and counted exchanges give."""
+    """Figures from a measured step of the fewest ranks, counted work and counted exchanges."""
 
     epoch_seconds: float
     speedup: float

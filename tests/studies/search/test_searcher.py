@@ -98,23 +98,7 @@ def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
     check_accounts(4)
 
 
-def test_a_stopped_search_saves_and_goes_on(plan: Plan) -> None:
-    open_search(plan(UNPRUNED, 2))
-    process = start_search(0.3, trials=2)
-    try:
-        wait_for(trainings)
-        process.terminate()
-        process.join()
-        assert process.exitcode == os.EX_TEMPFAIL
-    finally:
-        process.kill()
-    assert trainings() == []
-    assert list(Path("search/trial0000/checkpoints").glob("step-*")), "it has saved"
-    run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
-    check_accounts(2)
-
-
-def test_the_trials_are_known_while_they_train(plan: Plan) -> None:
+def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(plan: Plan) -> None:
     open_search(plan(UNPRUNED, 2))
     assert read_search(Path("search")).trials == ()
     process = start_search(0.3, trials=2)
@@ -126,13 +110,18 @@ def test_the_trials_are_known_while_they_train(plan: Plan) -> None:
         known = wait_for(lambda: (found := read_search(Path("search")).trials)[1:] and found)
         assert [trial.record.state for trial in known] == ["complete", "running"]
         assert known[0].record.value == known[0].epochs[-1].train_loss
-        assert not known[0].is_training
         wait_for(trainings)
-    finally:
         process.terminate()
         process.join()
+        assert process.exitcode == os.EX_TEMPFAIL
+    finally:
+        process.kill()
+    assert trainings() == []
     (_, left) = read_search(Path("search")).trials
     assert (left.record.state, left.is_training) == ("running", False)
+    assert list(Path("search/trial0001/checkpoints").glob("step-*")), "it has saved"
+    run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
+    check_accounts(2)
 
 
 def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) -> None:
