@@ -27,7 +27,6 @@ _SAME = 1e-5
 @dataclass(frozen=True)
 class StoredColumns(Mapping[str, Tensor]):
     """Columns [M] by name, copied when they are asked for, so that functions may change them.
-
     features [R, len(names)], rows [M]: the place of each row among these; all without it.
     """
 
@@ -53,10 +52,8 @@ class StoredColumns(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one event, or a part of it, that functions compute a column of.
-
-    what: the event, and "node" or "edge", for messages. inputs: a function's arguments. ids [M]:
-    the rows' numbers in the event.
+    """Rows of an event that functions compute a column of. what: the event, and "node" or "edge".
+    inputs: a function's arguments. ids [M]: the rows' numbers in the event.
     """
 
     what: str

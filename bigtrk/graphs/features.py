@@ -129,10 +129,8 @@ def edge_table(nodes: Mapping[str, Floats], edge_index: Ints) -> Tensor:
 
 
 def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
-    """Computes `CELL_FEATURES` [N] of hits `hit_id` [N]; 0 for a hit without cells.
-
-    cluster_count: number of cells; cluster_value: their summed charge; cluster_u, cluster_v:
-    channels spanned in ch0 and ch1.
+    """Computes `CELL_FEATURES` [N] of hits `hit_id` [N]; 0 for a hit without cells: the number of
+    cells, their summed charge, and the channels spanned in ch0 and ch1.
     """
     n_hits = len(hit_id)
     order = np.argsort(hit_id, kind="stable")
@@ -165,9 +163,7 @@ def available(names: Sequence[str]) -> list[str]:
 
 
 def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str]:
-    """Lists the features of edges that graphs have which store `names`, and `node_names` of nodes:
-    also those that positions give.
-    """
+    """Lists the features of edges that graphs have, those that nodes' positions give too."""
     from_positions = EDGE_FEATURES if {*POSITIONS} <= {*node_names} else ()
     return [*dict.fromkeys((*names, *from_positions))]
 

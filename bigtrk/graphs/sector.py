@@ -90,9 +90,7 @@ def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
 
 
 def whole_sector(graph: EventGraph) -> Sector:
-    """Returns the only sector of an uncut graph, which shares the graph's tensors if its edges are
-    in order, as those of built graphs are.
-    """
+    """Returns the only sector of an uncut graph, which shares its tensors if edges are in order."""
     order = edge_order(graph.edge_index, graph.n_nodes)
     if not is_ordered(graph.edge_index):
         graph = graph.take_edges(order)
@@ -132,9 +130,7 @@ def empty_sector(
 
 
 def group(part: int, parts: int, stored: int) -> list[int]:
-    """Lists the parts of a cut into `stored` that become `part` of a cut into `parts`: all `old`
-    with old * parts // stored == part.
-    """
+    """Lists the parts `old` of a cut into `stored` with old * parts // stored == part."""
     first, end = (-(-number * stored // parts) for number in (part, part + 1))
     return list(range(first, end))
 

@@ -7,9 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
@@ -28,7 +25,6 @@ from bigtrk.graphs.features import (
     edge_table,
     normalised,
     with_eta,
-    wrapped,
 )
 
 
@@ -45,13 +41,6 @@ def test_node_features_of_a_point() -> None:
     assert columns["r"][0] == pytest.approx(5)
     assert columns["phi"][0] == pytest.approx(-math.pi + math.atan(4 / 3))
     assert columns["eta"][0] == pytest.approx(-math.log(math.tan(theta / 2)))
-
-
-@given(arrays(np.float64, 5, elements=st.floats(-math.pi, math.pi)), st.floats(-math.pi, math.pi))
-def test_wrapped_differences(phi: Floats, other: float) -> None:
-    difference = wrapped(phi - other)
-    assert (np.abs(difference) <= np.pi).all()
-    np.testing.assert_allclose(np.exp(1j * difference), np.exp(1j * (phi - other)), atol=1e-12)
 
 
 def test_normalised_edge_features_are_acorns() -> None:

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
@@ -85,12 +84,3 @@ def test_without_ids_only_the_default_target_works() -> None:
     for ids, table in ((None, TABLE), (PARTICLE_ID, None)):
         with pytest.raises(InputError, match=remedy):
             target_edges(Y, EDGES, ids, table, Target(pt_min=1.0))
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValidationError, match="extra_forbidden"):
-        Target.model_validate({"ptmin": 1.0})
-    with pytest.raises(ValidationError, match="greater than or equal to 0"):
-        Target(pt_min=-1.0)
-    with pytest.raises(ValidationError, match="greater than 0"):
-        Target(weight=0.0)

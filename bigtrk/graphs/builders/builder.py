@@ -77,38 +77,20 @@ def hit_columns(event: Event) -> dict[str, Floats]:
     return columns | cluster_columns(event.hits["hit_id"].astype(np.int64), event.cells)
 
 
-def quality(event: Event, graph: EventGraph, true: Ints | None) -> dict[str, Any]:
-    """Returns counts and quality of an event's graph, None where they cannot be computed.
-
-    edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
-    graph / edges; target_efficiency and target_purity likewise for edges of target particles.
-    """
-    sizes = {"nodes": graph.n_nodes, "edges": graph.n_edges}
-    if true is None or graph.y is None:
-        return {**sizes, **dict.fromkeys(QUALITY)}
-    target = is_target(event, TARGET_PT, TARGET_HITS)
-    found_target = int((graph.y & torch.from_numpy(target)[graph.edge_index[0]]).sum())
-    n_true, n_target = true.shape[1], int(target[true[0]].sum())
-    found = int(graph.y.sum())
-    return {**sizes, **shares(found, found_target, graph.n_edges, n_true, n_target)}
-
-
 def shares(
     found: int, found_target: int, n_edges: int, true: int, target: int
 ) -> dict[str, float | None]:
-    """Returns QUALITY of a graph of `n_edges`, with so many of an event's true and target edges."""
+    """Returns QUALITY of a graph of `n_edges`, with so many of an event's true and target edges;
+    None where a share is of none.
+    """
     return {
         "true_edges": true,
         "target_edges": target,
-        "edge_efficiency": _ratio(found, true),
-        "target_efficiency": _ratio(found_target, target),
-        "purity": _ratio(found, n_edges),
-        "target_purity": _ratio(found_target, n_edges),
+        "edge_efficiency": found / true if true else None,
+        "target_efficiency": found_target / target if target else None,
+        "purity": found / n_edges if n_edges else None,
+        "target_purity": found_target / n_edges if n_edges else None,
     }
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
@@ -200,4 +182,11 @@ def build_with_record(event: Event, builder: GraphBuilder) -> tuple[EventGraph, 
     """Builds an event's graph, and returns with it counts, quality and the builder's parameters."""
     true = None if event.truth is None else builder.true(event)
     graph = event_graph(event, builder.doublets(event), true)
-    return graph, {**quality(event, graph, true), **builder.parameters}
+    quality: dict[str, Any] = dict.fromkeys(QUALITY)
+    if true is not None and graph.y is not None:
+        target = is_target(event, TARGET_PT, TARGET_HITS)
+        found_target = graph.y & torch.from_numpy(target)[graph.edge_index[0]]
+        found = int(graph.y.sum()), int(found_target.sum())
+        quality = shares(*found, graph.n_edges, true.shape[1], int(target[true[0]].sum()))
+    sizes = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    return graph, {**sizes, **quality, **builder.parameters}

@@ -34,9 +34,7 @@ def grouped(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def numbered(keys: Ints) -> tuple[Ints, Ints]:
-    """Returns the different rows of `keys` [K, C], ascending, and the number of each row's own
-    among them [K].
-    """
+    """Returns the different rows of `keys` [K, C], ascending, and each row's number there [K]."""
     order, start = grouped(keys)
     number = np.empty(len(keys), dtype=np.int64)
     number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(keys)))
@@ -44,9 +42,7 @@ def numbered(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def rows_of(wanted: Ints, known: Ints) -> Ints:
-    """Returns the row of `known` [M, C], each different, that equals each of `wanted` [K, C]; -1
-    where there is none.
-    """
+    """Returns the row of `known` [M, C] that equals each of `wanted` [K, C]; -1 without any."""
     different, number = numbered(np.concatenate([known, wanted]))
     row = np.full(len(different), -1, dtype=np.int64)
     row[number[: len(known)]] = np.arange(len(known))

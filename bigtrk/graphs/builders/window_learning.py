@@ -43,9 +43,8 @@ NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # for a layer pair on which the first
 
 @dataclass(frozen=True)
 class Step:
-    """A state of a pair's box [6] (None: the pair is dropped).
-
-    price: doublets shed per true edge lost on the way here; kept: true edges inside the box.
+    """A state of a pair's box [6] (None: the pair is dropped). price: doublets shed per true edge
+    lost on the way here; kept: true edges inside the box.
     """
 
     price: float
@@ -85,7 +84,14 @@ def learn_windows(
         sampled = _sides(events[0], doublets[:, ::every])
         costs[pair.inner, pair.outer] = (sampled, float(every))
     paths = {key: _peel(true, *costs.get(key, NO_DOUBLETS)) for key, true in edges.items()}
-    price = _price_of(list(paths.values()), efficiency * sides.shape[1])
+    # The lowest price at which the pairs together still keep as many true edges.
+    prices = sorted({step.price for path in paths.values() for step in path}, reverse=True)
+    wanted = efficiency * sides.shape[1]
+
+    def is_too_low(price: float) -> bool:
+        return sum(_state_at(path, price).kept for path in paths.values()) < wanted
+
+    price = prices[max(bisect_left(prices, True, key=is_too_low) - 1, 0)]
     states = {key: _state_at(path, price) for key, path in paths.items()}
     learned = [_with_margin(key, step) for key, step in states.items() if step.box is not None]
     return Windows(made=made, pairs=tuple(sorted(learned, key=lambda pair: -pair.edges)))
@@ -177,16 +183,6 @@ def _offers(true: Floats, doublets: Floats) -> Iterator[tuple[float, int, float]
 def _state_at(path: list[Step], price: float) -> Step:
     """Returns the last step worth at least `price`; a cheap step waits for a dear one behind it."""
     return [step for step in path if step.price >= price][-1]
-
-
-def _price_of(paths: list[list[Step]], wanted: float) -> float:
-    """Returns the lowest price at which the pairs together still keep `wanted` true edges."""
-    prices = sorted({step.price for path in paths for step in path}, reverse=True)
-
-    def is_too_low(price: float) -> bool:
-        return sum(_state_at(path, price).kept for path in paths) < wanted
-
-    return prices[max(bisect_left(prices, True, key=is_too_low) - 1, 0)]
 
 
 def _with_margin(key: Key, step: Step) -> LayerPair:

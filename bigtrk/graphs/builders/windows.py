@@ -132,10 +132,8 @@ SLACK = 1e-9  # rad
 
 @dataclass(frozen=True)
 class LayerHits:
-    """The hits of one layer sorted by phi, repeated one turn below and above.
-
-    row [3 n]: row of the event; phi [3 n] (rad), ascending; the hits themselves lie in the middle,
-    at `own`.
+    """The hits of one layer sorted by phi, repeated one turn below and above. row [3 n]: row of the
+    event; phi [3 n] (rad), ascending; own: where the hits themselves lie.
     """
 
     row: Ints
@@ -158,8 +156,20 @@ def doublets_by_pair(hits: Columns, windows: Windows) -> Iterator[tuple[LayerPai
     nodes = hit_coordinates(hits)
     layers = _hits_by_layer(hits, nodes)
     for pair in windows.pairs:
-        if pair.inner in layers and pair.outer in layers:
-            yield pair, np.concatenate(list(_doublets_of(pair, layers, nodes)), axis=1)
+        if pair.inner not in layers or pair.outer not in layers:
+            continue
+        inner, outer = layers[pair.inner], layers[pair.outer]
+        rows, phi = inner.row[inner.own], inner.phi[inner.own]
+        radial = np.maximum(outer.r_max - nodes["r"][rows], 0.0)
+        reach = np.minimum(pair.dphi, pair.phi_slope * radial)
+        first = np.searchsorted(outer.phi, phi - reach - SLACK, side="left")
+        last = np.searchsorted(outer.phi, phi + reach + SLACK, side="right")
+        found = []
+        for part in chunks(last - first):
+            candidates = expand(rows[part], first[part], last[part], outer.row)
+            passed = _passes(doublet_columns(nodes, candidates), pair)
+            found.append(candidates.compress(passed, axis=1))
+        yield pair, np.concatenate(found, axis=1)
 
 
 def _hits_by_layer(hits: Columns, nodes: dict[str, Floats]) -> dict[Layer, LayerHits]:
@@ -176,19 +186,6 @@ def _hits_by_layer(hits: Columns, nodes: dict[str, Floats]) -> dict[Layer, Layer
             r_max=float(nodes["r"][rows].max()),
         )
     return layers
-
-
-def _doublets_of(
-    pair: LayerPair, layers: dict[Layer, LayerHits], nodes: dict[str, Floats]
-) -> Iterator[Ints]:
-    inner, outer = layers[pair.inner], layers[pair.outer]
-    rows, phi = inner.row[inner.own], inner.phi[inner.own]
-    reach = np.minimum(pair.dphi, pair.phi_slope * np.maximum(outer.r_max - nodes["r"][rows], 0.0))
-    first = np.searchsorted(outer.phi, phi - reach - SLACK, side="left")
-    last = np.searchsorted(outer.phi, phi + reach + SLACK, side="right")
-    for part in chunks(last - first):
-        candidates = expand(rows[part], first[part], last[part], outer.row)
-        yield candidates.compress(_passes(doublet_columns(nodes, candidates), pair), axis=1)
 
 
 def chunks(counts: Ints) -> Iterator[slice]:

@@ -151,14 +151,30 @@ def finish_folder(
     alone: bool = False,
 ) -> dict[str, Any]:
     """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
-    `options`, read from their records, are these `parameters`. Of two calls that fill the folder at
-    once, the later one lists the files of both.
+    `options`, read from their records, are these `parameters`; says how many are of others. Of two
+    calls that fill the folder at once, the later one lists the files of both.
     """
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:
         lock.take(out, patient=True)
-        others = [] if alone else _others(out, kind, parameters, options)
-        return write_manifest(out, kind.kind, parameters, {*events, *others})
+        alike: set[str] = {*events}
+        unlike: list[str] = []
+        for path in [] if alone else sorted(out.glob(f"*{SUFFIX}")):
+            try:
+                opened = SectionFile(path)
+                event = parse(kind.entry, describe(opened), str(path)).event
+            except InputError:
+                continue  # it is damaged, or of another kind
+            if path == file_of(out, event) and options(opened.record) == parameters:
+                alike.add(event)
+            elif path == file_of(out, event):
+                unlike.append(event)
+        if unlike:
+            complain(
+                f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other "
+                f"options and are not in {MANIFEST}; make them with these, or remove them"
+            )
+        return write_manifest(out, kind.kind, parameters, alike)
 
 
 def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -197,9 +213,7 @@ def as_it_is(graph: EventGraph) -> tuple[EventGraph, dict[str, Any]]:
 
 
 def _check_out(out: Path) -> None:
-    """Refuses a folder of something else; without a manifest it may hold what a killed writer left
-    there.
-    """
+    """Refuses a folder of something else than graphs, finished or not."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the graphs")
     if (out / MANIFEST).exists():
@@ -231,28 +245,3 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
     if not replaces:
         check_same_event(path, opened.record, {"made_from": made_from})
     return (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
-
-
-def _others(
-    out: Path,
-    kind: type[EventFolder],
-    parameters: dict[str, Any],
-    options: Callable[[dict[str, Any]], Any],
-) -> list[str]:
-    """Lists the events of a folder that were made with `parameters`; says how many were not."""
-    alike: list[str] = []
-    unlike: list[str] = []
-    for path in sorted(out.glob(f"*{SUFFIX}")):
-        try:
-            opened = SectionFile(path)
-            entry = parse(kind.entry, describe(opened), str(path))
-        except InputError:
-            continue  # it is damaged, or of another kind
-        if path == file_of(out, entry.event):
-            (alike if options(opened.record) == parameters else unlike).append(entry.event)
-    if unlike:
-        complain(
-            f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other options "
-            f"and are not in {MANIFEST}; make them with these, or remove them"
-        )
-    return alike

@@ -107,19 +107,6 @@ def _check_content(
         check_rows(content[name], bound, f"{where}: {name}")
 
 
-def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
-    """Refuses a sector that is out of order, or that has other `sums` than its record says."""
-    _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
-    _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
-    _check_edges(sector, where)
-    for name, value in sector_sums(sector).items():
-        if value != sums.get(name):
-            raise InputError(
-                f"{where}: its ids are not those that the record counts (sum {name!r}), so it does "
-                f"not fit the other sectors; {_REMEDY}"
-            )
-
-
 def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
     """Checks that ids [sum of splits] ascend within each of the blocks."""
     starts = torch.tensor(splits).cumsum(0)
@@ -132,7 +119,10 @@ def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
         )
 
 
-def _check_edges(sector: Sector, where: str) -> None:
+def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
+    """Refuses a sector that is out of order, or that has other `sums` than its record says."""
+    _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
+    _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
     owned = sector.edge_index < sector.n_owned
     inside = owned.all(dim=0)
     n_inside = int(inside.sum())
@@ -146,6 +136,12 @@ def _check_edges(sector: Sector, where: str) -> None:
             f"{where}: edges are not those among owned nodes first, then cut ones, each by "
             f"(destination, source); {_REMEDY}"
         )
+    for name, value in sector_sums(sector).items():
+        if value != sums.get(name):
+            raise InputError(
+                f"{where}: its ids are not those that the record counts (sum {name!r}), so it does "
+                f"not fit the other sectors; {_REMEDY}"
+            )
 
 
 MOST_IDS = 2**31 - 1  # nodes or edges of an event

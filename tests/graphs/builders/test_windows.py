@@ -4,14 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS
 from bigtrk.graphs.builders.windows import (
-    SHIPPED,
     builtin_windows,
     find_windows,
     read_windows,
@@ -33,14 +31,10 @@ def hits_in(volumes: NDArray[np.int64]) -> Event:
     return Event("event000000007", {"volume_id": volumes})
 
 
-@pytest.mark.parametrize("detector", SHIPPED)
-def test_round_trip(tmp_path: Path, detector: str) -> None:
-    windows = builtin_windows(detector)
-    path = tmp_path / "windows.yaml"
+def test_round_trip(tmp_path: Path) -> None:
+    windows, path = builtin_windows("odd"), tmp_path / "windows.yaml"
     write_windows(path, windows)
     assert read_windows(path) == windows
-    content = yaml.safe_load(path.read_text())
-    assert len(content["pairs"]) == len(windows.pairs)
     assert len(path.read_text().splitlines()) < len(windows.pairs) + 8, "one line per pair"
 
 
@@ -50,9 +44,7 @@ def test_round_trip(tmp_path: Path, detector: str) -> None:
         ([ROW, ROW], r"layer pair \(8, 2\) to \(8, 4\) appears twice"),
         ([], "pairs"),
         ([ROW.replace("dphi: 0.1", "dphi: 3.2")], r"pairs.0.dphi: .* less than 3.14"),
-        ([ROW.replace("[-9, 9]", "[-9]")], r"pairs.0.z0"),
         ([ROW.replace("1e-3", ".nan")], r"pairs.0.phi_slope"),
-        ([ROW.replace("deta", "dteta")], r"dteta"),
         ([ROW.replace("[-9, 9]", "[9, -9]")], r"pairs.0.z0"),
     ],
 )
