@@ -75,7 +75,7 @@ def events(draw: st.DrawFn) -> Event:
     return Event("event1", hits, None, particles if draw(st.booleans()) else None, truth)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(events())
 def test_true_edges_equal_a_loop_over_particles(event: Event) -> None:
     assert as_set(true_edges(event)) == brute_force_edges(event)

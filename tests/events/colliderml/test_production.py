@@ -129,24 +129,6 @@ def test_what_trackml_has_no_column_for(both: Path) -> None:
         assert columns["vertex_primary"][place] >= 1
 
 
-def test_events_are_added_and_those_there_are_kept(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    simulated(out, range(3))
-    before = content(out)
-    simulated(out, range(14))
-    after = content(out)
-    assert {name: after[name] for name in before} == before
-    assert [name for name in sorted(after) if "hits" in name] == [
-        "tracker_hits/train-000000000-000000002.parquet",
-        "tracker_hits/train-000000003-000000012.parquet",
-        "tracker_hits/train-000000013-000000013.parquet",
-    ]
-    simulated(tmp_path / "alone", range(13, 14))
-    ours, alone = read_event(out, "event000000013"), read_event(tmp_path / "alone")
-    for name, column in alone.hits.items():
-        assert ours.hits[name].tolist() == column.tolist()
-
-
 def test_a_simulation_that_is_killed_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
