@@ -86,7 +86,7 @@ def learn_windows(
     paths = {key: _peel(true, *costs.get(key, NO_DOUBLETS)) for key, true in edges.items()}
     # The lowest price at which the pairs together still keep as many true edges.
     prices = sorted({step.price for path in paths.values() for step in path}, reverse=True)
-    wanted = efficiency * sides.shape[1]
+    wanted: float = efficiency * sides.shape[1]
 
     def is_too_low(price: float) -> bool:
         return sum(_state_at(path, price).kept for path in paths.values()) < wanted
