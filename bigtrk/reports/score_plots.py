@@ -34,11 +34,6 @@ class Kept:
     others: float
     purity: float | None
 
-    @property
-    def harmonic_mean(self) -> float:
-        """Returns that of efficiency and purity."""
-        return _harmonic_mean(self.efficiency, self.purity or 0.0)
-
 
 def kept_by_cut(scores: EdgeScores) -> list[Kept]:
     """Computes what each limit of the score keeps as a cut; nothing without edges of both kinds."""
@@ -60,12 +55,12 @@ def kept_by_cut(scores: EdgeScores) -> list[Kept]:
 
 def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
     """Returns the cut with the best tracks; None where none has any."""
-
-    def goodness(cut: CutRecord) -> float:
-        return _harmonic_mean(cut.efficiency or 0.0, 1 - (cut.fake_rate or 0.0))
-
-    known = [cut for cut in scan if cut.efficiency and cut.fake_rate is not None]
-    return max(known, key=goodness, default=None)
+    known = [
+        (_harmonic_mean(cut.efficiency, 1 - cut.fake_rate), cut)
+        for cut in scan
+        if cut.efficiency and cut.fake_rate is not None
+    ]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
 
 
 def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
@@ -81,7 +76,7 @@ def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
     histograms. auc: the mean of events, where it is known.
     """
     if kept := kept_by_cut(scores):
-        best = max(kept, key=lambda each: each.harmonic_mean)
+        best = max(kept, key=lambda each: _harmonic_mean(each.efficiency, each.purity or 0.0))
         roc = [(100 * each.others, 100 * each.efficiency) for each in kept if each.others]
         name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
         mark = [_best(100 * best.others, best.efficiency, best.cut)] if best.others else []
@@ -110,26 +105,21 @@ def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
 
 def _tracks(scan: Sequence[CutRecord]) -> Plot:
     lines = []
-    for number, (name, rate, whole) in enumerate(
-        (
-            ("track efficiency", "efficiency", "n_particles"),
-            ("fake tracks", "fake_rate", "n_tracks"),
-        )
-    ):
-        rows = [
-            (logit(cut.score_cut), 100 * share, *_ends(share, getattr(cut, whole)))
-            for cut in scan
-            if (share := getattr(cut, rate)) is not None
-        ]
+    rates = {
+        "track efficiency": ("efficiency", "n_particles"),
+        "fake tracks": ("fake_rate", "n_tracks"),
+    }
+    for number, (name, (rate, whole)) in enumerate(rates.items()):
+        rows = []
+        for cut in scan:
+            share, n = getattr(cut, rate), getattr(cut, whole)
+            if share is not None:
+                ends = wilson(share, n) if n and 0 <= share <= 1 else ()
+                rows.append((logit(cut.score_cut), *(100 * x for x in (share, *ends))))
         lines.append(Curve(name, rows, number))
     best = best_scan(scan)
     mark = [_best(logit(best.score_cut), best.efficiency, best.score_cut)] if best else []
     return _by_score("Tracks against the score cut, %", "score cut", [*lines, *mark])
-
-
-def _ends(share: float, whole: int | None) -> Iterator[float]:
-    if whole and 0 <= share <= 1:
-        yield from (100 * end for end in wilson(share, whole))
 
 
 def _by_score(title: str, axis: str, curves: Sequence[Curve], log: bool = False) -> Plot:

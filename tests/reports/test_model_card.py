@@ -21,7 +21,6 @@ from bigtrk.reports.figures import wilson
 from bigtrk.reports.model_card import CARD, escaped, model_card, refresh_card
 from tests.reports.run_folders import (
     MakeRun,
-    binned,
     binned_evaluation_record,
     epoch_record,
     evaluation_record,
@@ -246,22 +245,3 @@ def test_citation_and_licence_are_those_of_the_project(make_run: MakeRun) -> Non
         [line] = [line for line in told.splitlines() if line.endswith(f": {reference['title']}")]
         for author in reference["authors"]:
             assert f"{author['given-names'][0]}. {author['family-names']}" in line
-
-
-def test_bins_without_particles_are_not_named(make_run: MakeRun) -> None:
-    record = binned_evaluation_record()
-    assert record.tracks is not None
-    [_, strict] = record.tracks.matching
-    assert strict.bins is not None
-    by_pt = binned((1, 2), (3, 3), (0, 0)).model_copy(update={"outside": (0, 5)})
-    bins = strict.bins.model_copy(
-        update={"efficiency_by_pt": by_pt, "efficiency_by_eta": binned((0, 0), edges=(-1.0, 1.0))}
-    )
-    matching = (strict.model_copy(update={"bins": bins}),)
-    tracks = record.tracks.model_copy(update={"matching": matching})
-    run = make_run(
-        record=run_record(**ended()), evaluation=record.model_copy(update={"tracks": tracks})
-    )
-    told = shown(model_card(read_run(run)))
-    assert "Tested in pT, GeV: 1 to 2 (2), 2 to 4 (3), beyond that (5)." in told
-    assert "Tested in eta: nowhere." in told

@@ -1,5 +1,6 @@
 """The report on a terminal, elsewhere, and as JSON."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -105,39 +106,15 @@ def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> N
     assert text.count("hidden 64, layers 8, recompute True") == 1
     assert "trained on    6 events (12.0 K nodes, 51.0 K edges)" in text
     assert "engine: DeepSpeed ZeRO-1 on 2 ranks, started by deepspeed" in text
+    model = {"init_from": "runs/0001", "init_partly": False, "hidden": 8}
+    taken = dataclasses.replace(pair[0], record=run_record(config={"model": model}))
+    assert facts(taken)["model"] == "123 K parameters: hidden 8; started from runs/0001"
     assert "progress: 2 of 3 epochs, 1 step" in text
     assert "\x1b" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     alone = printed(pair[:1])
     assert "speed-up" not in alone
     assert "Validation after the last epoch" not in alone
-
-
-def test_the_weights_that_a_run_started_from_are_told(make_run: MakeRun) -> None:
-    model = {"init_from": None, "init_partly": False, "hidden": 8}
-    drawn = run_record(config={"model": model})
-    taken = run_record(config={"model": {**model, "init_from": "runs/0001"}})
-    told = [
-        facts(read_run(make_run(name, record=record)))["model"]
-        for name, record in (("one", drawn), ("two", taken))
-    ]
-    begin = "123 K parameters: hidden 8"
-    assert told == [begin, f"{begin}; started from runs/0001"]
-
-
-@pytest.mark.parametrize(
-    ("engine", "detail", "name"),
-    [
-        ("ddp", None, "DDP"),
-        ("deepspeed", "ZeRO-1", "DeepSpeed ZeRO-1"),
-        ("deepspeed", "DeepSpeed ZeRO-3", "DeepSpeed ZeRO-3"),
-        ("fsdp", None, "fsdp"),
-    ],
-)
-def test_engine_is_named_once(make_run: MakeRun, engine: str, detail: str, name: str) -> None:
-    record = run_record(engine=engine, engine_detail=detail)
-    text = printed([read_run(make_run("one", record=record))])
-    assert f"engine        {name} on 1 rank" in text
 
 
 def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> None:
