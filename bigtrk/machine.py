@@ -25,7 +25,7 @@ def machine() -> dict[str, Any]:
     """Returns host name, CPU model, cores and bytes of memory open to this process, accelerator."""
     return {
         "host": platform.node(),
-        "cpu": cpu_model(Path("/proc/cpuinfo")),
+        "cpu": cpu_info("model name") or platform.machine(),
         "cores": open_cores(),
         "memory_bytes": memory_bytes(),
         "accelerator": accelerator(),
@@ -93,17 +93,9 @@ def _has_plain_passes(card: Any) -> bool:
     return torch.version.hip is not None or (card.major, card.minor) < LOWEST_CAPABILITY
 
 
-def cpu_model(cpuinfo: Path) -> str:
-    """Returns the first "model name" of a /proc/cpuinfo, or the architecture (on ARM hosts)."""
-    return _of_first_core(cpuinfo, "model name") or platform.machine()
-
-
-def cpu_vendor(cpuinfo: Path) -> str:
-    """Returns the first "vendor_id" of a /proc/cpuinfo, "" where it has none (on ARM hosts)."""
-    return _of_first_core(cpuinfo, "vendor_id") or ""
-
-
-def _of_first_core(cpuinfo: Path, name: str) -> str | None:
+def cpu_info(name: str) -> str | None:
+    """Returns a value of the first core in /proc/cpuinfo, such as "vendor_id"; ARM's has few."""
+    cpuinfo = Path("/proc/cpuinfo")
     for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
         key, _, value = line.partition(":")
         if key.strip() == name:

@@ -23,6 +23,7 @@ import numpy as np
 from bigtrk.console import warn_once
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import reason
+from bigtrk.machine import cpu_info
 
 FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
 NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
@@ -114,9 +115,7 @@ def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
 
 def _cpu_flags() -> str:
     """Returns the instruction sets of this CPU, since unlike hosts may share a home folder."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return cpu_info("flags") or cpu_info("Features") or ""  # of x86, of ARM
 
 
 def _cache_folder() -> Path:

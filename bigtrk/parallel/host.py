@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
-from bigtrk.machine import cpu_vendor, memory_bytes, open_cores
+from bigtrk.machine import cpu_info, memory_bytes, open_cores
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.process import give_back_large_blocks
 
@@ -31,7 +30,7 @@ def order_sums() -> None:
 
     Settings in the user's environment win.
     """
-    for name, value in settings_of_order(cpu_vendor(Path("/proc/cpuinfo"))).items():
+    for name, value in settings_of_order(cpu_info("vendor_id") or "").items():
         os.environ.setdefault(name, value)
 
 
