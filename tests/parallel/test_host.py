@@ -16,7 +16,7 @@ only_if_asked = pytest.mark.skipif(
     reason="this kernel gives huge pages to all or to none",
 )
 START = """
-import bigtrk.train, torch
+import bigtrk.program, torch
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import discover
 configure_process(discover())
