@@ -285,6 +285,13 @@ def from_data(
             f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
         )
     y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
+    particles = content.get("particles")
+    if particles is not None:
+        if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
+            raise InputError(
+                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
+            )
+        check_particles(particles, f"{where}, particles")
     graph = EventGraph(
         name=name,
         node_feature_names=x_names,
@@ -292,7 +299,7 @@ def from_data(
         node_features=x,
         edge_features=edge_attr,
         y=y,
-        particles=_particles(content, where),
+        particles=None if particles is None else ParticleTable(**particles),
         **known,
     )
     _warn_of_units_and_directions(graph, where)
@@ -368,18 +375,6 @@ def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
             f"{where}: y, edge {edge} is {y[edge].item()}, neither 0 nor 1; correct it"
         )
     return y == 1
-
-
-def _particles(content: Mapping[str, Any], where: str) -> ParticleTable | None:
-    if "particles" not in content:
-        return None
-    columns = content["particles"]
-    if not isinstance(columns, dict) or any(type(one) is not Tensor for one in columns.values()):
-        raise InputError(
-            f"{where}: particles is {_kind(columns)}, not tensors by name; leave it out"
-        )
-    check_particles(columns, f"{where}, particles")
-    return ParticleTable(**columns)
 
 
 def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:

@@ -45,12 +45,9 @@ def target_edges(
     particles: ParticleTable | None,
     target: Target,
 ) -> Tensor:
-    """Marks the edges that are true and belong to a particle in the target.
-
-    y [E] bool, edge_index [2, E], particle_id [N] -> [E] bool.
-
-    Raises:
-        InputError: the target asks for particles and the graph does not know them.
+    """Marks the edges that are true and belong to a particle in the target: y [E] bool, edge_index
+    [2, E], particle_id [N] -> [E] bool; InputError if the graph does not know the particles that
+    the target asks for.
     """
     if target.takes_all or y.numel() == 0:
         return y

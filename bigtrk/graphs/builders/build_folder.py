@@ -89,9 +89,7 @@ def build_with(
 def windows_of(
     events: Path, names: list[str] | None = None, given: str | Path | None = None
 ) -> Windows:
-    """Finds the windows for events of a folder or zip archive by the first of them, of `names` or
-    of all (`find_windows`).
-    """
+    """Finds the windows for events by the first of them, of `names` or of all (`find_windows`)."""
     return find_windows(given, read_event(events, (names or find_events(events))[0]))
 
 
@@ -110,9 +108,7 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     purities; then one for all events.
     """
     records = manifest["events"]
-    known = [
-        key for key in SHOWN if any(record.get(key) is not None for record in records.values())
-    ]
+    known = [key for key in SHOWN if any(one.get(key) is not None for one in records.values())]
     hidden = len(records) - LONGEST_TABLE
     more = f"and {hidden} more in {MANIFEST}; " if hidden > 0 else ""
     caption = f"{more}all: sums, and means over events" if len(records) > 1 else None
