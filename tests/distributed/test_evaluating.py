@@ -144,7 +144,7 @@ def test_events_trained_on_must_be_known(run: Path, events: Path, tmp_path: Path
 
 def test_without_checkpoints_there_is_nothing_to_evaluate(run: Path, events: Path) -> None:
     shutil.rmtree(interrupted(run) / CHECKPOINTS / NEWEST)
-    with pytest.raises(InputError, match=f"no checkpoint is undamaged .{NEWEST}: no such folder"):
+    with pytest.raises(InputError, match="holds no checkpoint to resume from"):
         evaluated_here(run, events / "graphs")
     shutil.rmtree(run / CHECKPOINTS)
     with pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints;"):

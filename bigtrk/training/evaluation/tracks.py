@@ -1,6 +1,6 @@
 """Tracks of files, judged: TrackML's and ColliderML's scores."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,52 +20,6 @@ from bigtrk.tracks.matching import Criteria, overlaps
 from bigtrk.tracks.names import Task
 
 CROWD = 100  # particles; a track that has hits of more stands for hits in no track
-
-
-@dataclass
-class ColliderMLTask:
-    """The counts of the events so far: of all rows, and of those in tracks.
-
-    by_place: events are of a ColliderML sample, which numbers particles from 0, as its submissions
-    do.
-    """
-
-    by_place: bool
-    submitted: ColliderMLCounts = NOTHING
-    in_tracks: ColliderMLCounts = NOTHING
-
-    def add(self, event: Event, tracks: HitTracks) -> None:
-        """Counts an event with truth, and the rows that a submission has of it.
-
-        Raises:
-            InputError: the event has no truth.
-        """
-        if self.by_place and tracks.claimed is not None:
-            tracks = replace(tracks, claimed=particle_numbers(tracks.claimed))
-        self.submitted += count_submitted(event, tracks)
-        self.in_tracks += count_submitted(event, tracks.in_tracks())
-
-    def score(self) -> ColliderMLScore:
-        """Makes the record of all events so far."""
-        submitted, in_tracks = (
-            ColliderMLMetrics.model_validate(counts, from_attributes=True)
-            for counts in (self.submitted, self.in_tracks)
-        )
-        return ColliderMLScore(submitted=submitted, in_tracks=in_tracks)
-
-
-def with_weights(event: Event) -> Event:
-    """Returns the event, whose hits weigh as much as each other where its truth does not say: then
-    there is a TrackML score of all its hits beside the public one of those submitted.
-
-    Raises:
-        InputError: the event has no truth.
-    """
-    if hit_weights(event) is not None:
-        return event
-    assert event.truth is not None
-    weight = np.ones(len(event.truth["hit_id"]))
-    return replace(event, truth=event.truth | {"weight": weight})
 
 
 def score_files(
@@ -91,15 +45,20 @@ def score_files(
     scores: list[EventScore] = []
     crowded: str | None = None
     matchings = criteria.matchings()
-    public = ColliderMLTask(by_place=format_of(events) is EventFormat.COLLIDERML)
+    # Its samples number particles from 0, as submissions do.
+    by_place = format_of(events) is EventFormat.COLLIDERML
+    submitted = in_tracks = NOTHING
     for number in follow(numbers, len(numbers), "score"):
         event = _read_with_truth(events, names[number])
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
         listed = listed.without(no_track)
         crowded = crowded or _crowded(event, listed)
         if task:
-            event = with_weights(event)
-            public.add(event, listed)
+            event, claimed = _with_weights(event), listed.claimed
+            if by_place and claimed is not None:
+                listed = replace(listed, claimed=particle_numbers(claimed))
+            submitted += count_submitted(event, listed)
+            in_tracks += count_submitted(event, listed.in_tracks())
         judged.append(judge_tracks(event, listed, matchings))
         record, hits = summarise_judged(judged[-1:], matchings), len(event.hits["hit_id"])
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
@@ -114,8 +73,25 @@ def score_files(
         matching_fraction=criteria.matching_fraction,
         events=tuple(scores),
         events_without_tracks=len(names) - len(source.events),
-        colliderml=public.score() if task else None,
+        colliderml=ColliderMLScore(submitted=_metrics(submitted), in_tracks=_metrics(in_tracks))
+        if task
+        else None,
     )
+
+
+def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
+    return ColliderMLMetrics.model_validate(counts, from_attributes=True)
+
+
+def _with_weights(event: Event) -> Event:
+    """Returns the event, whose hits weigh as much as each other where its truth does not say: then
+    there is a TrackML score of all its hits beside the public one of those submitted.
+    """
+    if hit_weights(event) is not None:
+        return event
+    assert event.truth is not None
+    weight = np.ones(len(event.truth["hit_id"]))
+    return replace(event, truth=event.truth | {"weight": weight})
 
 
 def _crowded(event: Event, tracks: HitTracks) -> str | None:
