@@ -1,8 +1,8 @@
 """The size of an event, whole and in sectors, and the law by which METIS's cuts grow.
 
 Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1.
-`scripts/scaling/fit_cut_law.py` fits the law to what partition_volumes.py counts. Shapes: N nodes,
-E edges, K parts.
+The law was fitted to what scripts/scaling/partition_volumes.py counts. Shapes: N nodes, E edges, K
+parts.
 """
 
 from dataclasses import dataclass
@@ -40,21 +40,6 @@ MOST_EXCESS = 4.0
 # Parts that a part exchanges rows with in the mean, at most, however many there are: 22 of 64 and
 # 28 of 256 with 3.0 M edges, 10 and 17 with 43.6 M.
 MOST_NEIGHBOURS = 32
-# Two ranks of a host may both need a row of another: more rows cross than if a host were one part
-# (1.2 to 1.5 times as many with 3.0 M edges, 1.0 to 1.3 with 0.34 M).
-CROSSING_TWICE = 1.3
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Rows that a sector receives in an exchange, and the ranks that it exchanges with, of its own
-    host (within) and of others (between).
-    """
-
-    rows_within: float
-    rows_between: float
-    messages_within: float
-    messages_between: float
 
 
 def imbalance(edges: float, parts: int) -> float:
@@ -72,26 +57,6 @@ def imbalance(edges: float, parts: int) -> float:
 def neighbours(parts: int) -> float:
     """Estimates the parts that a part exchanges rows with: nearly all of few, and ever fewer."""
     return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
-
-
-def crossing_share(parts: int, ranks_per_node: int) -> float:
-    """Estimates the share of halo rows that crosses hosts.
-
-    Parts near each other in METIS's tree have ranks near each other (parallel/routing.py). Where
-    these share a host, that is one part of a coarser cut.
-    """
-    if parts <= ranks_per_node:
-        return 0.0
-    hosts = parts / ranks_per_node
-    share = CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1)
-    return float(min(1.0, share))
-
-
-def exchange_of_sector(halo: float, parts: int, ranks_per_node: int) -> Exchange:
-    """Estimates what a sector with so many halo rows exchanges within its host and with others."""
-    share, known = crossing_share(parts, ranks_per_node), neighbours(parts)
-    within = min(known, min(parts, ranks_per_node) - 1)
-    return Exchange((1 - share) * halo, share * halo, within, known - within)
 
 
 @dataclass(frozen=True)
@@ -131,22 +96,9 @@ class EventSize:
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
 
-    def interior(self, parts: int) -> float:
-        """Estimates the share of a sector's edges that read no halo node."""
-        if parts == 1:
-            return 1.0
-        crossing = self._crossing(parts)
-        return (1 - crossing) / (1 + crossing)
-
     def _crossing(self, parts: int) -> float:
         """Estimates the share of the edges that are cut."""
         return min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
-
-    def exchange(self, parts: int, ranks_per_node: int) -> Exchange:
-        """Estimates what the largest of `parts` sectors exchanges within its host and with others,
-        where the ranks of a host follow each other.
-        """
-        return exchange_of_sector(self.sector(parts).halo, parts, ranks_per_node)
 
 
 def event_size(record: dict[str, Any]) -> EventSize:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bigtrk.cost.event_size import Exchange
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
 
@@ -75,16 +74,8 @@ class Network:
     between: Link
 
     def slowest(self, ranks: int, ranks_per_node: int) -> Link:
-        """Returns the link that a collective of `ranks` neighbouring ranks waits for."""
+        """Returns the link that `ranks` neighbouring ranks wait for."""
         return self.within if ranks <= ranks_per_node else self.between
-
-    def exchange(self, volume: Exchange, n_bytes: float) -> float:
-        """Returns the seconds to swap rows of `n_bytes` with other ranks. What stays within the
-        host takes its own link meanwhile.
-        """
-        within = self.within.seconds(volume.messages_within, volume.rows_within * n_bytes)
-        between = self.between.seconds(volume.messages_between, volume.rows_between * n_bytes)
-        return max(within, between)
 
 
 # R. Thakur et al., "Optimization of collective communication operations in MPICH" (2005): a ring

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from bigtrk.cost.event_size import EventSize, SectorSize
+from bigtrk.cost.event_size import EventSize, SectorSize, neighbours
 from bigtrk.cost.footprint import Footprint, activations, columns, footprint
 from bigtrk.cost.machines import Machine
 from bigtrk.cost.sharding import BYTES, Sharding
@@ -206,9 +206,10 @@ class CostModel:
         """
         if ranks == 1:
             return 0.0
-        volume = event.exchange(ranks, self.ranks_per_node)
-        network, rows = self.machine.network, self.footprint(cut=True).exchanged
-        return 2 * sum(network.exchange(volume, n_bytes) for n_bytes in rows)
+        link = self.machine.network.slowest(ranks, self.ranks_per_node)
+        halo, messages = event.sector(ranks).halo, neighbours(ranks)
+        rows = self.footprint(cut=True).exchanged
+        return 2 * sum(link.seconds(messages, halo * n_bytes) for n_bytes in rows)
 
     def passes(self, micro_steps: int, sectors: int) -> int:
         """Counts the passes through the layers of a rank that trains so many `sectors` in turn in

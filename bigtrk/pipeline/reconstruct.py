@@ -32,7 +32,7 @@ from bigtrk.pipeline.track_making import TrackMaker
 from bigtrk.tracks.builders.builder import NO_TRACK, TrackBuilder
 from bigtrk.tracks.files import (
     TRACKS_FILE,
-    event_number,
+    names_by_number,
     open_tracks,
     tracks_path,
     write_submission,
@@ -112,22 +112,6 @@ def clear_folder(out: Path, names: Sequence[str]) -> None:
             file.unlink(missing_ok=True)
 
 
-def check_numbers(names: Sequence[str]) -> None:
-    """Checks that events can be told by the numbers in their names.
-
-    Raises:
-        InputError: a name has none, or two have the same.
-    """
-    known: dict[int, str] = {}
-    for name in names:
-        other = known.setdefault(event_number(name), name)
-        if other != name:
-            raise InputError(
-                f"{other} and {name} have the same number, by which tracks tell events; rename the "
-                f"files of one"
-            )
-
-
 def submit(out: Path, made: TracksMade) -> None:
     """Writes one TrackML submission of the tracks in `out` of all events, which are read back one
     by one.
@@ -188,7 +172,7 @@ def fill_tracks(
             have the same, or `out` has tracks of other events; nothing is made then. Or the disk
             refuses.
     """
-    check_numbers(list(sizes))
+    names_by_number(sizes)
     on_first_rank(lambda: clear_folder(out, list(sizes)))
     share = _Share(out, make)
     names = share_of(sizes, ranks)

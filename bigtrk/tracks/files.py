@@ -352,24 +352,34 @@ def _open_csv(path: Path) -> TrackSource:
     return TrackSource(events, read)
 
 
+def names_by_number(names: Iterable[str], where: object = "events") -> dict[int, str]:
+    """Returns the names of events by their numbers, ascending. where: they are, for messages.
+
+    Raises:
+        InputError: a name has no number, or two have one.
+    """
+    known: dict[int, str] = {}
+    for name in names:
+        other = known.setdefault(event_number(name), name)
+        if other != name:
+            raise InputError(
+                f"{where}: {other} and {name} have one number, by which tracks tell events; rename "
+                f"the files of one of them"
+            )
+    return dict(sorted(known.items()))
+
+
 def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
     """Returns the names of all events of a folder or zip archive by their numbers, ascending.
 
     Raises:
         InputError: two have one number, or `source` has tracks of an event that is not there.
     """
-    names: dict[int, str] = {}
-    for name in find_events(events):
-        other = names.setdefault(event_number(name), name)
-        if other != name:
-            raise InputError(
-                f"{events}: {other} and {name} have one number, by which tracks tell events; "
-                "rename the files of one of them"
-            )
+    names = names_by_number(find_events(events), events)
     for number, where in source.events.items():
         if number not in names:
             raise InputError(
                 f"{where}: these are tracks of event {number}, which {events} does not hold; name "
                 "the folder or zip archive that does, or remove them"
             )
-    return dict(sorted(names.items()))
+    return names

@@ -12,14 +12,11 @@ from bigtrk.cost.event_size import (
     HALO,
     MOST_EXCESS,
     EventSize,
-    Exchange,
     PowerLaw,
     event_size,
-    exchange_of_sector,
     imbalance,
-    neighbours,
 )
-from bigtrk.cost.machines import A100, Link, Network
+from bigtrk.cost.machines import A100, Link
 from bigtrk.disk.files import read_json
 from tests.cost.test_model import cost
 
@@ -78,25 +75,6 @@ def test_more_parts_are_cut_more_and_hold_less() -> None:
         assert smaller.edges < larger.edges
         assert smaller.nodes < larger.nodes
     assert all(sector.halo <= EVENT.nodes for sector in sectors)
-
-
-@pytest.mark.parametrize("parts", [2, 8, 64])
-def test_what_is_exchanged_is_what_is_received(parts: int) -> None:
-    found = exchange_of_sector(1000.0, parts, 4)
-    assert found.rows_within + found.rows_between == pytest.approx(1000)
-    assert found.messages_within + found.messages_between == pytest.approx(neighbours(parts))
-    assert found.messages_within <= 3
-
-
-def test_each_link_takes_its_own_rows() -> None:
-    """Worked by hand: 3 messages and 400 rows of 10 bytes here, 5 and 100 rows there."""
-    network = Network(
-        within=Link(latency=1.0, bandwidth=1000.0), between=Link(latency=2.0, bandwidth=100.0)
-    )
-    volume = Exchange(rows_within=400, rows_between=100, messages_within=3, messages_between=5)
-    assert network.exchange(volume, 10) == pytest.approx(max(3 + 4, 10 + 10))
-    here = Exchange(rows_within=400, rows_between=0, messages_within=3, messages_between=0)
-    assert network.exchange(here, 10) == pytest.approx(7)
 
 
 def test_sectors_on_one_host_are_priced_at_its_link() -> None:

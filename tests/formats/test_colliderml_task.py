@@ -90,35 +90,6 @@ def test_the_package_gives_the_same(
     assert len(set(mine.column("majority_particle_id").to_pylist())) > 30
 
 
-@pytest.mark.usefixtures("sample")
-def test_every_hit_of_the_sample_is_named_by_its_place(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Named particles are those of the sample's own numbers, counted by a loop."""
-    command = ["bigtrk", "submit", "tracks", "events", "mine.parquet", "--majority-particles"]
-    assert run_here(command, monkeypatch, capsys)[0] == 0
-    truth = {(h["event_id"], h["hit_id"]): h["particle_id"] for h in flat_rows("tracker_hits")}
-    members: dict[tuple[int, int], list[int]] = {}
-    rows = pq.read_table("mine.parquet").to_pylist()
-    for row in rows:
-        hit = (row["event_id"], row["hit_id"])
-        members.setdefault((row["event_id"], row["track_id"]), []).append(truth[hit])
-    assert len(rows) == len(truth)
-    named = 0
-    for row in rows:
-        made = members[row["event_id"], row["track_id"]]
-        top = max(made, key=made.count)
-        whole = row["track_id"] >= 0 and 2 * made.count(top) > len(made) and top != 2**64 - 1
-        assert row["majority_particle_id"] == (top if whole else -1)
-        named += whole
-    assert 0 < named < len(rows)
-
-
-def flat_rows(table: str) -> list[dict[str, int]]:
-    rows: list[dict[str, int]] = flat(table, "hit_id").to_pylist()
-    return rows
-
-
 def test_the_documents_commands_run(tmp_path: Path) -> None:
     """The section's block, and that of docs/evaluation.md on what it has made."""
     page = (CHECKOUT / "docs" / "evaluation.md").read_text()

@@ -1,6 +1,5 @@
 """A pipeline computes the features of users' own, by the scales of the run."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.models import load_embedding, load_scorer
 from bigtrk.records.run import MeasuredScales
@@ -80,18 +78,6 @@ def test_hits_are_embedded_with_features_of_ones_own(
     assert graph.hit_id is not None
     assert graph.hit_id.tolist() == event.hits["hit_id"].tolist()
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-5)
-
-
-def test_a_graph_without_a_column_is_named(graph: EventGraph, tmp_path: Path) -> None:
-    write_run(tmp_path)
-    names = ("radius", *graph.node_feature_names[1:])
-    words = f"{graph.name}: .*feature .*:distance fails .*no column 'r'; there are radius, phi"
-    with pytest.raises(InputError, match=words):
-        load_scorer(tmp_path)(replace(graph, node_feature_names=names))
-    names = ("length", *graph.edge_feature_names[1:2], "depth", *graph.edge_feature_names[3:])
-    sector = whole_sector(replace(graph, edge_feature_names=names))
-    with pytest.raises(InputError, match=f"{graph.name}: graphs have no feature 'dz'; they have"):
-        load_scorer(tmp_path).features.of_edges(sector)
 
 
 def test_a_run_from_elsewhere_is_not_enough_to_import_functions(

@@ -75,22 +75,6 @@ def test_what_an_event_lacks_is_told() -> None:
             score_tracks(replace(event, **change), scores, OPTIONS)
 
 
-def test_perfect_scores_beside_the_model_and_whatever_the_cut() -> None:
-    edges = sorted(EDGES, key=lambda edge: (edge[1], edge[0]))
-    event = small_event(HITS, [edge[:3] for edge in edges], PT)
-    scores = torch.tensor([score for *_, score in edges], dtype=torch.float64)
-    for options in (OPTIONS, TrackOptions(score_cut=1.0)):
-        summary = summarise_tracks([score_tracks(event, scores, options)], options)
-        assert summary.perfect is not None
-        perfect = summary.perfect.matching[1]
-        # 1, 4, 5 and 6 of the seven.
-        assert (perfect.n_reconstructed, perfect.n_particles) == (4, 7)
-        assert perfect.fake_rate == 0
-        assert perfect.bins is not None
-        assert perfect.bins.efficiency_by_pt is not None
-        assert sum(perfect.bins.efficiency_by_pt.part) == 4
-
-
 @given(
     hits=st.lists(st.integers(0, 3), min_size=12, max_size=12),
     ends=st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25),

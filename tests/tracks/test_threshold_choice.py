@@ -40,11 +40,6 @@ def test_where_no_threshold_leaves_so_few_fakes_the_fewest_are_taken() -> None:
     assert choose_threshold(scan, 0.01) == 0.5
 
 
-@pytest.mark.parametrize("scan", [{}, {0.2: found(0, 0, 0), 0.9: found(0, 0, 0)}])
-def test_without_tracks_nothing_can_be_chosen(scan: dict[float, TrackMetrics]) -> None:
-    assert choose_threshold(scan, 0.015) == 0.5
-
-
 def test_events_are_judged_by_what_the_others_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every threshold's tracks are those of a merge tree that never saw their event."""
     monkeypatch.setattr(merge_tree_training, "LEAST_STEPS", 30)

@@ -5,6 +5,7 @@ Shapes: N hits, E edges, T true edges.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,7 @@ def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -
         for event in follow(folder.events, len(folder.events), "exporting graphs"):
             data = acorn_data(folder.read(event), read_source(folder.open(event)), scorer)
             path = _place(folder, event) / f"{event}.pyg"
-            _write(unfinished / path, data)
+            write_atomically(unfinished / path, partial(torch.save, data))
             paths.append(out / path)
     return paths
 
@@ -234,7 +235,3 @@ def _place(folder: GraphFolder, event: str) -> Path:
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
         raise InputError(f"{folder.path}: {event} has no folder of acorn's; import it again")
     return Path(place)
-
-
-def _write(path: Path, data: "Data") -> None:
-    write_atomically(path, lambda temporary: torch.save(data, temporary))

@@ -147,7 +147,11 @@ def particle_table(
     if "track_particle_pt" in columns.tensors:
         pt = pt / _PER_GEV[_unit(columns, pt_unit)]
     else:
-        _say_no_pt(columns)
+        warn_once(
+            "track_particle_pt",
+            f"{columns.file}: has no track_particle_pt (pt), so that no particle passes a cut on "
+            f"it; add pt to feature_sets.track_features of acorn's data reading",
+        )
     vertex = np.stack([of_particles(name) for name in VERTEX], axis=1)
     eta = of_particles("track_particle_eta")
     return ParticleTable(
@@ -192,14 +196,6 @@ def _hits_of(ids: Ints, particle_id: Tensor, said: Floats) -> Ints:
     return np.where(np.isfinite(said), said.clip(0, MOST_HITS), counted).astype(np.int64)
 
 
-def _say_no_pt(columns: AcornColumns) -> None:
-    warn_once(
-        "track_particle_pt",
-        f"{columns.file}: has no track_particle_pt (pt), so that no particle passes a cut on it; "
-        f"add pt to feature_sets.track_features of acorn's data reading",
-    )
-
-
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
 _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights
 # The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
@@ -217,9 +213,11 @@ def hit_features(columns: AcornColumns) -> dict[str, Floats]:
     """
     n_hits = columns.needed(f"{HITS}z", _READ_HITS).numel()
     known = {
-        name.removeprefix(HITS): _floats(columns, name, n_hits)
+        name.removeprefix(HITS): tensor.double().numpy()
         for name, tensor in columns.tensors.items()
-        if name.startswith(HITS) and tensor.is_floating_point()
+        if name.startswith(HITS)
+        and tensor.is_floating_point()
+        and columns.column(name, n_hits, "hits") is not None
     }
     if known.keys() >= {"x", "y", "z"}:
         known = {**cylindrical(known["x"], known["y"], known["z"]), **known}
@@ -253,24 +251,11 @@ def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[
     }
 
 
-def _floats(columns: AcornColumns, name: str, rows: int) -> Floats:
-    column = columns.column(name, rows, "hits")
-    assert column is not None
-    values: Floats = column.double().numpy()
-    return values
-
-
 def hit_ids(columns: AcornColumns, n_hits: int) -> Tensor | None:
     """Returns the ids of hits [N] int64: of TrackML's its own, which acorn counts from 0."""
     ids = _integers(columns, f"{HITS}id", n_hits)
     from_zero = reader_of(columns).startswith("TrackML")
     return ids + 1 if ids is not None and from_zero else ids
-
-
-def hit_weights(columns: AcornColumns, n_hits: int) -> Tensor | None:
-    """Returns the weights of hits in TrackML's score [N] float64."""
-    weights = columns.column(f"{HITS}weight", n_hits, "hits")
-    return None if weights is None else weights.double()
 
 
 def hit_modules(columns: AcornColumns, n_hits: int) -> Tensor | None:
@@ -376,6 +361,7 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
     n_hits = len(hits["r"])
     edges, turned = _outwards(_edges(columns, n_hits), hits)
     particle_id = particles_of_hits(columns, n_hits)
+    weight = columns.column(f"{HITS}weight", n_hits, "hits")
     graph = EventGraph(
         name=name,
         node_feature_names=tuple(hits),
@@ -386,7 +372,7 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
         y=_labels(columns, edges.shape[1]),
         hit_id=hit_ids(columns, n_hits),
         particle_id=particle_id,
-        hit_weight=hit_weights(columns, n_hits),
+        hit_weight=None if weight is None else weight.double(),
         modules=hit_modules(columns, n_hits),
         particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
     )

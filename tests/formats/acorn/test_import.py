@@ -289,16 +289,3 @@ def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
     path = write(tmp_path / "event000000001-graph.pyg", read_only)
     with pytest.raises(InputError, match=r"has no edge_index; name the folder of a later stage"):
         read_acorn(path, "event000000001")
-
-
-def test_values_that_are_no_numbers(tmp_path: Path) -> None:
-    """A signalling NaN and one beyond float32 stand in columns that a training need not read."""
-    content = columns()
-    content["hit_region"][:] = 1  # whose clusters are read
-    for name in ("hit_cluster_r_1", "track_particle_pt"):
-        content[name] = content[name].clone()
-        content[name].view(torch.int64)[0] = 0x7FF0000000000001
-        content[name][1] = 1e300
-    graph = read(tmp_path / "event000000001.pyg", content)
-    assert graph.node_features[0, 4].isnan()
-    assert graph.node_features[1, 4].isinf()

@@ -14,7 +14,7 @@ from bigtrk.formats.acts.export import (
     write_onnx,
     write_torchscript,
 )
-from bigtrk.formats.acts.modules import EDGE_ATTR, Stage, edge_attributes, forms_of, outwards
+from bigtrk.formats.acts.modules import EDGE_ATTR, Stage, edge_attributes, forms_of
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.mlps import Embedding
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
@@ -129,15 +129,6 @@ def test_units_of_edge_attr_are_those_of_acts() -> None:
     assert turned.sum() > 50
     assert of_acts[:, 1].abs().max() <= 1
     assert of_acts[:, 4].abs().max() == 100
-
-
-def test_hits_at_one_distance_are_ordered_by_row() -> None:
-    x = torch.tensor([[0.3, 0.1, 0.4, 0.0], [0.4, 0.2, 0.3, 0.0], [0.3, 0.3, -0.4, 0.0]])
-    ends = torch.tensor([[0, 2, 1, 1], [2, 0, 0, 1]])
-    source, destination = outwards(x, ends)
-    # Row 1 is nearer or farther than row 0 by how float32 rounds 0.3 and 0.4: not at all.
-    assert source.tolist() == [0, 0, 0, 1]
-    assert destination.tolist() == [2, 2, 1, 1]
 
 
 def test_files_do_not_tell_where_they_were_made(exported: tuple[Stage, Path]) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.matching import Matching, Particles, match_tracks
 from tests.tracks.builders.events import helix_event, quality_of, scored
 
 # P is the mean score of the edges, as far as a mean of logits is.
@@ -45,17 +44,6 @@ def test_no_track_has_two_hits_of_a_module() -> None:
     in_tracks = track_id >= 0
     places = np.column_stack([track_id, graph.modules])[in_tracks]
     assert len(np.unique(places, axis=0)) == len(places) > 100
-
-
-def test_most_particles_of_an_easy_event_are_found() -> None:
-    graph, particle_id = helix_event(0)
-    quality = quality_of("circle_residual", factor=-4, constant=-10, with_modules=True)
-    track_id = MergeTree(quality, 0.5)(graph, 3)
-    ids = np.unique(particle_id)
-    particles = Particles(ids, np.ones(len(ids)), np.full(len(ids), 8))
-    metrics = match_tracks(track_id, particle_id, particles, Matching()).metrics
-    assert metrics.efficiency is not None
-    assert metrics.efficiency > 0.9
 
 
 @pytest.mark.parametrize("n_hits", [0, 1, 5])

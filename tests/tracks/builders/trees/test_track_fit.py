@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from bigtrk.tracks.builders.candidates import HelixFits, HitGroups, fit_helices
 
@@ -51,40 +50,6 @@ def test_exact_helices_are_found(radius: float) -> None:
     np.testing.assert_allclose(found.z0, z0, atol=1e-4)
     np.testing.assert_allclose(found.curvature, 1 / radius, atol=1e-8)
     np.testing.assert_allclose(found.slope, slope, atol=1e-6)
-
-
-def test_noisy_circles_are_those_of_least_distances() -> None:
-    rng = np.random.default_rng(6)
-    arc = np.array([32.0, 72, 116, 172, 260, 360, 500, 660])
-    tracks = []
-    for curvature in 1 / rng.uniform(800, 5000, 30):
-        exact = helix(arc, 1.0, 0.5, 3.0, curvature, 0.7)
-        tracks.append(exact + rng.normal(0, 0.1, exact.shape) * [1, 1, 0])
-    found = fit(*tracks)
-    for row, track in enumerate(tracks):
-        best = closest_circle(track)
-        assert found.circle_residual[row] == pytest.approx(best["residual"], rel=1e-3)
-        assert found.d0[row] == pytest.approx(best["d0"], abs=2e-3)
-        assert found.curvature[row] == pytest.approx(best["curvature"], rel=1e-2)
-
-
-def closest_circle(track: Values) -> dict[str, float]:
-    """Finds the circle of the smallest mean square distance by iteration."""
-
-    def distances(circle: Values) -> Values:
-        rest: Values = np.hypot(*(track[:, :2] - circle[:2]).T) - circle[2]
-        return rest
-
-    start = [-np.sin(1.0) * 2000, np.cos(1.0) * 2000, 2000.0]
-    solved = least_squares(
-        distances, start, x_scale=np.abs(start), xtol=1e-14, ftol=1e-14, gtol=1e-14
-    )
-    x, y, radius = solved.x
-    return {
-        "residual": float(np.sqrt(np.mean(distances(solved.x) ** 2))),
-        "d0": abs(np.hypot(x, y) - radius),
-        "curvature": 1 / radius,
-    }
 
 
 @pytest.mark.parametrize(
