@@ -57,10 +57,6 @@ def no_cells(folder: Path) -> None:
         cells.unlink()
 
 
-def a_file(folder: Path) -> None:
-    (folder / "file").write_text("")
-
-
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
     (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing/config.json: no such file", None),
@@ -75,7 +71,6 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         "nothing.yaml: is neither a detector that windows are shipped for (trackml, odd) nor a",
         None,
     ),
-    ([*NEAR, "embedding", "--efficiency", "0.97"], "choose one of 0.95, 0.98, 0.99, 0.995", None),
     ([*NEAR, "embedding"], "its validation found no radius", only_radius),
     ([*GRAPHS, "--radius", "1"], "are of --embedding", None),
     ([*TRUE, "--learn-windows"], "exclude each other; give one", None),
@@ -85,7 +80,6 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
     (["bigtrk", "reconstruct", "x", "events", "events"], "is what tracks are made of", None),
     (["bigtrk", "infer", "classifier", "graphs", "classifier/a"], "belongs to classifier", None),
-    (["bigtrk", "infer", "classifier", "graphs", "file"], "file: cannot be made a folder", a_file),
     (["bigtrk", "filter", "classifier", "graphs", "graphs"], "the graphs to be filtered", None),
     (
         ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],

@@ -16,7 +16,6 @@ from bigtrk.tracks.bins import (
     PT_EDGES,
     VERTEX_EDGES,
     BinnedRatio,
-    added,
     binned_ratio,
 )
 from bigtrk.tracks.edge_metrics import edge_bins, edge_metrics
@@ -63,15 +62,6 @@ def test_a_record_has_its_bins_and_beside_them_what_is_in_none() -> None:
     found = binned_ratio(values, values < 2, (1.0, 2.0, 4.0)).record()
     assert (found.edges, found.part, found.whole) == ((1.0, 2.0, 4.0), (2, 0), (2, 1))
     assert (found.outside, found.unknown) == ((1, 3), (0, 1))
-
-
-def test_events_are_added_and_what_one_lacks_is_left_out() -> None:
-    def once(value: float, passed: bool) -> BinnedRatio:
-        return binned_ratio(np.array([value]), np.array([passed]), ETA_EDGES)
-
-    both = added([{"a": once(0.1, True), "b": once(0.1, True)}, {"a": once(NAN, False)}])
-    assert both.keys() == {"a"}
-    assert flat(both["a"]) == by_hand([(0.1, True), (NAN, False)], ETA_EDGES)
 
 
 @given(

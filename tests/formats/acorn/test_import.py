@@ -279,13 +279,3 @@ def test_older_names_of_equal_lengths(count: int, what: str, tmp_path: Path) -> 
     read(tmp_path / "newer" / "event000000001.pyg", content)
     with pytest.raises(InputError, match=rf"has as many {what} as edges \({count}\)"):
         read(tmp_path / "event000000001.pyg", in_older_names(content))
-
-
-def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
-    """There y is a coordinate in the older scheme, not the truth of edges."""
-    content = in_older_names(columns())
-    hits = ("hit_id", "x", "z", "r", "phi", "eta", "config", "event_id", "track_edges")
-    read_only = {name: content[name] for name in hits} | {"y": columns()["hit_y"]}
-    path = write(tmp_path / "event000000001-graph.pyg", read_only)
-    with pytest.raises(InputError, match=r"has no edge_index; name the folder of a later stage"):
-        read_acorn(path, "event000000001")

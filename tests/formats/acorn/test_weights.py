@@ -42,17 +42,6 @@ def logits_of(model: InteractionGNN, golden: Golden) -> Tensor:
     return logits
 
 
-def test_a_pt_head_keeps_its_weights(golden: Golden) -> None:
-    config = InteractionGNNConfig(hidden=16, layers=3, mlp_layers=3)
-    model = InteractionGNN(config, 12, 6, pt_head=True)
-    before = {name: value.clone() for name, value in model.decoder.named_parameters()}
-    load_acorn_weights(model, section(golden, "param"))
-    logits, _ = logits_of(model, golden).unbind(1)
-    torch.testing.assert_close(logits, golden["out.logits"], rtol=0, atol=2e-6)
-    for name in ("pt_weight", "pt_bias"):
-        assert torch.equal(getattr(model.decoder, name), before[name])
-
-
 @pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_logits_loss_and_every_gradient(golden: Golden, recompute: str) -> None:
     model = model_of(section(golden, "param"), recompute=recompute)

@@ -10,7 +10,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from bigtrk.tracks import merge_tree_training
-from bigtrk.tracks.builders.candidates import FEATURES, are_good, find_candidates
+from bigtrk.tracks.builders.candidates import are_good, find_candidates
 from bigtrk.tracks.builders.hit_tree import grow
 from bigtrk.tracks.builders.merge_tree import MergeTree, Quality, read_merge_tree, write_merge_tree
 from bigtrk.tracks.merge_tree_training import known_event, train_quality
@@ -42,13 +42,6 @@ def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.Monk
     for a, b in zip(one.weights, same.weights, strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(one.weights[0], other.weights[0])
-
-
-def test_a_network_by_hand() -> None:
-    features = np.zeros((2, len(FEATURES)), np.float32)
-    features[:, FEATURES.index("d0")] = 3, -1
-    found = quality_of("d0", factor=2, constant=-1)(features)
-    np.testing.assert_allclose(found, 1 / (1 + np.exp([-5.0, 3.0])), rtol=1e-6)
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
