@@ -1,8 +1,7 @@
 """Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
 
-Four modules: sectors.py draws graphs, cuts them as `bigtrk partition` does, and runs a
-model on the sectors of one process. contract.py holds a model to its contract (models/protocol.py).
-This one compares parts with the whole; difference.py finds the first layer that differs, and why.
+sectors.py draws graphs and runs a model on the sectors of one process; contract.py holds a model to
+its contract (models/protocol.py); difference.py finds the first layer that differs, and why.
 
 `check_model` runs before each training: the contract, and of a model of the user's own a few small
 graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
@@ -97,11 +96,8 @@ def check_model(
     Gives the width of each of its exchanges.
 
     Raises:
-        ContractError: what `check_state` says; the model fails or has a result of another kind, or
-            one that is not finite; a sector makes another number of exchanges than others, or one
-            in its backward pass; a parameter gets no gradient, or from an empty sector one that is
-            not zero; a layered model gives another result for a sector among several; a sector's
-            rows or gradients are not the whole graph's.
+        ContractError: the model breaks its contract, or a sector's rows or gradients are not the
+            whole graph's.
     """
     sizes = n_node_features, n_edge_features
     widths = check_contract(model, kind, *sizes)

@@ -35,7 +35,7 @@ from bigtrk.config import apply_overrides
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.parallel.engines.engine import Engine, Held, Piece, Shard
+from bigtrk.parallel.engines.engine import Engine, Piece, Shard
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
@@ -112,9 +112,6 @@ class GradientEngine(Engine):
 
     def pieces(self) -> Iterator[Piece]:
         return iter(())
-
-    def held(self) -> Held:
-        return Held(list(self.model.parameters()), [], [])
 
     def weights(self) -> dict[str, Tensor]:
         return {name: value.cpu() for name, value in self.model.state_dict().items()}

@@ -45,14 +45,32 @@ def alive() -> Iterator[Tensor]:
             yield item
 
 
+def held(engine: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Lists the parameters and gradients of an engine, and what its optimizer updates and keeps;
+    some share a storage, or are DTensors.
+    """
+    parameters = list(engine.model.parameters())
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    optimizer = getattr(engine, "_optimizer", None) or engine.model.optimizer
+    if getattr(engine, "stage", 0):  # of ZeRO
+        zero, optimizer = optimizer, optimizer.optimizer
+        gradients += [one for of in zero.averaged_gradients.values() for one in of or ()]
+        gradients += [p.grad for p in optimizer.state if p.grad is not None]
+        if engine.stage == 3:
+            # A rank's part lies beside an emptied parameter, and its part of all gradients in one
+            # buffer, also between steps.
+            gradients.append(zero.grad_partitions_flat_buffer)
+            parameters = [parameter.ds_tensor for parameter in parameters]
+    kept = [value for state in optimizer.state.values() for value in state.values()]
+    tensors = [value for value in kept if isinstance(value, Tensor)]
+    return [p.data for p in parameters], gradients, [*optimizer.state, *tensors]
+
+
 def count(engine: Engine) -> dict[str, int]:
     """Counts bytes per column; a storage counts in the first that it belongs to."""
     seen: Storages = {}
     counted = {}
-    held = engine.held()
-    for column, tensors in zip(
-        COLUMNS, (held.parameters, held.gradients, held.optimizer, alive()), strict=True
-    ):
+    for column, tensors in zip(COLUMNS, (*held(engine), alive()), strict=True):
         new = {k: v for k, v in storages(tensors).items() if k not in seen}
         counted[column] = sum(new.values())
         seen |= new
@@ -93,12 +111,12 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     backward(engine, device)
     engine.step(1e-3)
     backward(engine, device)
-    held = count(engine)
+    found = count(engine)
     after = allocated()
     if before is not None and after is not None:
-        held["process"] = after - before
-    everyone = gather_items(held)
-    fullest = {column: max(rank[column] for rank in everyone) for column in held}
+        found["process"] = after - before
+    everyone = gather_items(found)
+    fullest = {column: max(rank[column] for rank in everyone) for column in found}
     return {"engine": name, "numbers": numbers, "bytes": fullest}
 
 

@@ -22,7 +22,6 @@ STAGES = range(4)
 FLAT = (
     "optimizer.scaled_global_norm",
     "optimizer.single_partition_of_fp32_groups",
-    "optimizer.averaged_gradients",
 )
 FLAT_PARAMETER = (
     "_index_in_param_group",
@@ -38,8 +37,6 @@ THIRD = (
     "optimizer.fp32_partitioned_groups_flat",
     "optimizer.grad_position",
     "optimizer.get_param_id",
-    "optimizer.averaged_gradients",
-    "optimizer.grad_partitions_flat_buffer",
 )
 THIRD_PARAMETER = ("ds_shape", "ds_numel", "ds_tensor", "ds_status")
 ENGINE: dict[int, tuple[str, ...]] = {0: (), 1: FLAT, 2: FLAT, 3: THIRD}

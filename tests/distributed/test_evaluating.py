@@ -142,15 +142,6 @@ def test_events_trained_on_must_be_known(run: Path, events: Path, tmp_path: Path
         evaluated_here(run, events / "graphs")
 
 
-def test_without_checkpoints_there_is_nothing_to_evaluate(run: Path, events: Path) -> None:
-    shutil.rmtree(interrupted(run) / CHECKPOINTS / NEWEST)
-    with pytest.raises(InputError, match="holds no checkpoint to resume from"):
-        evaluated_here(run, events / "graphs")
-    shutil.rmtree(run / CHECKPOINTS)
-    with pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints;"):
-        evaluated_here(run, events / "graphs")
-
-
 def test_all_evaluations_stay_and_the_newest_of_each_folder_counts(
     run: Path, events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,9 @@
 """Events scored in sectors and stitched: the scores and tracks of the whole graph."""
 
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from rich.console import Console
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
-from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
@@ -23,9 +20,8 @@ from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports import evaluation_report, show
 from bigtrk.tracks.evaluation import TrackOptions
-from bigtrk.tracks.names import BuilderName
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import EventSource, open_events
+from bigtrk.training.data.event_source import open_events
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.evaluation.scoring import score_events, validate
 from bigtrk.training.model_files import build_model, describe
@@ -99,25 +95,9 @@ def scores(ranks: Ranks, data: Path, several: bool = False) -> dict[str, torch.T
     return {sources[event.event].name: event.logits for event in scored}
 
 
-def evaluated(
-    ranks: Ranks, folder: Path, data: str, builder: BuilderName = BuilderName.COMPONENTS
-) -> EvaluationRecord:
-    options = TrackOptions(pt_min=0.5, builder=builder, scan_cuts=(0.45, 0.55))
+def evaluated(ranks: Ranks, folder: Path, data: str) -> EvaluationRecord:
+    options = TrackOptions(pt_min=0.5, scan_cuts=(0.45, 0.55))
     return evaluate_run(folder / "run", [folder / data], options, ranks)
-
-
-def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
-    """Returns what this rank reads of the events in sectors: event, part, number of parts."""
-    seen: list[tuple[str, int, int]] = []
-    original = EventSource.read_several
-
-    def counted(source: EventSource, numbers: Sequence[int], parts: int) -> list[Sector]:
-        seen.extend((source.name, part, parts) for part in numbers)
-        return original(source, numbers, parts)
-
-    with patch.object(EventSource, "read_several", counted):
-        evaluated(ranks, folder, "sectors")
-    return seen
 
 
 def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
@@ -158,7 +138,6 @@ def done(both_ways: Path) -> Done:
         1: {
             "scores": (scores, (whole,)),
             "evaluated": (evaluated, (folder, "graphs")),
-            "walk": (evaluated, (folder, "graphs", BuilderName.WALK)),
             "fakes": (evaluated, (folder, "fakes")),
             "validated fakes": (validated, (folder, "fakes")),
             "several": (scores, (folder / "sectors", True)),
@@ -169,14 +148,11 @@ def done(both_ways: Path) -> Done:
             "scores": (scores, (folder / "sectors",)),
             "several": (scores, (folder / "sectors", True)),
             "evaluated": (evaluated, (folder, "sectors")),
-            "read": (read, (folder,)),
             "both": (evaluated, (folder, "both halves")),
         },
         3: {
             "scores": (scores, (folder / "sectors",)),
             "evaluated": (evaluated, (folder, "sectors")),
-            "walk": (evaluated, (folder, "sectors", BuilderName.WALK)),
-            "read": (read, (folder,)),
         },
         4: {"evaluated": (evaluated, (folder, "halves"))},
     }
@@ -216,23 +192,6 @@ def test_edges_in_both_directions_count_once(done: Done) -> None:
         assert result.edge_metrics.auc == pytest.approx(whole.edge_metrics.auc, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
         assert result.scores == whole.scores
-
-
-def test_a_walk_through_sectors_is_that_through_the_whole_graph(done: Done) -> None:
-    """It decides by each score; scores of sectors differ in the last digits."""
-    [whole] = done.of[1]["walk"]
-    assert whole.tracks.builder == "walk"
-    fewer, more = (cut.n_tracks for cut in whole.tracks.scan)
-    assert fewer != more
-    for result in done.of[3]["walk"]:
-        assert result.tracks == whole.tracks
-
-
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_every_sector_is_read_once_and_as_it_is_stored(done: Done, world_size: int) -> None:
-    seen = [sector for sectors in done.of[world_size]["read"] for sector in sectors]
-    names = {source.name for source in open_events([done.folder / "sectors"])}
-    assert sorted(seen) == sorted((name, part, 3) for name in names for part in range(3))
 
 
 def test_an_event_without_true_edges_has_no_auc_and_that_is_said(done: Done) -> None:

@@ -30,10 +30,6 @@ LONGEST = 90  # s
 
 def stop_itself(_: Ranks) -> None:
     time.sleep(PATIENCE)  # a beat says where, on a busy machine, too
-    stop_at_once(_)
-
-
-def stop_at_once(_: Ranks) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -86,7 +82,6 @@ def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None], ___: Path) -
 SCENARIOS = {
     "stopped": (keep_others_waiting, 1, stop_itself),
     "first rank stopped": (keep_others_waiting, 0, stop_itself),
-    "first rank stopped at once": (keep_others_waiting, 0, stop_at_once),
     "stuck": (keep_others_waiting, 1, be_stuck),
     "slow": (keep_others_waiting, 1, be_slow),
     "suspended": (be_suspended, 0, be_slow),
@@ -152,13 +147,6 @@ def test_a_silent_rank_is_named(played: dict[str, Played], scenario: str, rank: 
     assert seconds < LONGEST
     assert notes[-1].startswith(f"True: {named}")
     assert all(note.startswith(f"False: rank {rank} ") for note in notes[:-1])
-
-
-def test_a_rank_that_never_spoke_is_named(played: dict[str, Played]) -> None:
-    status, said, seconds, _ = played["first rank stopped at once"]
-    assert status != 0
-    assert said.count(f"rank 0 has been silent for {PATIENCE} s, last seen in ") == 1
-    assert seconds < LONGEST
 
 
 def test_a_stuck_rank_is_named_and_shows_its_stack(played: dict[str, Played]) -> None:

@@ -23,11 +23,10 @@ from torch import Tensor, nn
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.ddp import replica_pieces
 from bigtrk.parallel.engines.ds_file import load_ds_config, with_bucket_of
-from bigtrk.parallel.engines.engine import Engine, Held, Piece, Shard, flat_values
+from bigtrk.parallel.engines.engine import Engine, Piece, Shard, flat_values
 from bigtrk.parallel.engines.optimizers import (
     adam_state,
     make_optimizer,
-    optimizer_tensors,
     set_rates,
 )
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
@@ -120,23 +119,6 @@ class DeepSpeedEngine(Engine):
             return
         for name, parameter in module.named_parameters():
             yield from (_third_stage if self.stage == 3 else _flat)(name, parameter, optimizer)
-
-    def held(self) -> Held:
-        parameters, zero = list(self._engine.module.parameters()), self._engine.optimizer
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if self.stage == 0:
-            return Held([p.data for p in parameters], gradients, optimizer_tensors(zero))
-        gradients += [
-            one for averaged in zero.averaged_gradients.values() for one in averaged or ()
-        ]
-        gradients += [p.grad for p in zero.optimizer.state if p.grad is not None]
-        if self.stage == 3:
-            # This rank's part lies beside an emptied parameter, and its part of all gradients in
-            # one buffer, also between steps.
-            gradients.append(zero.grad_partitions_flat_buffer)
-            parameters = [parameter.ds_tensor for parameter in parameters]
-        optimizer = optimizer_tensors(zero.optimizer)
-        return Held([p.data for p in parameters], gradients, optimizer)
 
     def weights(self) -> dict[str, Tensor]:
         module: nn.Module = self._engine.module

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from bigtrk.parallel.engines.optimizers import (
     STATE,
     make_optimizer,
-    optimizer_tensors,
     set_rates,
 )
 from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
@@ -51,18 +50,6 @@ class Piece:
     values: dict[str, Tensor]
     updates: Tensor | None = None
     written: range = range(0)
-
-
-@dataclass(frozen=True)
-class Held:
-    """Tensors that a rank holds of a model in training; some may share a storage, or be DTensors.
-
-    optimizer: Adam's moments, and the parameters that it updates, which may be copies.
-    """
-
-    parameters: list[Tensor]
-    gradients: list[Tensor]
-    optimizer: list[Tensor]
 
 
 def even_share(n: int, share: int, shares: int) -> range:
@@ -119,10 +106,6 @@ class Engine(ABC):
         """Yields all that this rank holds of weights and optimizer state, between steps."""
 
     @abstractmethod
-    def held(self) -> Held:
-        """Lists the tensors that this rank holds, for measuring what an engine keeps."""
-
-    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """Returns the whole model's weights on rank 0's CPU (elsewhere maybe none). Collective."""
 
@@ -149,11 +132,6 @@ class TorchEngine(Engine):
 
     def discard(self) -> None:
         self._optimizer.zero_grad()
-
-    def held(self) -> Held:
-        parameters = list(self.model.parameters())
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        return Held([p.data for p in parameters], gradients, optimizer_tensors(self._optimizer))
 
 
 def share_weights(model: nn.Module) -> None:

@@ -77,13 +77,6 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
     return state
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Lists the tensors that `optimizer` updates and keeps."""
-    kept = [list(state.values()) for state in optimizer.state.values()]
-    values = [value for state in kept for value in state if isinstance(value, Tensor)]
-    return [*optimizer.state, *values]
-
-
 class MuonAndAdamW(torch.optim.AdamW):
     """Updates hidden matrices by `torch.optim.Muon`, with steps as large as AdamW's, so that one
     rate and one weight decay are for both.
