@@ -4,17 +4,11 @@ Also what builders share: the edges that lead outward, and the components that e
 hits, E edges of the graph, K edges kept.
 """
 
-import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from bigtrk.errors import InputError
-from bigtrk.native_code import build, compiled
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -131,21 +125,3 @@ def components(joined: "csr_matrix") -> NDArray[np.int64]:
 
     _, component = connected_components(joined, directed=False)
     return np.asarray(component, np.int64)
-
-
-Code = tuple[str, Path, Sequence[Path], Sequence[str]]  # as `compiled` takes it
-
-
-def required(code: Code) -> ctypes.CDLL:
-    """Compiles what tracks cannot be made without.
-
-    Raises:
-        InputError: it cannot be compiled or loaded.
-    """
-    found = compiled(*code)
-    if found is None:
-        raise InputError(
-            f"these tracks need compiled code: {build(*code).problem}; install gcc, or name a "
-            f"compiler in CC"
-        )
-    return found

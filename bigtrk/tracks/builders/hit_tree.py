@@ -2,12 +2,14 @@
 
 Kruskal's algorithm: each edge in turn unites the groups of its two hits, unless no track may hold
 the hits of both. Every union is a node of a binary tree and a candidate for a track; the best cut
-of one track need not be that of another. The passes over a tree are in C (hit_tree.c).
+of one track need not be that of another. The passes over a tree are in C (hit_tree.c) or, where
+there is no compiler, in Python.
 
 Shapes: N hits, E edges, M unions (fewer than N). A node is a hit or, from N on, a union.
 """
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,16 +17,37 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.native_code import NATIVE, pointers
-from bigtrk.tracks.builders.builder import Code, ScoredGraph, required
+from bigtrk.native_code import NATIVE, compiled, pointers
+from bigtrk.tracks.builders.builder import ScoredGraph
 
 Ids = NDArray[np.int64]
 Values = NDArray[np.float64]
 
-# A particle crosses a module once, and a layer again only where its modules overlap: two hits of
-# one module exclude each other, and so do two of one layer that are more than this apart. Of 84,264
-# pairs of consecutive hits 13,451 lie in one layer, at most 10 mm apart, and never in one module.
+# Modules overlap: of 84,264 pairs of consecutive hits of a particle 13,451 lie in one layer, 10 mm
+# apart at most, and never in one module.
 REACH = 15.0  # mm
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """A particle crosses a module once, and a layer again only where its modules overlap: two hits
+    of one module exclude each other, and two of one layer more than `reach` (mm) apart.
+
+    position [N, 3] float64 (mm); modules [N, 3] int64 (volume, layer, module).
+    """
+
+    position: Values
+    modules: Ids
+    reach: float = REACH
+
+    def allow(self, group: Sequence[int], other: Sequence[int]) -> bool:
+        """Says whether one track may hold the hits of both groups."""
+        a, b = np.array(group)[:, None], np.array(other)
+        of_layer = (self.modules[a, :2] == self.modules[b, :2]).all(axis=-1)
+        of_module = of_layer & (self.modules[a, 2] == self.modules[b, 2])
+        x, y, z = np.moveaxis(self.position[a] - self.position[b], -1, 0)
+        apart = x * x + y * y + z * z > self.reach * self.reach
+        return not (of_module | (of_layer & apart)).any()
 
 
 # Edges of lower scores would only unite what is no track any more.
@@ -59,10 +82,7 @@ class HitTree:
 
         Of equal sums the larger union is taken, and none where nothing is won.
         """
-        best, taken = np.empty(len(values)), np.empty(len(values), np.uint8)
-        counts = ctypes.c_long(len(self.hits)), ctypes.c_long(len(values))
-        library().take_best(*pointers(self.children, values), *counts, *pointers(best, taken))
-        return np.flatnonzero(taken)
+        return _take_best(self.children, values, len(self.hits))
 
 
 def grow(graph: ScoredGraph) -> HitTree:
@@ -74,10 +94,14 @@ def grow(graph: ScoredGraph) -> HitTree:
     source, destination = graph.edge_index[:, taken]
     by_score = np.lexsort((destination * n_hits + source, -graph.scores[taken]))
     edges = np.stack([source[by_score], destination[by_score]])
-    assert graph.modules is None or graph.modules.shape == graph.position.shape == (n_hits, 3)
-    position = np.ascontiguousarray(graph.position, np.float64)
-    modules = None if graph.modules is None else np.ascontiguousarray(graph.modules, np.int64)
-    children, used = _unite(edges, position, modules, n_hits)
+    constraints = None
+    if graph.modules is not None:
+        assert graph.modules.shape == graph.position.shape == (n_hits, 3)
+        constraints = Constraints(
+            np.ascontiguousarray(graph.position, np.float64),
+            np.ascontiguousarray(graph.modules, np.int64),
+        )
+    children, used = _unite(edges, constraints, n_hits)
     first, size = _lay_out(children, n_hits)
     hits = np.empty(n_hits, np.int64)
     hits[first[:n_hits]] = np.arange(n_hits)
@@ -91,40 +115,40 @@ def grow(graph: ScoredGraph) -> HitTree:
     )
 
 
-# Fused multiplication would round distances otherwise on each processor.
-CODE: Code = (
-    "trees",
-    Path(__file__).with_name("hit_tree.c"),
-    (),
-    (NATIVE, "-ffp-contract=off"),
-)
+# Fused multiplication would round distances unlike the plain passes.
+CODE = "trees", Path(__file__).with_name("hit_tree.c"), (), (NATIVE, "-ffp-contract=off")
 
 
 @cache
-def library() -> ctypes.CDLL:
-    """Loads the compiled passes."""
-    found = required(CODE)
-    found.unite.restype = ctypes.c_long
-    found.lay_out.restype = found.take_best.restype = None
+def library() -> ctypes.CDLL | None:
+    """Loads the compiled passes; None where they cannot be compiled or loaded."""
+    found = compiled(*CODE)
+    if found is not None:
+        found.unite.restype = ctypes.c_long
+        found.lay_out.restype = found.take_best.restype = None
     return found
 
 
-def _unite(edges: Ids, position: Values, modules: Ids | None, n_hits: int) -> tuple[Ids, Ids]:
+def _unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
     """Unites hits by edges [2, E] in their order: the children [M, 2] and the edge [M] of each
     union.
     """
+    found = library()
+    if found is None:
+        return _plain_unite(edges, constraints, n_hits)
     # Compiled code would write to wherever they lead.
     assert edges.min(initial=0) >= 0, "edges lead to hits"
     assert edges.max(initial=-1) < n_hits, "edges lead to hits"
     most = min(edges.shape[1], max(n_hits - 1, 0))
     children, used = np.empty((most, 2), np.int64), np.empty(most, np.int64)
     scratch = np.empty((3, n_hits), np.int64)
-    made = library().unite(
+    forbidden = constraints or Constraints(np.empty((0, 3)), np.empty((0, 3), np.int64))
+    made = found.unite(
         *pointers(edges[0], edges[1]),
         ctypes.c_long(edges.shape[1]),
-        *pointers(position),
-        *([None] if modules is None else pointers(modules)),
-        ctypes.c_double(REACH),
+        *pointers(forbidden.position),
+        *(pointers(forbidden.modules) if constraints else [None]),
+        ctypes.c_double(forbidden.reach),
         ctypes.c_long(n_hits),
         *pointers(*scratch, children, used),
     )
@@ -133,7 +157,73 @@ def _unite(edges: Ids, position: Values, modules: Ids | None, n_hits: int) -> tu
 
 def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
     """Orders hits so that those of each node are consecutive: first, size [N + M]."""
+    found = library()
+    if found is None:
+        return _plain_lay_out(children, n_hits)
     first, size = np.empty((2, n_hits + len(children)), np.int64)
     counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
-    library().lay_out(*pointers(children), *counts, *pointers(first, size))
+    found.lay_out(*pointers(children), *counts, *pointers(first, size))
     return first, size
+
+
+def _take_best(children: Ids, values: Values, n_hits: int) -> Ids:
+    """Takes the disjoint unions of the largest sum of values [M]: rows of them, ascending.
+
+    Hits are worth nothing. Of equal sums the larger union is taken, and none where nothing is won.
+    """
+    found = library()
+    if found is None:
+        return _plain_take_best(children, values, n_hits)
+    best, taken = np.empty(len(children)), np.empty(len(children), np.uint8)
+    counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
+    found.take_best(*pointers(children, values), *counts, *pointers(best, taken))
+    return np.flatnonzero(taken)
+
+
+def _plain_unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
+    group = [[hit] for hit in range(n_hits)]  # of each hit; the hits of a group share the list
+    node = list(range(n_hits))  # of the group, at its first hit
+    children, used = [], []
+    for edge, (source, destination) in enumerate(edges.T.tolist()):
+        a, b = group[source], group[destination]
+        if a is b or (constraints is not None and not constraints.allow(a, b)):
+            continue
+        children.append((node[a[0]], node[b[0]]))
+        used.append(edge)
+        large, small = (a, b) if len(a) >= len(b) else (b, a)
+        node[large[0]] = n_hits + len(used) - 1
+        large.extend(small)
+        for hit in small:
+            group[hit] = large
+    return np.array(children, np.int64).reshape(-1, 2), np.array(used, np.int64)
+
+
+def _plain_lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
+    pairs = children.tolist()
+    size = [1] * n_hits
+    for left, right in pairs:
+        size.append(size[left] + size[right])
+    first, place = [-1] * len(size), 0
+    for node in reversed(range(len(size))):
+        if first[node] < 0:
+            first[node], place = place, place + size[node]
+        if node >= n_hits:
+            left, right = pairs[node - n_hits]
+            first[left], first[right] = first[node], first[node] + size[left]
+    return np.array(first, np.int64), np.array(size, np.int64)
+
+
+def _plain_take_best(children: Ids, values: Values, n_hits: int) -> Ids:
+    pairs = children.tolist()
+    best = [0.0] * n_hits
+    taken = []
+    for (left, right), own in zip(pairs, values.tolist(), strict=True):
+        below = best[left] + best[right]
+        taken.append(own > 0 and own >= below)
+        best.append(own if taken[-1] else below)
+    within = [False] * len(best)
+    for union in reversed(range(len(pairs))):
+        taken[union] = taken[union] and not within[n_hits + union]
+        for child in pairs[union]:
+            within[child] = taken[union] or within[n_hits + union]
+    return np.flatnonzero(taken)

@@ -1,4 +1,4 @@
-"""Tests both walks: by hand, and against tests/oracle/walks.py."""
+"""Tests both walks: by hand, and compiled and in Python against tests/oracle/walks.py."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bigtrk.errors import InputError
 from bigtrk.tracks.builders import paths
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.registry import FastWalk, Walk
@@ -15,6 +14,13 @@ from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 
 GRAPHS = 100
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
+needs_compiler = pytest.mark.skipif(paths.library() is None, reason="no C compiler")
+
+
+@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "python"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(paths, "library", lambda: None)
 
 
 def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> list[Edge]:
@@ -30,6 +36,7 @@ def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> 
     return [(a, b, draw.choice(steps)) for a, b in [*ends, *ends[: n_edges // 10]]]
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize(
     ("builder", "oracle"), [(Walk(), walks.walk), (FastWalk(), walks.fast_walk)]
 )
@@ -52,21 +59,20 @@ def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: O
     assert max(lengths) >= 6
 
 
-def test_a_long_path_is_taken_whole() -> None:
-    """Of 3000 hits, to whose end no recursion would come."""
-    edges = [(hit, hit + 1, 0.9) for hit in range(2999)]
-    position = np.arange(3.0 * 3000).reshape(-1, 3)
-    assert (Walk()(at(position, [*edges, (1, 3, 0.7)]), 3) == 0).all()
-
-
-def test_without_a_compiler_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
-    paths.library.cache_clear()
-    try:
-        with pytest.raises(InputError, match=r"no-such-compiler is not there .* install gcc"):
-            tracks(Walk(), [(0, 1, 0.9), (0, 2, 0.9)], 3)
-    finally:
-        paths.library.cache_clear()
+@needs_compiler
+@pytest.mark.parametrize("builder", [Walk(), FastWalk()])
+def test_compiled_and_python_agree_on_a_large_event(
+    builder: TrackBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event has a path of 3000 hits, to whose end no recursion would come."""
+    draw, n_hits = random.Random(1), 5000
+    edges = random_edges(draw, n_hits, 10_000, reach=8)
+    edges += [(hit, hit + 1, 0.9) for hit in range(2999)]
+    position = np.arange(3.0 * n_hits).reshape(-1, 3)
+    compiled = builder(at(position, edges), 3)
+    monkeypatch.setattr(paths, "library", lambda: None)
+    assert (builder(at(position, edges), 3) == compiled).all()
+    assert np.bincount(compiled[compiled >= 0]).max() >= 3000
 
 
 def tracks(builder: TrackBuilder, edges: list[Edge], n_hits: int) -> list[int]:

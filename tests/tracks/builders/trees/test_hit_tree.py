@@ -1,14 +1,29 @@
-"""Tests trees of hits: by hand, and against the definition with sets."""
+"""Tests trees of hits: by hand, against the definition with sets, and the compiled passes against
+the plain ones.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from bigtrk.tracks.builders import hit_tree
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.hit_tree import HitTree, grow
 from tests.oracle.merge_tree import best_value, kruskal
 from tests.tracks.builders.events import helix_event, random_graph, scored
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+def use(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = hit_tree.library()
+    if compiled and found is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr(hit_tree, "library", lambda: found if compiled else None)
 
 
 def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
@@ -29,6 +44,7 @@ def line(n_hits: int) -> list[list[float]]:
     return [[float(hit), 0, 0] for hit in range(n_hits)]
 
 
+@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("module", "other", "at", "united"),
     [
@@ -49,6 +65,7 @@ def test_hits_that_exclude_each_other(
     assert len(unions(grow(scored(edges, position)))) == 2
 
 
+@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("with_modules", [True, False])
 def test_trees_are_what_the_definition_says(with_modules: bool) -> None:
     rng = np.random.default_rng(1)
@@ -63,6 +80,7 @@ def test_trees_are_what_the_definition_says(with_modules: bool) -> None:
     assert n_made > 500
 
 
+@pytest.mark.usefixtures("passes")
 def test_hits_of_a_union_lie_together() -> None:
     tree = grow(helix_event(1)[0])
     assert sorted(tree.hits) == list(range(len(tree.hits)))
@@ -77,6 +95,21 @@ def test_hits_of_a_union_lie_together() -> None:
     assert len(set(tree.meeting.tolist())) == len(tree.meeting)
 
 
+def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = helix_event(2, n_particles=300)
+    found = []
+    for compiled in (False, True):
+        with monkeypatch.context() as patch:
+            use(compiled, patch)
+            tree = grow(graph)
+            values = np.random.default_rng(3).normal(size=len(tree.size))
+            found.append([*vars(tree).values(), tree.take_best(values)])
+    for expected, made in zip(*found, strict=True):
+        np.testing.assert_array_equal(expected, made)
+    assert len(found[0][-1]) > 100
+
+
+@pytest.mark.usefixtures("passes")
 def test_the_best_disjoint_unions_are_taken() -> None:
     rng = np.random.default_rng(4)
     for _ in range(100):
@@ -90,6 +123,7 @@ def test_the_best_disjoint_unions_are_taken() -> None:
         assert values[taken].sum() == pytest.approx(best_value(nodes, values.tolist()))
 
 
+@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("values", "taken"),
     [
@@ -102,3 +136,12 @@ def test_the_best_disjoint_unions_are_taken() -> None:
 def test_what_is_taken_of_two_pairs_and_their_union(values: list[float], taken: list[int]) -> None:
     tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line(4)))
     assert tree.take_best(np.array(values)).tolist() == taken
+
+
+@pytest.mark.usefixtures("passes")
+def test_hits_in_one_point() -> None:
+    edges = [(hit, hit + 1, 0.5) for hit in range(9)]
+    together = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, hit) for hit in range(10)]))
+    assert together.size.tolist() == list(range(2, 11))
+    apart = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, 1)] * 10))
+    assert len(apart.size) == 0
