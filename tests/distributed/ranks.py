@@ -6,6 +6,7 @@ changes its process for good, in which ranks leave each other waiting, or with a
 ranks, whose groups DTensor remembers, asks for `fresh` ones.
 """
 
+import atexit
 import multiprocessing
 import os
 import pickle
@@ -119,6 +120,13 @@ class _Pool:
 
 
 _pools: dict[int, _Pool] = {}
+
+
+@atexit.register
+def _end_pools() -> None:
+    """Kills them: one whose training was stopped ignores the signal by which Python ends it."""
+    for pool in _pools.values():
+        pool.end()
 
 
 def _pool_of(world_size: int) -> _Pool:
