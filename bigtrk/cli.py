@@ -21,7 +21,8 @@ _GONE = {
     "search --executor": "use --launcher COMMAND",
     "search --cpus": "use --launcher COMMAND, which may ask for them",
     "search --gpus": "use --launcher COMMAND, which may ask for them",
-    "search --storage journal": "name a database as a URL, such as postgresql://HOST/NAME",
+    "search --storage": "the study is a file that any disk can hold; leave it out",
+    "report --code": "no report asks for the model any more; leave it out",
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
     **{
         f"{command} --spill-to-network": "a folder on a network file system is used, and noticed"
@@ -29,8 +30,9 @@ _GONE = {
     },
     "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
     "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "plan --try": "train a few steps of each (training.epochs=1), or use --measured RUN",
     "plan --seed": "it draws no events any more; bigtrk scale measures more ranks",
-    "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
+    "plan --calibrate": "use bigtrk plan --measured RUN, which takes the seconds of a run",
     "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
     "plan --allow-bf16": "set model.precision=bf16",
     "build --module-map-windows": "windows are around all that a module map has seen",

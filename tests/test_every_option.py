@@ -59,7 +59,7 @@ COMMANDS = [
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk score mine.csv events --task colliderml --no-track 0",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
-    "bigtrk report runs/0001 --html report.html --code own_code --json",
+    "bigtrk report runs/0001 --html report.html --json",
     "bigtrk watch runs/0001",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
@@ -83,7 +83,6 @@ COMMANDS = [
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan graphs --measured runs/0001 --code own_code model.layers=1",
     "bigtrk plan --choose graphs --ranks 2 --memory 4 model.layers=1",
-    "bigtrk plan --choose --try graphs --ranks 1 --memory 4 model.layers=1 model.recompute=chunk",
     "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk doctor --json",
 ]

@@ -184,22 +184,18 @@ def report(
         ),
     ],
     html: Page = None,
-    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Scaling, metrics and time shares of one run or series, or of several side by side; of
     pipelines the losses of each stage; of a search its trials, also while it goes on.
 
-    --json prints a line per number of ranks for series. --code is for a series, whose predicted
-    times ask for the model.
+    --json prints a line per number of ranks for series.
     """
     from bigtrk import reports
     from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.studies import is_search, is_series
 
-    allow_code(code or ())
     if any(map(is_series, runs)):
-        # It predicts the times of series, and needs torch for that: a second of a run's report.
         from bigtrk.studies.scaling.report import series_report
 
         series = series_report(runs)

@@ -1,4 +1,4 @@
-"""Seconds of the steps of a recorded run: its counted work and exchanges, laid over its ranks."""
+"""The roofline of a machine, slowed down to what the steps of a recorded run took."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,9 +33,7 @@ def step_seconds(cost: CostModel, events: Iterable[Task]) -> float:
     return layout.seconds + cost.reduction_seconds(micro_steps, passes)
 
 
-def as_measured(
-    machine: Machine, run: Run, ranks_per_node: int | None = None, shares: int = 1
-) -> Machine:
+def as_measured(machine: Machine, run: Run) -> Machine:
     """Returns the machine on which the roofline of a run's median step takes what was recorded.
 
     Raises:
@@ -45,33 +43,10 @@ def as_measured(
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(f"{run.folder}: has no two steps of whole events; let it train longer")
-    cost = recorded_cost(run, machine, ranks_per_node, shares)
+    world, events = run.record.world_size, run.record.data.train_events or math.inf
+    cost = make_cost(_configuration(run), world, world, machine, events=events)
     counted = median(step_seconds(cost, tasks) for tasks in _routed(run, steps))
     return machine.slower(median(measured) / counted)
-
-
-def epoch_seconds(
-    run: Run, machine: Machine, ranks_per_node: int | None = None, shares: int = 1
-) -> float:
-    """Returns the seconds of an epoch of a run, as it was routed. Without `ranks_per_node` all its
-    ranks are taken to be on one host, whose cores are split into `shares` (`CostModel`).
-
-    Raises:
-        InputError: the record lacks what is needed.
-    """
-    # All epochs train the same events: the first stands for them.
-    first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]
-    cost = recorded_cost(run, machine, ranks_per_node, shares)
-    return sum(step_seconds(cost, tasks) for tasks in _routed(run, first))
-
-
-def recorded_cost(
-    run: Run, machine: Machine, ranks_per_node: int | None = None, shares: int = 1
-) -> CostModel:
-    """Returns the cost model of a run as it was trained."""
-    world, events = run.record.world_size, run.record.data.train_events or math.inf
-    on_host = ranks_per_node or world
-    return make_cost(_configuration(run), world, on_host, machine, shares, events)
 
 
 def _configuration(run: Run) -> Configuration:
@@ -80,10 +55,6 @@ def _configuration(run: Run) -> Configuration:
 
 def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[Task]]:
     """Returns the size and the cut of each event, by step."""
-    if not steps:
-        raise InputError(
-            f"{run.folder}: does not say how events were routed; name a run on whole events"
-        )
     most = max(step.ranks.get(name, n) for step in steps for name, n in step.routes.items())
     if most > run.record.world_size:
         # This happens to a run that was resumed on fewer ranks.

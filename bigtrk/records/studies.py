@@ -22,12 +22,12 @@ from bigtrk.records.record import (
     read_if_any,
     read_record,
     some,
-    write_record,
 )
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import RUN, read_epochs
 
 SEARCH, RESULT = "search.json", "result.json"
+JOURNAL = "study.log"  # Optuna's, which holds the study
 DECISION, VALUE = "decision.json", "value.json"
 State = Literal["running", "complete", "pruned", "failed"]
 MOST_TRIALS = 100_000
@@ -151,18 +151,13 @@ def is_search(folder: Path) -> bool:
     return (folder / SEARCH).is_file()
 
 
-def read_search_record(folder: Path) -> SearchRecord:
-    """Reads `search.json`; raises InputError as `read_record`."""
-    return read_record(SearchRecord, folder / SEARCH)
-
-
 def read_search(folder: Path) -> SearchFolder:
     """Reads a search, which others may go on with meanwhile; the study is not needed.
 
     Raises:
         InputError: `search.json` is missing, or a record is of another format or broken.
     """
-    record, trials = read_search_record(folder), []
+    record, trials = read_record(SearchRecord, folder / SEARCH), []
     result = read_if_any(ResultRecord, folder / RESULT)
     for one in sorted(result.trials if result else (), key=lambda one: one.number):
         path = folder / trial_name(one.number)
@@ -198,23 +193,6 @@ class SeriesRecord(FileRecord):
     price_per_device_hour: Number | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
 
-    @property
-    def shares(self) -> int:
-        """Counts the ranks that the host has cores for."""
-        if self.cores_per_rank is None or self.host_cores is None:
-            return 1
-        return self.host_cores // self.cores_per_rank
-
-
-def write_series_record(folder: Path, record: SeriesRecord) -> None:
-    """Writes `series.json`, atomically."""
-    write_record(folder / SERIES, record)
-
 
 def is_series(folder: Path) -> bool:
     return (folder / SERIES).is_file()
-
-
-def read_series_record(folder: Path) -> SeriesRecord:
-    """Reads `series.json`; raises InputError as `read_record`."""
-    return read_record(SeriesRecord, folder / SERIES)

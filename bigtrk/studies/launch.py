@@ -1,4 +1,4 @@
-"""Trainings as programs of their own, for series, searches and trials."""
+"""Trainings as programs of their own."""
 
 import os
 import re
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bigtrk.console import complain, say
 from bigtrk.disk.files import open_to_append, unlinked
@@ -90,14 +89,17 @@ def train_logged(command: Sequence[str], log: Path, environment: Mapping[str, st
             stderr=subprocess.STDOUT,
             text=True,
         ) as training,
-        _ended_with_block(training),
     ):
         assert training.stdout is not None
-        for line in training.stdout:
-            written.write(line)
-            written.flush()
-            if _EPOCH.match(line):
-                say(f"  {line.strip()}")
+        try:
+            for line in training.stdout:
+                written.write(line)
+                written.flush()
+                if _EPOCH.match(line):
+                    say(f"  {line.strip()}")
+        except BaseException:
+            training.terminate()
+            raise
     if training.returncode:
         show_end(log)
         raise InputError(
@@ -106,42 +108,10 @@ def train_logged(command: Sequence[str], log: Path, environment: Mapping[str, st
         )
 
 
-def train_quietly(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
-    """Runs a training, its output in `log` alone; returns its status. An exception in this process,
-    such as Ctrl-C, ends it first.
-    """
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT
-        ) as training,
-        _ended_with_block(training),
-    ):
-        return training.wait()
-
-
-@contextmanager
-def _ended_with_block(program: subprocess.Popen[Any]) -> Iterator[None]:
-    """Ends a program as it would end on SIGTERM if the block ends by an exception."""
-    try:
-        yield
-    except BaseException:
-        program.terminate()
-        raise
-
-
 def show_end(log: Path) -> None:
     """Prints the last lines of a log on stderr."""
     for line in tail(log):
         complain(f"  {line}")
-
-
-def first_difference(old: object, new: object, key: str = "") -> str:
-    """Returns the first key of two configurations that differs, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
-        return first_difference(old.get(changed), new.get(changed), f"{key}{changed}.")
-    return f"{key[:-1]} {old} instead of {new}".strip()
 
 
 def tail(log: Path) -> list[str]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from bigtrk.console import Screen
 from bigtrk.cost.machines import CPU
 from bigtrk.disk.folder_lock import LOCK, Owner
-from bigtrk.planning.scaling import as_measured, epoch_seconds
+from bigtrk.planning.scaling import as_measured
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.records.run import BEST, STALL
 from bigtrk.records.studies import RESULT, SEARCH
@@ -59,8 +59,7 @@ def report_series(folder: Path) -> None:
 
 def plan_as_measured(folder: Path) -> None:
     """Takes the seconds of a run's step as `bigtrk plan --measured` does."""
-    run = read_run(folder / "ranks0002-1")
-    epoch_seconds(run, as_measured(CPU, run))
+    as_measured(CPU, read_run(folder / "ranks0002-1"))
 
 
 def report(folder: Path) -> None:

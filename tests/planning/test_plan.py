@@ -11,7 +11,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import A100, CPU, MACHINES
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question, make_plan
-from bigtrk.planning.scaling import as_measured, epoch_seconds
+from bigtrk.planning.scaling import as_measured
 from bigtrk.planning.sizes import MiniBatches
 from bigtrk.planning.tables import show_plan
 from bigtrk.records.metrics import MetricsRecord
@@ -192,12 +192,9 @@ def test_a_measured_step_slows_the_roofline_down(tmp_path: Path) -> None:
     cost = make_cost(Configuration.model_validate(SHALLOW), 2, 2, CPU)
     event = EventSize(2000, 8500)
     counted = cost.seconds(event, 8, 2) + cost.reduction_seconds(1, 4)
-    assert epoch_seconds(run, CPU) == pytest.approx(3 * counted)
     measured = as_measured(CPU, run)
     assert measured.fp32 == pytest.approx(CPU.fp32 * counted / 7.0)
     assert measured.network == CPU.network
-    # Exchange and reduction are counted, whatever was measured.
-    assert epoch_seconds(run, measured) == pytest.approx(21.0, rel=0.3)
 
 
 def test_a_plan_takes_the_seconds_of_a_measured_run(

@@ -8,9 +8,9 @@ import pytest
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.record import FileRecord, read_record
+from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run import RunRecord
-from bigtrk.records.studies import SeriesRecord, write_series_record
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.studies.scaling.series import run_name
 from bigtrk.training.settings import Configuration
 from tests.programs import run_here
@@ -42,7 +42,7 @@ def series(tmp_path: Path) -> Path:
     name = run_name(1, 1)
     run_writer(tmp_path)(name, run_record(config=config), evaluation=evaluation_record())
     record = SeriesRecord(kind="weak", ranks=(1,), repeats=1, events=6, validation=2)
-    write_series_record(tmp_path, record)
+    write_record(tmp_path / SERIES, record)
     return tmp_path
 
 

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from itertools import accumulate
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.figures import INTERVAL_RULE, Estimate
-from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER, with_interval
+from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
 from bigtrk.reports.metrics import METRICS as TITLES
 from bigtrk.reports.runs import finite
 from bigtrk.reports.scaling import (
@@ -31,8 +30,8 @@ CURVES = (
     ("Epoch, s", "epoch_seconds", 1),
 )
 KEY = (
-    "Bars of speed-up, efficiency and seconds: one standard error over repeats; coloured dashes: "
-    "predicted; grey: ideal. Bars of validation metrics: binomial intervals."
+    "Bars of speed-up, efficiency and seconds: one standard error over repeats; grey: ideal. Bars "
+    "of validation metrics: binomial intervals."
 )
 SPEEDUP_RULES = {
     "strong": "Strong scaling: speed-up t1 / tN, parallel efficiency t1 / (N tN).",
@@ -42,10 +41,6 @@ TIME_RULE = (
     "t: seconds of an epoch's training; of each run the median over the epochs after the first, "
     "which warms up. t1: of the fewest ranks of the series, where N counts from these. "
     "±: standard error of the mean over repeats."
-)
-PREDICTION_NOTE = (
-    "Predicted: by a measured step of the fewest ranks, and the counted work and exchanges of the "
-    "others; a dash: they cannot be counted for this model or these events."
 )
 POWER_NOTE = (
     "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "
@@ -96,7 +91,6 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
         ],
         parts=[
             Plots("Scaling", [*_curves(by_series), *_by_ranks(by_series)], (KEY,)),
-            *map(_over_time, every),
             *_tables(every, found),
             *headers,
         ],
@@ -107,10 +101,10 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
 
 def _entry(point: Point, price: float | None) -> dict[str, Any]:
     first = point.runs[0].record
-    known = {k: v for k, v in vars(point).items() if k not in ("runs", "shares")}
-    known["kilowatt_hours"] = point.kilowatt_hours
+    measured = {k: v for k, v in vars(point).items() if k not in ("runs", "shares")}
     return {
-        **{name: _plain(value) for name, value in known.items()},
+        **{name: _plain(value) for name, value in measured.items()},
+        "kilowatt_hours": _plain(point.kilowatt_hours),
         "shares": point.shares and point.shares.model_dump(),
         "runs": [str(run.folder) for run in point.runs],
         "engine": engine_name(first),
@@ -124,7 +118,7 @@ def _entry(point: Point, price: float | None) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return asdict(value) if isinstance(value, Estimate) else value
 
 
 def _facts(series: Series) -> dict[str, str]:
@@ -164,7 +158,7 @@ def _numbers(point: Point) -> list[Number]:
 
 
 def _curves(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
-    """Draws speed-up, efficiency and seconds by ranks: measured, predicted and ideal."""
+    """Draws speed-up, efficiency and seconds by ranks: measured and ideal."""
     ranks = [point.ranks for own in by_series.values() for point in own]
     first, last = min(ranks), max(ranks)
     ideal = {
@@ -181,8 +175,6 @@ def _curves(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
                 ends = () if error is None else (value.mean - error, value.mean + error)
                 rows.append((point.ranks, value.mean, *ends))
             lines.append(Curve(name, rows, number))
-            planned = [(p.ranks, scale * getattr(x, what)) for p in own if (x := p.predicted)]
-            lines.append(Curve(f"{name}, predicted", planned, number, "dashes"))
         yield Plot(title, ("ranks",), [*lines, *ideal.get(what, ())], whole=True)
 
 
@@ -198,28 +190,6 @@ def _by_ranks(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
             ]
             lines.append(Curve(name, rows, number))
         yield Plot(title, ("ranks",), lines, whole=True)
-
-
-def _over_time(series: Series) -> Plots:
-    """Draws loss and metrics by training time, runs in the colour of their number of ranks."""
-    curves: dict[str, list[Curve]] = {"Training loss": []}
-    for number, (ranks, runs) in enumerate(series.runs.items()):
-        for run in runs:
-            name = f"{run.folder.name}, {ranks} rank{'s' if ranks > 1 else ''}"
-            ends = accumulate(epoch.seconds or 0.0 for epoch in run.epochs)
-            timed = [*zip(ends, run.epochs, strict=True)]
-            losses = [(at, x.train_loss) for at, x in timed if x.train_loss is not None]
-            curves["Training loss"].append(Curve(name, losses, number))
-            for title, metric, scale in TITLES:
-                rows = [
-                    (at, *known)
-                    for at, epoch in timed
-                    if (known := with_interval(epoch.validation, metric, scale))
-                ]
-                curves.setdefault(title, []).append(Curve(name, rows, number))
-    axis = ("seconds of training",)
-    plots = [Plot(title, axis, lines) for title, lines in curves.items()]
-    return Plots(f"{series.name} over time", plots)
 
 
 def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
@@ -241,7 +211,6 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
     ]
     return [
         table_of("Scaling", rows(map(_speed, found)), *rules, TIME_RULE, *_notes(every)),
-        table_of("Measured and predicted", rows(map(_predicted, found)), PREDICTION_NOTE),
         table_of("Validation after the last epoch", errors, PAPER, INTERVAL_RULE, text_columns=3),
         table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
         table_of(
@@ -263,18 +232,6 @@ def _speed(point: Point) -> dict[str, str]:
         "batch s": figures.seconds_with_error(point.batch_seconds),
         "speed-up": figures.with_error(point.speedup, 2),
         "efficiency %": figures.percent_with_error(point.efficiency, 1),
-    }
-
-
-def _predicted(point: Point) -> dict[str, str]:
-    plan = point.predicted
-    return {
-        "epoch s": figures.seconds(point.epoch_seconds.mean),
-        "predicted epoch s": figures.seconds(plan.epoch_seconds if plan else None),
-        "speed-up": figures.decimal(point.speedup.mean),
-        "predicted speed-up": figures.decimal(plan.speedup if plan else None),
-        "efficiency %": figures.percent(point.efficiency.mean, 1),
-        "predicted efficiency %": figures.percent(plan.efficiency if plan else None, 1),
     }
 
 

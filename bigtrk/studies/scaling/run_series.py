@@ -2,25 +2,23 @@
 writes the script that submits it to SLURM.
 """
 
-import json
 import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bigtrk.console import console, say
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError
-from bigtrk.planning.command import read_ranks, split_arguments
-from bigtrk.records.studies import SeriesRecord, is_series, read_series_record, write_series_record
+from bigtrk.planning.command import read_ranks
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import (
     LOG,
-    first_difference,
     on_cores,
     resumable,
     torchrun_command,
@@ -29,6 +27,7 @@ from bigtrk.studies.launch import (
 )
 from bigtrk.studies.scaling.report import series_report
 from bigtrk.studies.scaling.series import run_name
+from bigtrk.studies.study import open_study, split_study
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run
@@ -44,6 +43,7 @@ SET_HERE = {
     "data.validation": "use --validation",
     "run.folder": "use --out",
 }
+SAME = ("kind", "events", "validation", "configuration", "cores_per_rank")
 PAGE, LINES = "report.html", "report.jsonl"
 SCRIPT = """\
 #!/bin/bash
@@ -73,14 +73,13 @@ array() {{
 """
 
 
-@dataclass(frozen=True)
-class PlannedRun:
+class PlannedRun(NamedTuple):
     """A run of `ranks` ranks in `folder`, with the arguments that bigtrk/train.py gets."""
 
     folder: Path
     ranks: int
     seed: int
-    arguments: tuple[str, ...]
+    arguments: list[str]
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ class ScalingSeries:
         for repeat in range(1, self.record.repeats + 1):
             for ranks in self.record.ranks:
                 folder, seed = self.folder / run_name(ranks, repeat), self.seed + repeat - 1
-                own = (f"training.seed={seed}", f"run.folder={folder}")
-                found.append(PlannedRun(folder, ranks, seed, (*self.arguments(ranks), *own)))
+                own = [f"training.seed={seed}", f"run.folder={folder}"]
+                found.append(PlannedRun(folder, ranks, seed, [*self.arguments(ranks), *own]))
         return found
 
 
@@ -132,24 +131,22 @@ def plan_series(
 
     Raises:
         InputError: an argument is bad or sets what the series sets, steps of ShaDow would have to
-            grow, there are fewer events than asked for or than ranks, or `folder` holds another
-            series.
+            grow, or there are fewer events than asked for or than ranks.
     """
-    path, overrides, folders = split_arguments(arguments, default)
     worlds = read_ranks(ranks)
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
-    for override in overrides:
-        key = override.partition("=")[0]
-        if key in taken:
-            raise InputError(f"{override}: bigtrk scale sets {key}; {taken[key]}")
-    data = [f"data.train={json.dumps([str(folder) for folder in folders])}"] if folders else []
-    configuration = users_configuration(path, [*overrides, *data])
+    path, overrides = split_study("scale", arguments, default, taken)
     if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
         # All ranks take the same steps, and none of them may want for an event.
-        step = max(configuration.training.events_per_step, *worlds)
-        data.append(f"{STEP}={step}")
+        training = users_configuration(path, overrides).training
+        overrides.append(f"{STEP}={max(training.events_per_step, *worlds)}")
     shared = [f"data.events={events}", f"data.validation={validation}"]
-    configuration = users_configuration(path, [*overrides, *data, *shared])
+    configuration = users_configuration(path, [*overrides, *shared])
+    if kind == "weak" and configuration.sampling.method == "shadow":
+        raise InputError(
+            f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
+            f"strong instead of weak, and {STEP}=1"
+        )
     record = SeriesRecord(
         kind=kind,
         ranks=tuple(worlds),
@@ -162,15 +159,9 @@ def plan_series(
         price_per_device_hour=configuration.run.price_per_device_hour,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
-    if kind == "weak" and configuration.sampling.method == "shadow":
-        raise InputError(
-            f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
-            f"strong instead of weak, and {STEP}=1"
-        )
     _check_events(record, configuration)
     given = [str(path)] if any(Path(item) == path for item in arguments) else []
-    seed = configuration.training.seed
-    return ScalingSeries(folder, record, (*given, *overrides, *data), seed)
+    return ScalingSeries(folder, record, (*given, *overrides), configuration.training.seed)
 
 
 def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
@@ -203,18 +194,7 @@ def open_series(series: ScalingSeries) -> None:
         InputError: the folder holds another series. More repeats continue one, and other ranks if
             each still has as many cores.
     """
-    if is_series(series.folder):
-        there = read_series_record(series.folder)
-        for what in ("kind", "events", "validation", "configuration", "cores_per_rank"):
-            old, new = getattr(there, what), getattr(series.record, what)
-            if old != new:
-                raise InputError(
-                    f"{series.folder}: holds a series of another {what} "
-                    f"({first_difference(old, new)}); choose another --out"
-                )
-    elif series.folder.exists() and any(series.folder.iterdir()):
-        raise InputError(f"{series.folder}: holds something else; choose another --out")
-    write_series_record(series.folder, series.record)
+    open_study(series.folder / SERIES, series.record, SAME)
 
 
 def run_series(series: ScalingSeries) -> None:
@@ -242,7 +222,7 @@ def _train(run: PlannedRun, name: str) -> None:
     if (run.folder / WEIGHTS).exists():
         say(f"{name}: trained already")
         return
-    arguments, how = list(run.arguments), ""
+    arguments, how = run.arguments, ""
     if resumable(run.folder):
         arguments, how = ["--resume", str(run.folder), *code_options()], ", resumed"
     elif run.folder.exists():

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError
-from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import MeanEdgeMetrics, Shares
+from bigtrk.records.record import read_record
 from bigtrk.records.run_folder import RUN, Run, read_run
-from bigtrk.records.studies import SeriesRecord, read_series_record
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.figures import Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
@@ -51,7 +50,7 @@ def read_series(folder: Path) -> Series:
     Raises:
         InputError: none has finished an epoch, or a record is broken.
     """
-    record = read_series_record(folder)
+    record = read_record(SeriesRecord, folder / SERIES)
     paths = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
     found = [read_run(path) for path in paths if (path / RUN).exists()]
     by_ranks: dict[int, list[Run]] = defaultdict(list)
@@ -78,15 +77,6 @@ def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """Figures from a measured step of the fewest ranks, counted work and counted exchanges."""
-
-    epoch_seconds: float
-    speedup: float
-    efficiency: float
-
-
-@dataclass(frozen=True)
 class Point:
     """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
     an epoch's joules and dollars of all devices, and mean shares; None where not known.
@@ -100,7 +90,6 @@ class Point:
     batch_seconds: Estimate | None
     speedup: Estimate
     efficiency: Estimate
-    predicted: Prediction | None
     metrics: dict[str, Estimate | None]
     intervals: dict[str, tuple[float, float]]
     shares: Shares | None
@@ -124,24 +113,18 @@ class Point:
 def points(series: Series) -> list[Point]:
     """Returns the points by number of ranks, ascending."""
     times = {ranks: _epoch_seconds(runs) for ranks, runs in series.runs.items()}
-    plans, first = _predicted(series), min(times)
+    first, price = min(times), series.record.price_per_device_hour
     found = []
     for ranks, runs in series.runs.items():
         factor = ranks / first
         # The first point's ratio to itself has no error.
         one = Estimate(1.0, None, times[first].n)
         gain = one if ranks == first else ratio(times[first], times[ranks])
-        speedup, efficiency = _scaled(series.record.kind, gain, factor)
-        predicted = None
-        if plans:
-            planned = Estimate(plans[first] / plans[ranks], None, 1)
-            fast, good = _scaled(series.record.kind, planned, factor)
-            predicted = Prediction(plans[ranks], fast.mean, good.mean)
+        weak = series.record.kind == "weak"
         timings = [time_run(run) for run in runs]
         last = [run.epochs[-1].validation for run in runs]
         metrics = {
-            name: estimate(getattr(found, name) if found else None for found in last)
-            for name in METRICS
+            name: estimate(getattr(one, name) if one else None for one in last) for name in METRICS
         }
         peaks = [t.peak_memory_bytes for t in timings if t.peak_memory_bytes is not None]
         found.append(
@@ -152,15 +135,14 @@ def points(series: Series) -> list[Point]:
                 runs=runs,
                 epoch_seconds=times[ranks],
                 batch_seconds=estimate(t.batch_seconds for t in timings),
-                speedup=speedup,
-                efficiency=efficiency,
-                predicted=predicted,
+                speedup=gain.times(factor) if weak else gain,
+                efficiency=gain if weak else gain.times(1 / factor),
                 metrics=metrics,
                 intervals=_intervals(metrics, last),
                 shares=mean_shares(t.shares for t in timings),
                 imbalance=estimate(t.imbalance for t in timings),
                 peak_memory_bytes=max(peaks, default=None),
-                power=_power(runs, timings, series.record.price_per_device_hour),
+                power=_power(runs, timings, price),
             )
         )
     return found
@@ -171,26 +153,6 @@ def _epoch_seconds(runs: Sequence[Run]) -> Estimate:
     if found is None or not found.mean:
         raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
     return found
-
-
-def _scaled(kind: str, gain: Estimate, factor: float) -> tuple[Estimate, Estimate]:
-    """Returns speed-up and efficiency of `gain` t1 / tN on `factor` times the ranks."""
-    if kind == "weak":
-        return gain.times(factor), gain
-    return gain, gain.times(1 / factor)
-
-
-def _predicted(series: Series) -> dict[int, float]:
-    """Returns the seconds of an epoch on each number of ranks, by a measured step of the fewest;
-    nothing where they cannot be counted.
-    """
-    on_hosts = series.record.ranks_per_node, series.record.shares
-    try:
-        machine = machine_of(series.first.record.machine.accelerator or "cpu")
-        measured = as_measured(machine, series.first, *on_hosts)
-        return {n: epoch_seconds(runs[0], measured, *on_hosts) for n, runs in series.runs.items()}
-    except InputError:
-        return {}
 
 
 def _intervals(

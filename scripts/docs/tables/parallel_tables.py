@@ -92,28 +92,22 @@ def rehearsals(found: Any) -> Table:
 
 
 def scaling(found: Any) -> Table:
-    """Lists weak and strong series: measured beside what was predicted."""
+    """Lists weak and strong series."""
     rows, last = [], None
     for point in found["points"]:
         label, last = "" if point["series"] == last else _series(point), point["series"]
-        predicted = point["predicted"]
         rows.append(
             [
                 label,
                 str(point["ranks"]),
                 f"{point['epoch_seconds']['mean']:.2f} s",
-                f"{predicted['epoch_seconds']:.2f} s",
                 percent(point["efficiency"]["mean"]),
-                percent(predicted["efficiency"]),
                 percent(point["shares"]["reduce"]),
                 f"{point['imbalance']['mean']:.2f}",
                 percent(point["metrics"]["auc"]["mean"], 2),
             ]
         )
-    columns = (
-        "", "ranks", "epoch", "predicted", "efficiency", "predicted", "in reductions", "imbalance",
-        "AUC",
-    )  # fmt: skip
+    columns = ("", "ranks", "epoch", "efficiency", "in reductions", "imbalance", "AUC")
     return Table(columns, rows)
 
 

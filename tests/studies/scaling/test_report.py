@@ -13,7 +13,8 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
-from bigtrk.records.studies import SeriesRecord, read_series_record, write_series_record
+from bigtrk.records.record import read_record, write_record
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports import show, write_page
 from bigtrk.reports.figures import wilson
 from bigtrk.studies.scaling.report import series_report
@@ -65,7 +66,7 @@ def series_folder(
             lines += [_epoch(e, time if e else 99.0, repeat, power) for e in range(3)]
             own = run_record(ranks, config=CONFIG, **changes)
             make(run_name(ranks, repeat), own, lines)
-    write_series_record(folder, record)
+    write_record(folder / SERIES, record)
     return folder
 
 
@@ -153,23 +154,6 @@ def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> 
     assert "no price; give run.price_per_device_hour" in text
 
 
-def test_prediction_stands_beside_the_measurement(tmp_path: Path) -> None:
-    folder = series_folder(tmp_path / "weak")
-    one, two = measured(folder).values()
-    assert one.predicted is not None
-    assert two.predicted is not None
-    gain = one.predicted.epoch_seconds / two.predicted.epoch_seconds
-    assert two.predicted.efficiency == pytest.approx(gain)
-    assert two.predicted.speedup == pytest.approx(2 * gain)
-    row = row_of(printed(folder), "Measured and predicted", "weak")
-    assert row[2] == "11.00"
-    assert row[4:] == ["1.00", "1.00", "100.0", "100.0"]
-    for path in folder.glob("*/metrics.jsonl"):
-        path.write_text(re.sub(r'"routes": \{[^}]*\}', '"routes": {}', path.read_text()))
-    assert measured(folder)[2].predicted is None
-    assert row_of(printed(folder), "Measured and predicted", "weak")[3] == "-"
-
-
 def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "weak")
     path = folder / run_name(1, 2) / "metrics.jsonl"
@@ -207,8 +191,8 @@ def test_series_side_by_side(pair: list[Path]) -> None:
     assert "NVIDIA H200" in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     cores = {"cores_per_rank": 1, "host_cores": 1}
-    record = read_series_record(pair[0]).model_copy(update=cores)
-    write_series_record(pair[0], record)
+    record = read_record(SeriesRecord, pair[0] / SERIES).model_copy(update=cores)
+    write_record(pair[0] / SERIES, record)
     text = " ".join(printed(*pair).split())
     assert "ddp: the host has 1 cores, which more ranks than that share" in text
     assert "Some CPU, 1 of 1 cores per rank" in text
@@ -234,8 +218,8 @@ def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
 def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
     write_page(series_report(pair).document, tmp_path / "page.html")
     page = self_contained(tmp_path / "page.html")
-    # Three curves and five known metrics by ranks; of each series loss and these over time; shares.
-    assert len(page.figures) == 3 + 5 + 2 * 6 + 1
+    # Three curves and five known metrics by ranks, and shares.
+    assert len(page.figures) == 3 + 5 + 1
     # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.
     error = 1 / math.sqrt(3)
     assert bars(page, "Epoch, s", "ddp") == [
@@ -243,11 +227,8 @@ def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) 
     ]
     assert [len(bars(page, "Speed-up", name)) for name in ("ddp", "zero")] == [1, 1]
     styles = [trace["line"]["dash"] for trace in page.figure("Speed-up").data]
-    assert styles == ["solid", "dash", "solid", "dash", "dash"]
+    assert styles == ["solid", "solid", "dash"]
     assert page.figure("Parallel efficiency, %").trace("ideal")["y"] == [100, 100]
-    times = [f for f in page.figures if f.layout["xaxis"]["title"]["text"] == "seconds of training"]
-    assert len(times) == 12
-    assert "zero over time" in page.texts
 
 
 def bars(page: Page, title: str, name: str) -> list[tuple[float, float, float]]:

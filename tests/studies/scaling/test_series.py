@@ -15,9 +15,10 @@ from bigtrk import user_code
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.machine import open_cores
+from bigtrk.records.record import read_record
 from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
-from bigtrk.records.studies import read_series_record
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.document import Document
 from bigtrk.studies.launch import resumable, tail, torchrun_command, train_logged
 from bigtrk.studies.scaling import run_series as running
@@ -138,7 +139,7 @@ def test_one_event_in_sectors_keeps_as_many_ranks_busy(plan: Plan) -> None:
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
     open_series(plan(ranks="2,3", repeats=1))
     open_series(plan("weak", "graphs", "run.price_per_device_hour=2"))
-    record = read_series_record(tmp_path / "out")
+    record = read_record(SeriesRecord, tmp_path / "out" / SERIES)
     assert (record.ranks, record.repeats, record.price_per_device_hour) == ((1, 3), 2, 2.0)
     for kind, arguments, changes, message in (
         ("weak", ("graphs",), {"events": 1}, r"of another events \(2 instead of 1\)"),
@@ -272,8 +273,8 @@ def test_slurm_script_submits_an_array_per_number_of_ranks(plan: Plan, tmp_path:
             f"--ntasks-per-node={per_node} {batch} training.seed=7 data.train="
         )
         assert settings(shlex.split(call, posix=False))["data.events"] == str(2 * ranks)
-    record = read_series_record(tmp_path / "out")
-    assert (record.ranks_per_node, record.cores_per_rank, record.shares) == (2, None, 1)
+    record = read_record(SeriesRecord, tmp_path / "out" / SERIES)
+    assert (record.ranks_per_node, record.cores_per_rank) == (2, None)
 
 
 def test_a_small_series_from_its_command_to_its_report(
@@ -292,7 +293,7 @@ def test_a_small_series_from_its_command_to_its_report(
     status, printed, error = run_here(command, monkeypatch, capfd)
     assert status == 0, error
     assert "[2/2] ranks0002-1: trained already" in printed
-    assert "Measured and predicted" in printed
+    assert "Memory, energy and cost per epoch" in printed
     assert (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns == kept
     series = read_series(out)
     assert not series.notes
@@ -309,7 +310,7 @@ def test_a_small_series_from_its_command_to_its_report(
     assert two.epochs[-1].power.absent["accelerator"]
     lines = [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
     assert [line["ranks"] for line in lines] == [1, 2]
-    assert lines[1]["predicted"]["epoch_seconds"] > 0
+    assert lines[1]["epoch_seconds"]["mean"] > 0
     assert 'class="plot"' in (out / "report.html").read_text()
     status, printed, _ = run_here(["bigtrk", "report", str(out), "--json"], monkeypatch, capfd)
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
