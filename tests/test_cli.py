@@ -55,10 +55,7 @@ def test_paths_are_expanded(
         ("search space.yaml --executor=ray", "search --executor is gone; use --launcher COMMAND"),
         ("search space.yaml --cpus 2", "search --cpus is gone; use --launcher COMMAND"),
         ("search space.yaml --gpus=2", "search --gpus is gone; use --launcher COMMAND"),
-        (
-            "search space.yaml --storage journal",
-            "search --storage journal is gone; name a database",
-        ),
+        ("search space.yaml --storage journal", "search --storage is gone; the study is a file"),
         ("report absent --pdf=note.pdf", "report --pdf is gone; use bigtrk report RUN --html PAGE"),
         ("watch absent --serve", "watch --serve is gone; it shows runs in the terminal"),
     ],

@@ -14,7 +14,7 @@ from bigtrk.errors import one_line
 from bigtrk.records.metrics import EpochRecord, metric_of
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run
-from bigtrk.records.studies import SearchFolder, SearchRecord, Trial, best_first
+from bigtrk.records.studies import JOURNAL, SearchFolder, SearchRecord, Trial, best_first
 from bigtrk.reports import figures
 from bigtrk.reports.document import Command, Curve, Document, Facts, Number, Plot, Plots, Table
 from bigtrk.reports.facts import facts as run_facts
@@ -180,7 +180,7 @@ def _commands(search: _Search, best: Trial | None) -> Iterator[Command]:
         yield Command("To evaluate the best weights:", f"bigtrk evaluate {model} GRAPHS")
         yield Command("To train with its settings:", f"bigtrk train {training}")
     if not search.record.population:
-        shown = shlex.quote(f"sqlite:///{search.folder / 'study.db'}")
+        shown = shlex.quote(str(search.folder / JOURNAL))
         yield Command("For plots, in a browser:", f"optuna-dashboard {shown}")
 
 

@@ -12,9 +12,7 @@ seed and on files that are written once, so a search that was killed continues w
 import math
 import os
 import shutil
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,11 +38,9 @@ from bigtrk.records.studies import (
 )
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.space import Choices, Range, Space
-from bigtrk.studies.search.trainings import HostPlace, Launcher, TrialRun, noting_signals
+from bigtrk.studies.search.trainings import HostPlace, Launcher, Task, TrialRun, train_all
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
 
-LOOK = 0.5  # s between two looks at a training
-EPOCHS = "training.epochs"
 TAKEN = "taken"  # marks that a trial has the checkpoints that its decision names
 
 
@@ -211,127 +207,72 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-@dataclass
-class _Task:
-    """A round of a trial in training."""
+def train_population(
+    search: Search, trials: int, places: Sequence[HostPlace], launcher: Launcher
+) -> None:
+    """Trains until all trials have ended their last round.
 
-    trial: int
-    number: int
-    decision: DecisionRecord
-    run: TrialRun
+    Raises:
+        StoppedError: a signal asked for it; the trainings have saved.
+        InputError: all trials have failed, a record is damaged, or the disk refuses.
+    """
+    population = Members(search, trials, launcher)
+    try:
+        train_all(search.folder, places, population.begin)
+    finally:
+        population.write_result()
 
 
-@dataclass
-class PopulationSearcher:
-    """Trains the rounds of `trials` trials, as many at once as there are `places`."""
+class Members:
+    """The trials of a population, in the round that all of them are in."""
 
-    search: Search
-    places: Sequence[HostPlace]
-    trials: int
-    launcher: Launcher
-    _tasks: list[_Task] = field(default_factory=list)
+    def __init__(self, search: Search, trials: int, launcher: Launcher) -> None:
+        assert search.space.population is not None
+        self._search, self._trials, self._launcher = search, range(trials), launcher
+        self._every = search.space.population.every
+        self._numbers = range(search.epochs // self._every)
+        self._rounds = Rounds(search.folder / "rounds")
+        self._training: set[int] = set()
 
-    def __post_init__(self) -> None:
-        population = self.search.space.population
-        assert population is not None
-        self._every = population.every
-        self._n_rounds = self.search.epochs // population.every
-        self._rounds = Rounds(self.search.folder / "rounds")
+    def begin(self, place: HostPlace) -> Task | None:
+        """Begins the round of a trial, once all trials have ended the round before."""
+        for number in self._numbers:
+            left = [trial for trial in self._trials if not self._rounds.value(number, trial)]
+            for trial in left:
+                if trial not in self._training:
+                    return self._begin(number, trial, place)
+            if left:
+                break
+        return None
 
-    def run(self) -> None:
-        """Trains until all trials have ended their last round.
-
-        Raises:
-            StoppedError: a signal asked for it; the trainings have saved.
-            InputError: all trials have failed, a record is damaged, or the disk refuses.
-        """
-        with noting_signals() as asked, FolderLock() as lock:
-            lock.take(self.search.folder)
-            try:
-                while not asked.by and (self._begin_rounds() or self._tasks):
-                    for task in list(self._tasks):
-                        self._look_at(task)
-                    time.sleep(LOOK)
-            finally:
-                self._leave()
-            self._write_result()
-        asked.check()
-
-    def _write_result(self) -> None:
-        """Writes `result.json`: the trials with their last round's value and settings, and all
-        rounds that were decided.
-        """
-        rounds = []
-        for number in range(self._n_rounds):
-            for trial in range(self.trials):
-                decision, value = self._at(number, trial)
-                if decision:
-                    told = {"value": value.value if value else None, **decision.model_dump()}
-                    rounds.append(RoundRecord(round=number, trial=trial, **told))
-        self.search.write_result([self._outcome(trial) for trial in range(self.trials)], rounds)
-
-    def _at(self, number: int, trial: int) -> tuple[DecisionRecord | None, ValueRecord | None]:
-        return self._rounds.decision(number, trial), self._rounds.value(number, trial)
-
-    def _outcome(self, trial: int) -> TrialRecord:
-        number = self._next_round(trial)
-        last = max(0, (self._n_rounds if number is None else number) - 1)
-        decision, value = self._at(last, trial)
-        failed = value is not None and value.value is None
-        return TrialRecord(
-            number=trial,
-            state="failed" if failed else "complete" if number is None else "running",
-            value=value.value if value else None,
-            epochs=decision.epochs if decision and value else 0,
-            settings=decision.settings if decision else {},
-            reason=value.reason if value else "",
-        )
-
-    def _next_round(self, trial: int) -> int | None:
-        """Returns the round that a trial has not ended; None after its last."""
-        numbers = range(self._n_rounds)
-        return next((n for n in numbers if self._rounds.value(n, trial) is None), None)
-
-    def _begin_rounds(self) -> bool:
-        """Begins rounds in free places: those before which all trials have ended the round before.
-        Returns False once all trials have ended.
-        """
-        left = [(n, t) for t in range(self.trials) if (n := self._next_round(t)) is not None]
-        first = min((number for number, _ in left), default=0)
-        own = [task.trial for task in self._tasks]
-        for number, trial in sorted(left):
-            if len(self._tasks) < len(self.places) and number == first and trial not in own:
-                self._begin(number, trial)
-        return bool(left)
-
-    def _begin(self, number: int, trial: int) -> None:
+    def _begin(self, number: int, trial: int, place: HostPlace) -> Task:
         decision = self._rounds.decision(number, trial)
         if decision is None:
             decision = self._decide(number, trial)
             with disk_errors():
                 write_record(self._rounds.folder(number, trial) / DECISION, decision)
-        epochs = override(EPOCHS, decision.epochs)
-        own = [*self.search.space.overrides(decision.settings), epochs]
-        taken = [task.run.place for task in self._tasks]
+        epochs = override("training.epochs", decision.epochs)
+        own = [*self._search.space.overrides(decision.settings), epochs]
         run = TrialRun(
-            self.search.run_folder(trial),
-            [*self.search.arguments(trial, decision.settings), epochs],
-            self.launcher,
-            next(place for place in self.places if place not in taken),
+            self._search.run_folder(trial),
+            [*self._search.arguments(trial, decision.settings), epochs],
+            self._launcher,
+            place,
             changes=own,
             epochs=decision.epochs,
         )
-        self._tasks.append(_Task(trial, number, decision, run))
         source = "" if decision.source is None else f" from {trial_name(decision.source)}"
         say(f"{run.folder.name} round {number + 1}{source}: {' '.join(own)}")
-        self._write_result()
+        self._training.add(trial)
+        self.write_result()
+        return Task(run, self._train(number, trial, decision, run))
 
     def _decide(self, number: int, trial: int) -> DecisionRecord:
-        space = self.search.space
+        space, epochs = self._search.space, (number + 1) * self._every
         if number == 0:
-            return DecisionRecord(settings=first_settings(space, trial), epochs=self._every)
+            return DecisionRecord(settings=first_settings(space, trial), epochs=epochs)
         standings = []
-        for other in range(self.trials):
+        for other in self._trials:
             decision, value = self._at(number - 1, other)
             assert decision is not None, "a round that has ended was decided"
             assert value is not None, "all trials have ended the round before"
@@ -339,8 +280,7 @@ class PopulationSearcher:
         try:
             found = decide(space, number, trial, standings)
         except ValueError as error:
-            raise InputError(f"{self.search.folder}: {error}; widen or shift the space") from None
-        epochs = (number + 1) * self._every
+            raise InputError(f"{self._search.folder}: {error}; widen or shift the space") from None
         if found is None:
             return DecisionRecord(settings=dict(standings[trial].settings), epochs=epochs)
         source, settings = found
@@ -348,44 +288,57 @@ class PopulationSearcher:
             source=source, source_round=number - 1, settings=settings, epochs=epochs
         )
 
-    def _look_at(self, task: _Task) -> None:
-        """Starts the training of a round, or starts it again; ends the round after it."""
-        try:
-            # Before the run's state is read: until then that is of the round before.
-            self._rounds.take_over(task.number, task.trial, task.run.folder, task.decision)
-        except HeldError:  # by a training that an earlier searcher started
-            return
-        match task.run.state:
-            case "ended":
-                self._end(task, self._measured(task))
-            case "idle" if task.run.has_failed:
-                self._end(task, ValueRecord(value=None, reason=task.run.failure))
-            case "idle":
-                with suppress(HeldError):  # a training of an earlier searcher has come to life
-                    task.run.launch()
-
-    def _measured(self, task: _Task) -> ValueRecord:
-        metric = self.search.space.metric
-        epochs = read_epochs(task.run.folder)
-        value = metric_of(metric, epochs[-1]) if epochs else None
-        if value is None or not math.isfinite(value):
-            return ValueRecord(value=None, reason=f"its last epoch records no {metric}")
-        return ValueRecord(value=value)
-
-    def _end(self, task: _Task, value: ValueRecord) -> None:
-        self._rounds.end(task.number, task.trial, task.run.folder, value)
-        name, metric = task.run.folder.name, self.search.space.metric
-        if value.value is None:
-            complain(f"{name} round {task.number + 1} failed: {value.reason}")
+    def _train(
+        self, number: int, trial: int, decision: DecisionRecord, run: TrialRun
+    ) -> Iterator[None]:
+        """Trains a round, and ends it."""
+        while True:
+            try:
+                # Before the run is looked at: until then its state is that of the round before.
+                self._rounds.take_over(number, trial, run.folder, decision)
+                break
+            except HeldError:  # by a training that an earlier searcher started
+                yield
+        yield from run.follow()
+        metric, name = self._search.space.metric, f"{run.folder.name} round {number + 1}"
+        epochs = read_epochs(run.folder)
+        value = metric_of(metric, epochs[-1]) if epochs and not run.failure else None
+        if value is not None and math.isfinite(value):
+            result = ValueRecord(value=value)
+            say(f"{name} ended: {metric} {value:.5g}")
         else:
-            say(f"{name} round {task.number + 1} ended: {metric} {value.value:.5g}")
-        self._tasks.remove(task)
-        self._write_result()
+            reason = run.failure or f"its last epoch records no {metric}"
+            result = ValueRecord(value=None, reason=reason)
+            complain(f"{name} failed: {reason}")
+        self._rounds.end(number, trial, run.folder, result)
+        self._training.remove(trial)
+        self.write_result()
 
-    def _leave(self) -> None:
-        """Asks the trainings that are left to save, and waits for them."""
-        for task in self._tasks:
-            task.run.ask_to_stop()
-        for task in self._tasks:
-            while task.run.state == "running" and task.run.ask_to_stop():
-                time.sleep(LOOK)
+    def write_result(self) -> None:
+        """Writes `result.json`: the trials with their last round's value and settings, and all
+        rounds that were decided.
+        """
+        rounds = []
+        for number in self._numbers:
+            for trial in self._trials:
+                decision, value = self._at(number, trial)
+                if decision:
+                    told = {"value": value.value if value else None, **decision.model_dump()}
+                    rounds.append(RoundRecord(round=number, trial=trial, **told))
+        self._search.write_result([self._outcome(trial) for trial in self._trials], rounds)
+
+    def _outcome(self, trial: int) -> TrialRecord:
+        ended = sum(self._rounds.value(number, trial) is not None for number in self._numbers)
+        decision, value = self._at(max(0, ended - 1), trial)
+        failed = value is not None and value.value is None
+        return TrialRecord(
+            number=trial,
+            state="failed" if failed else "complete" if ended == len(self._numbers) else "running",
+            value=value.value if value else None,
+            epochs=decision.epochs if decision and value else 0,
+            settings=decision.settings if decision else {},
+            reason=value.reason if value else "",
+        )
+
+    def _at(self, number: int, trial: int) -> tuple[DecisionRecord | None, ValueRecord | None]:
+        return self._rounds.decision(number, trial), self._rounds.value(number, trial)

@@ -8,17 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import takewhile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from bigtrk import shipped
 from bigtrk.console import complain
 from bigtrk.disk.files import open_to_append, unlinked
-from bigtrk.disk.folder_lock import LockWatch
+from bigtrk.disk.folder_lock import FolderLock, HeldError, LockWatch
 from bigtrk.errors import InputError, StoppedError
 from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores
@@ -29,43 +29,8 @@ from bigtrk.training.run_folder import remove_run
 from bigtrk.user_code import code_options
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
-SIGNALS = (signal.SIGTERM, signal.SIGINT)  # of clusters; Ctrl-C
-# Launches in a row without progress, after which a trial has failed; and where the last launcher
-# was killed, which may be for want of memory.
-MOST_LAUNCHES, MOST_KILLED = 3, 6
-
-State = Literal["running", "idle", "ended"]
-
-
-@dataclass
-class Asked:
-    """The signal that has asked a searcher to end; "" if none has."""
-
-    by: str = ""
-
-    def check(self) -> None:
-        """Raises StoppedError if a signal has asked."""
-        if self.by:
-            raise StoppedError(f"{self.by}: stopped; the same command goes on")
-
-
-@contextmanager
-def noting_signals() -> Iterator[Asked]:
-    """Notes the first signal while the block runs; the second one ends the process."""
-    asked = Asked()
-
-    def take(number: int, _: object) -> None:
-        for one in SIGNALS:
-            signal.signal(one, signal.SIG_DFL)
-        asked.by = signal.Signals(number).name
-        complain(f"{asked.by}: the trainings save; a second one ends at once")
-
-    before = {one: signal.signal(one, take) for one in SIGNALS}
-    try:
-        yield asked
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+MOST_LAUNCHES = 3  # in a row without progress, after which a trial has failed
+LOOK = 0.5  # s between two looks at a training
 
 
 @dataclass(frozen=True)
@@ -74,26 +39,7 @@ class HostPlace:
 
     first: int
     cores: int
-    devices: tuple[str, ...]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {DEVICES: ",".join(self.devices)} if self.devices else {}
-
-    def start(
-        self, command: Sequence[str], environment: Mapping[str, str], log: Path
-    ) -> subprocess.Popen[bytes]:
-        """Starts a training as a process of this host; its output is appended to `log`."""
-        # A session of its own: Ctrl-C is for the searcher, which asks the training to save.
-        with open_to_append(log) as output, on_cores(self.cores, self.first):
-            return subprocess.Popen(
-                command,
-                env={**environment, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    devices: tuple[str, ...] = ()
 
 
 def share_host(places: int, ranks: int, devices: Sequence[str]) -> list[HostPlace]:
@@ -104,7 +50,7 @@ def share_host(places: int, ranks: int, devices: Sequence[str]) -> list[HostPlac
     """
     cores = open_cores()
     each, cores_each = len(devices) // places, cores // places
-    if not cores_each or (devices and each < 1):
+    if not cores_each or (devices and not each):
         there = f"{len(devices)} accelerators" if devices else f"{cores} cores"
         raise InputError(
             f"--at-once {places}: this host has {there} for {places} trials of {ranks} "
@@ -126,23 +72,11 @@ def visible_devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """The words of a command before a training's arguments. kind: "python" is a plain process;
-    ranks: those that torchrun starts.
-    """
+class Launcher(NamedTuple):
+    """The words of a command before a training's arguments, and its environment."""
 
     words: tuple[str, ...]
-    kind: Literal["python", "torchrun", "other"]
-    ranks: int = 1
-
-    def environment(self) -> dict[str, str]:
-        """Returns the environment of a launch."""
-        if self.kind == "torchrun":
-            return torchrun_environment(self.ranks)
-        # A searcher's place among ranks is not its training's.
-        dropped = PLACES if self.kind == "python" else ()
-        return {name: value for name, value in os.environ.items() if name not in dropped}
+    environment: Mapping[str, str]
 
 
 def make_launcher(ranks: int, command: str | None) -> Launcher:
@@ -153,9 +87,12 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
         InputError: the command is none.
     """
     if command is None and ranks == 1:
-        return Launcher((sys.executable, str(shipped.TRAIN)), "python")
+        # A searcher's place among ranks is not its training's.
+        own = {name: value for name, value in os.environ.items() if name not in PLACES}
+        return Launcher((sys.executable, str(shipped.TRAIN)), own)
     if command is None:
-        return Launcher(tuple(torchrun_command(ranks, shipped.TRAIN, [])), "torchrun", ranks)
+        words = torchrun_command(ranks, shipped.TRAIN, [])
+        return Launcher(tuple(words), torchrun_environment(ranks))
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -165,16 +102,17 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
             f"--launcher {command}: no such program; name one that is installed, such as "
             '"srun --ntasks 8 python"'
         )
-    return Launcher((*words, str(shipped.TRAIN)), "other")
+    return Launcher((*words, str(shipped.TRAIN)), dict(os.environ))
 
 
 @dataclass
 class TrialRun:
-    """A run folder, and the launch that this process made in it, if it made one.
+    """A run folder that a training is followed in, and launched where none runs.
 
-    The folder alone says how far the training is, and its lock whether a process trains, so that
-    any searcher can take it over. arguments: of a training that begins; changes: settings that
-    replace those of a training that goes on; epochs: the last one to train, without it its own.
+    The folder alone says how far the training is, and its lock whether a process trains: one that
+    outlived an earlier searcher is followed, too. arguments: of a training that begins; changes:
+    settings that replace those of a training that goes on; epochs: the last one to train, None for
+    its own. to_stop: asks the training to save and end, as a pruned one.
     """
 
     folder: Path
@@ -183,29 +121,35 @@ class TrialRun:
     place: HostPlace
     changes: Sequence[str] = ()
     epochs: int | None = None
-    _process: subprocess.Popen[bytes] | None = None
-    _asked: bool = False
-    _reached: list[int] = field(default_factory=list)
-    _watch: LockWatch = field(init=False)
+    to_stop: bool = False
+    failure: str = ""
 
     def __post_init__(self) -> None:
         self._watch = LockWatch(self.folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_asked = False
+        self._in_vain, self._reached = 0, -2
 
-    @property
-    def state(self) -> State:
-        """Returns whether a process trains, the training has ended well, or neither.
+    def follow(self) -> Iterator[None]:
+        """Trains; yields between two looks, until the training has ended, failed or stopped.
 
         Raises:
-            InputError: the run's record or lock is damaged.
+            InputError: the run's record or lock is damaged, or the disk refuses.
         """
-        if self._process is not None and self._process.poll() is None:
-            return "running"
-        # Ranks outlive a launcher that was killed until they have saved.
-        if self._watch.lives() is not False:
-            return "running"
-        return "ended" if self._has_ended() else "idle"
+        while True:
+            # A rank outlives a launcher that was killed until it has saved.
+            running = self._process is not None and self._process.poll() is None
+            if not running and self._watch.lives() is False:
+                if self.to_stop or self.has_ended() or self._has_failed():
+                    return
+                with suppress(HeldError):  # a training of an earlier searcher has come to life
+                    self._launch()
+            elif self.to_stop and not self.ask_to_stop():
+                return
+            yield
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether the training has come to its end."""
         record = read_run_record(self.folder) if (self.folder / RUN).exists() else None
         if record is None or record.ended is None:
             return False
@@ -213,25 +157,16 @@ class TrialRun:
         trained = training.get("epochs") if isinstance(training, dict) else None
         return self.epochs in (None, trained)
 
-    @property
-    def has_failed(self) -> bool:
+    def _has_failed(self) -> bool:
         """Whether the last launches all ended at the step where they began."""
-        status = self._process.poll() if self._process is not None else None
-        was_killed = status is not None and status < 0
-        return self._in_vain >= (MOST_KILLED if was_killed else MOST_LAUNCHES)
-
-    @property
-    def failure(self) -> str:
-        """Returns how a training that has failed ended, with the line of its log that says why."""
+        self._in_vain = self._in_vain + 1 if self._steps() == self._reached else 0
+        if self._in_vain < MOST_LAUNCHES:
+            return False
         lines = tail(self.folder / LOG) if (self.folder / LOG).exists() else []
         said = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
-        return f"{self._in_vain} launches came no further; the last: {said[-1].strip()}"
-
-    @property
-    def _in_vain(self) -> int:
-        """Counts the last launches that ended where they had begun."""
-        steps = self._steps()
-        return sum(1 for _ in takewhile(steps.__eq__, reversed(self._reached)))
+        last = said[-1].strip()
+        self.failure = f"{MOST_LAUNCHES} launches came no further; the last: {last}"
+        return True
 
     def _steps(self) -> int:
         """Returns the steps of the newest checkpoint; -1 where there is none."""
@@ -240,37 +175,98 @@ class TrialRun:
         except InputError:
             return -1
 
-    def launch(self) -> None:
-        """Starts the training, from its newest checkpoint if it has one.
-
-        Raises:
-            InputError: another process writes the folder that is to be removed, or the disk
-                refuses.
-        """
-        reached = self._steps()
-        if reached >= 0:
+    def _launch(self) -> None:
+        """Starts the training, from its newest checkpoint if it has one."""
+        self._reached = self._steps()
+        if self._reached >= 0:
             arguments = ["--resume", str(self.folder), *self.changes, *code_options()]
         else:
             if (self.folder / RUN).exists() or (self.folder / METRICS).exists():
                 remove_run(self.folder)  # it was killed before its first checkpoint
             arguments = list(self.arguments)
-        self._reached.append(reached)
-        self._asked = False
         unlinked(self.folder).mkdir(parents=True, exist_ok=True)
-        self._process = self.place.start(
-            [*self.launcher.words, *arguments], self.launcher.environment(), self.folder / LOG
-        )
+        place = self.place
+        own = {DEVICES: ",".join(place.devices)} if place.devices else {}
+        # A session of its own: Ctrl-C is for the searcher, which asks the training to save.
+        with open_to_append(self.folder / LOG) as output, on_cores(place.cores, place.first):
+            self._process = subprocess.Popen(
+                [*self.launcher.words, *arguments],
+                env={**self.launcher.environment, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def ask_to_stop(self) -> bool:
-        """Asks the training to save and end, once; returns False where it cannot be reached."""
-        if self._asked:
-            return True
-        owner = self._watch.owner
+        """Asks the training to save and end, once; False where none runs that can be asked."""
+        owner, process = self._watch.owner, self._process
+        if self._is_asked:
+            return self._watch.lives() is not False or (
+                process is not None and process.poll() is None
+            )
         if owner is not None and owner.has_ended() is False:
             with suppress(ProcessLookupError):
                 os.kill(owner.process, signal.SIGTERM)  # one of the ranks, which agree on it
-            self._asked = True
-        elif self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._asked = True
-        return self._asked
+            self._is_asked = True
+        elif process is not None and process.poll() is None:
+            process.terminate()
+            self._is_asked = True
+        return self._is_asked
+
+
+class Task(NamedTuple):
+    """A training, and the steps of whoever follows it, between which others have their turn."""
+
+    run: TrialRun
+    steps: Iterator[None]
+
+
+def train_all(
+    folder: Path, places: Sequence[HostPlace], begin: Callable[[HostPlace], Task | None]
+) -> None:
+    """Trains in all places at once, as long as `begin` returns what to train in a free one.
+
+    Raises:
+        StoppedError: a signal asked for it; the trainings have saved.
+        InputError: another search goes on in the folder; or what a task raises.
+    """
+    tasks: dict[int, Task] = {}
+    with _noting_signals() as asked, FolderLock() as lock:
+        lock.take(folder)
+        try:
+            while not asked:
+                for number, place in enumerate(places):
+                    if number not in tasks and (task := begin(place)):
+                        tasks[number] = task
+                if not tasks:
+                    return
+                for number, task in list(tasks.items()):
+                    if next(task.steps, tasks) is tasks:  # it has ended
+                        del tasks[number]
+                time.sleep(LOOK)
+        finally:
+            left = [task.run for task in tasks.values()]
+            while left := [run for run in left if run.ask_to_stop()]:
+                time.sleep(LOOK)
+    raise StoppedError(f"{asked[0]}: stopped; the same command goes on")
+
+
+@contextmanager
+def _noting_signals() -> Iterator[list[str]]:
+    """Notes the first signal while the block runs; the second one ends the process."""
+    asked: list[str] = []
+    signals = (signal.SIGTERM, signal.SIGINT)  # of clusters; Ctrl-C
+
+    def take(number: int, _: object) -> None:
+        for one in signals:
+            signal.signal(one, signal.SIG_DFL)
+        asked.append(signal.Signals(number).name)
+        complain(f"{asked[0]}: the trainings save; a second one ends at once")
+
+    before = {one: signal.signal(one, take) for one in signals}
+    try:
+        yield asked
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk import shipped
-from bigtrk.studies.search import population, search
+from bigtrk.studies.search import trainings
 from bigtrk.studies.search.plan import Search
 from tests.programs import CHECKOUT
 from tests.studies.search import stand_in_searches
@@ -28,9 +28,7 @@ def plan(
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shipped, "TRAIN", stand_in_searches.STAND_IN)
-    for name, seconds in stand_in_searches.TIMES.items():
-        monkeypatch.setattr(search, name, seconds)
-    monkeypatch.setattr(population, "LOOK", stand_in_searches.LOOK)
+    monkeypatch.setattr(trainings, "LOOK", stand_in_searches.LOOK)
     Path("empty.yaml").touch()
 
     def make(space: str, trials: int) -> Search:

@@ -13,7 +13,7 @@ import pytest
 
 from bigtrk import shipped
 from bigtrk.console import exit_on_bad_input
-from bigtrk.studies.search import population, search
+from bigtrk.studies.search import trainings as search_trainings
 from bigtrk.studies.search.plan import Search, plan_search
 from bigtrk.studies.search.search import run_search
 from bigtrk.training.checkpoint.folder import commit, make_temporary
@@ -27,7 +27,6 @@ from tests.distributed.runs import write_in_sectors
 STAND_IN = Path(__file__).with_name("stand_in.py")
 EPOCHS = 4
 LOOK = 0.02  # s
-TIMES = {"LOOK": LOOK, "WAIT": 0.1, "BEAT": 1, "GRACE": 2}  # s
 
 
 def write_data(folder: Path) -> None:
@@ -47,16 +46,14 @@ def write_data(folder: Path) -> None:
 def use_stand_in() -> None:
     """Has searches of this process launch the stand-in, and look at it often."""
     shipped.TRAIN = STAND_IN
-    population.LOOK = LOOK
-    for name, seconds in TIMES.items():
-        setattr(search, name, seconds)
+    search_trainings.LOOK = LOOK
 
 
 def plan_here(data: Path, trials: int) -> Search:
     """Plans the search of `space.yaml` in this folder."""
     arguments = [str(data / "graphs"), f"training.epochs={EPOCHS}"]
     names = Path("space.yaml"), arguments, Path("empty.yaml"), Path("search")
-    return plan_search(*names, None, trials)
+    return plan_search(*names, trials)
 
 
 def search_there(folder: Path, environment: dict[str, str], trials: int, at_once: int) -> None:

