@@ -19,6 +19,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhe
 MOST_COMPLAINTS = 5
 # What to use instead of settings that are gone, by key.
 GONE = {
+    "model.init_partly": "start from weights of the same model, or train from the start",
     "training.auto_bf16": "set model.precision=bf16",
     "training.spill_to_network": "a folder on a network file system is used, and noticed",
     "population.lag": "all trials of a round wait for each other; remove it",

@@ -58,7 +58,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
     "optimizer.name=muon": {"model.hidden": 16},
-    "model.init_partly=True": {"model.init_from": "start"},
     "model.name=embedding": {"data.train": ["true edges"]},
     "model.name=pyg": {"model.options.module": "tests.models.pyg_nets:Plain"},
     "model.gives": {"model.name": "tests.models.user_models:Simple"},

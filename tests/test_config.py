@@ -43,7 +43,6 @@ def test_values_by_key() -> None:
             "model.layer_norm=true",
             "model.layer_norm is an option of attention; remove it for inter",
         ),
-        ("model.init_partly=true", "init_partly: there are no weights to take; set model.init_f"),
         ("training.best.patience=3", "patience needs a metric to be patient with; set training"),
         ("training.lr_factors={'*': -1}", "Input should be greater than or equal to 0"),
     ],

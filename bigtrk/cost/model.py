@@ -58,7 +58,7 @@ class CostModel:
     those that the cores of a CPU host are split into, one for a rank, if more than ranks.
     events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since an epoch
     has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges between
-    layers fill before they, and their inputs, go to files; None where they never do. averages: an
+    layers fill before they go to files; None where they never do. averages: an
     average of the weights is kept, which all ranks hold together.
     """
 
@@ -79,7 +79,7 @@ class CostModel:
         """Counts a pass over so many sectors; on a GPU over many rows, or at most so many."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
-        model = self.model.model_copy(update={"init_from": None, "init_partly": False})
+        model = self.model.model_copy(update={"init_from": None})
         on_gpu = not self.machine.shared
         return footprint(model, *features, cut, self._away_in, sectors, on_gpu, most_rows)
 
@@ -100,7 +100,7 @@ class CostModel:
         memory = self._in_memory(event, parts, ranks)
         if memory.total <= self.spills_beyond:
             return memory
-        memory = self._without_edges_away(event, parts, ranks, inputs_away=True)
+        memory = self._without_edges_away(event, parts, ranks)
         kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
         return replace(memory, saved=memory.saved + kept)
 
@@ -119,7 +119,7 @@ class CostModel:
         if self.spills_beyond is None or self.fits_without_files(event, parts, ranks):
             return 0.0
         # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
-        without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
+        without = self._without_edges_away(event, parts, ranks).total + 1
         room = max(0.0, math.floor(self.spills_beyond) - without)
         tensor = self._row_bytes(self.footprint(cut=parts > 1)) * event.sector(parts).edges
         # A tensor is in memory or in a file.
@@ -129,9 +129,7 @@ class CostModel:
         """Returns the bytes of an edge, or a node, between layers."""
         return count.width * (2 if self.model.precision == "bf16" else BYTES)
 
-    def _without_edges_away(
-        self, event: EventSize, parts: int, ranks: int, inputs_away: bool = False
-    ) -> Memory:
+    def _without_edges_away(self, event: EventSize, parts: int, ranks: int) -> Memory:
         count = self.footprint(cut=parts > 1)
         if not count.layered:
             parts = min(parts, ranks)
@@ -153,15 +151,11 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._input_bytes(event, parts, ranks, inputs_away),
+            inputs=self._input_bytes(event, parts, ranks),
             saved=saved,
             working=peak - saved,
             halo=halo,
         )
-
-    def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
-        return self._batches(parts, ranks) * self.edge_input_bytes(event, parts)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -256,14 +250,11 @@ class CostModel:
         merged = event.stored > parts and self.reads_ahead and self.machine.shared
         return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
 
-    def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
-        """Returns the bytes of batches and of merging; `away`: edges' inputs go to files."""
+    def _input_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of batches and of merging."""
         size, merged = event.sector(parts), event.stored > parts
-        all_edges = self.input_file_bytes(event, parts, ranks)
-        # One sector's are on their way to files at a time.
-        edges = self.edge_input_bytes(event, parts) if away else all_edges
-        nodes = self._batches(parts, ranks) * self._node_input_bytes(size, merged)
-        return edges + nodes + self._merging_bytes(event, size, parts)
+        batch = self.edge_input_bytes(event, parts) + self._node_input_bytes(size, merged)
+        return self._batches(parts, ranks) * batch + self._merging_bytes(event, size, parts)
 
     def edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.

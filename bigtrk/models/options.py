@@ -2,9 +2,9 @@
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from bigtrk.config import Settings
@@ -36,14 +36,6 @@ class ModelSettings(Settings):
     """A run, trained here or imported, or a `.safetensors` file of weights, that a training starts
     from, with a fresh optimizer; the model and its features must be the same. Without it weights
     are drawn by `training.seed`."""
-    init_partly: bool = False
-    """Take from `init_from` what fits by name and shape, list the rest, and draw that."""
-
-    @model_validator(mode="after")
-    def _has_weights_to_take(self) -> Self:
-        if self.init_partly and self.init_from is None:
-            raise ValueError("init_partly: there are no weights to take; set model.init_from")
-        return self
 
     @property
     def kind(self) -> Kind:

@@ -12,7 +12,6 @@ from bigtrk.config import Count
 from bigtrk.records.record import (
     MOST,
     FileRecord,
-    Measure,
     Number,
     PathText,
     Place,
@@ -63,18 +62,6 @@ class MachineRecord(Record):
     accelerator: Text | None = None
 
 
-class RooflineRecord(Record):
-    """The counted work to train an edge: operations of matrix products and bytes that are moved;
-    and what the data sheet of each rank's GPU promises in a second.
-    """
-
-    gpu: Text
-    flops_per_edge: Measure
-    bytes_per_edge: Measure
-    flops_per_second: Annotated[Measure, Field(gt=0)]
-    bytes_per_second: Annotated[Measure, Field(gt=0)]
-
-
 class CodeRecord(Record):
     """The origin of code of the user's own: an installed distribution and its version, or a file
     and its SHA-256.
@@ -97,8 +84,8 @@ class Resumption(Record):
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
     and the engine that it goes on with. parameters: the number of trainable ones. code: that of the
-    user's own at the start, by its name in `config`. roofline: None where no data sheet of the GPU
-    is known. ended: what ended the training; finished: when its model was written.
+    user's own at the start, by its name in `config`. ended: what ended the training; finished: when
+    its model was written.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -119,7 +106,6 @@ class RunRecord(FileRecord):
     measured: MeasuredScales = MeasuredScales()
     code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
-    roofline: RooflineRecord | None = None
     resumed: tuple[Resumption, ...] = ()
     ended: End | None = None
     finished: AwareDatetime | None = None

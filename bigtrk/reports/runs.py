@@ -32,7 +32,7 @@ NORMS_NOTE = (
 )
 SPIKES_NOTE = (
     "Steps with a loss far above that of recent steps, or a loss or gradients that are not "
-    "finite: left out (skip), or left out of the epoch trained again (roll_back)."
+    "finite: left out."
 )
 EMBEDDING_NOTE = (
     "Pairs of hits within the smallest radius that keeps this share of the target edges of all "
@@ -228,8 +228,6 @@ def _speed(compared: Sequence[Compared]) -> Table:
     rows, rules = [], [scaling.TIMING_RULE]
     gains = scaling.any_gain(compared)
     rules += [scaling.SPEEDUP_RULE] if gains else []
-    on_gpus = any(one.timing.mfu is not None for one in compared)
-    rules += [scaling.ROOFLINE_RULE] if on_gpus else []
     for one in compared:
         record, timing = one.run.record, one.timing
         cells = {
@@ -246,9 +244,6 @@ def _speed(compared: Sequence[Compared]) -> Table:
         if gains:
             cells["speed-up"] = figures.decimal(one.speedup)
             cells["par. eff. %"] = figures.share(one.efficiency)
-        if on_gpus:
-            cells["MFU %"] = figures.share(timing.mfu)
-            cells["bandwidth %"] = figures.share(timing.bandwidth)
         rows.append(cells)
     notes = scaling.comparison_notes(compared)
     return table_of("Speed", rows, *rules, *notes, text_columns=2)

@@ -19,10 +19,6 @@ SPEEDUP_RULE = (
     "the fewest ranks (of the same engine where there is one). Parallel efficiency: speed-up x "
     "baseline ranks / ranks; for equal work and a baseline of one rank, t1 / (N tN)."
 )
-ROOFLINE_RULE = (
-    "MFU: operations of matrix products, none computed twice, over what the GPUs' data sheets "
-    "promise. Bandwidth: bytes that a pass moves, by count, over what they promise."
-)
 TIME_SHARES = "Where the time goes"
 TIME_SHARES_NOTE = (
     "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
@@ -34,9 +30,7 @@ UNEVEN = 1.1  # imbalance from which the slowest rank is worth a word
 
 @dataclass(frozen=True)
 class Timing:
-    """One run's speed, of `epochs` epochs. mfu, bandwidth: the shares of the GPU's data sheet that
-    it reached; None where its GPU is not known.
-    """
+    """One run's speed, of `epochs` epochs."""
 
     epochs: int
     epoch_seconds: float | None
@@ -45,8 +39,6 @@ class Timing:
     shares: Shares | None
     imbalance: float | None
     peak_memory_bytes: int | None
-    mfu: float | None
-    bandwidth: float | None
 
     def summary(self) -> dict[str, Any]:
         """Returns the figures, JSON-able."""
@@ -70,22 +62,14 @@ class Compared:
 def time_run(run: Run) -> Timing:
     """Returns the run's speed by `TIMING_RULE`."""
     epochs = run.epochs[1:] or run.epochs
-    speed, counted = _median(e.edges_per_second for e in epochs), run.record.roofline
-    mfu = bandwidth = None
-    if counted is not None and speed:
-        rank_speed = speed / run.record.world_size
-        mfu = rank_speed * counted.flops_per_edge / counted.flops_per_second
-        bandwidth = rank_speed * counted.bytes_per_edge / counted.bytes_per_second
     return Timing(
         epochs=len(epochs),
         epoch_seconds=_median(e.seconds for e in epochs),
         batch_seconds=_median(e.batch_seconds for e in epochs),
-        edges_per_second=speed,
+        edges_per_second=_median(e.edges_per_second for e in epochs),
         shares=mean_shares(epoch.shares for epoch in epochs),
         imbalance=_median(e.imbalance for e in epochs),
         peak_memory_bytes=max((e.peak_memory_bytes for e in run.epochs), default=None),
-        mfu=mfu,
-        bandwidth=bandwidth,
     )
 
 

@@ -195,9 +195,9 @@ class TrainingSettings(Settings):
     whether edges go to files of `spill`, and `memory_gib`. None of these changes what is learnt.
     The run's record has what was chosen."""
     spill: Path | None = None
-    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
-    then for their inputs, in files that are gone with the process, however it ends; an event may
-    then be as large as the disk allows. For model.name=interaction with model.recompute=chunk."""
+    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, in
+    files that are gone with the process, however it ends. For model.name=interaction with
+    model.recompute=chunk."""
     minutes: float | None = Field(None, gt=0)
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
@@ -221,10 +221,10 @@ class TrainingSettings(Settings):
     pt_weight: float = Field(0.0, ge=0)
     """Weight of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges; 0
     for none, and a model without that head."""
-    spike_guard: Literal["off", "skip", "roll_back"] = "off"
+    spike_guard: Literal["off", "skip"] = "off"
     """The treatment of a step whose loss is far above recent ones, or whose loss or gradients are
-    not finite. `skip` drops its gradients; `roll_back` returns to the last checkpoint and goes on
-    without that step; `off` trains on it, and stops at a loss that is not finite."""
+    not finite. `skip` drops its gradients; `off` trains on it, and stops at a loss that is not
+    finite."""
     spike_threshold: float = Field(10.0, gt=0)
     """How far above the median of recent losses is far for the spike guard [median absolute
     deviations]."""

@@ -5,11 +5,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TypedDict
 
 from bigtrk.console import MOST_LINES, follow
-from bigtrk.errors import InputError, StoppedError
+from bigtrk.errors import StoppedError
 from bigtrk.process import Prefetcher
 from bigtrk.records.metrics import (
     AverageRecord,
@@ -27,7 +26,7 @@ from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
 from bigtrk.training.data.batch import Loader, Share
 from bigtrk.training.embedding import validate_embedding
 from bigtrk.training.evaluation.scoring import validate
-from bigtrk.training.guards import MOST_IN_A_ROW, LossHistory, check_spikes, report_out_of_memory
+from bigtrk.training.guards import LossHistory, check_spikes, report_out_of_memory
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.meter import open_meter, profiled, usage
 from bigtrk.training.run import Run
@@ -56,12 +55,9 @@ def train(run: Run) -> None:
             rank's memory runs out, or a checkpoint cannot be written.
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
-    ranks, training = run.job.ranks, run.job.configuration.training
-    trainer = Trainer(run)
+    ranks, trainer = run.job.ranks, Trainer(run)
     if run.found:
         trainer.load(run.found)
-    elif training.spike_guard == "roll_back":
-        trainer.save()  # where a spike of the first epoch returns to
     with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
         trainer.train()
     announce_best(ranks, trainer.best, trainer.end)
@@ -114,66 +110,41 @@ class Trainer:
         """The number of the epoch's first step."""
         return self.epoch * self.parts.steps.per_epoch
 
-    @property
-    def _ends_here(self) -> bool:
-        """Whether the run is to end, though the epoch has steps left."""
-        return self.stopped or self._clock.out_of_time
-
     def train(self) -> None:
         """Trains the epochs that are left, or until the run is to end. Collective."""
-        lines, first = EpochLines(self.ranks, self.settings), self.epoch
+        lines, is_first = EpochLines(self.ranks, self.settings), True
         left = self.parts.schedule.total_steps - self.step
-        profiles = self.configuration.profile and left
         profiler = (
-            profiled(self.run.folder, self.ranks, left) if profiles else nullcontext(_nothing)
+            profiled(self.run.folder, self.ranks, left)
+            if self.configuration.profile and left
+            else nullcontext(lambda: None)
         )
         with profiler as after_step:
             while not self.end and not self.stopped:
                 routes = self.parts.steps.of(self.epoch)
-                if self.epoch == first:
-                    stored = [source.parts for source in self.run.job.events.train]
-                    announce(
-                        self.ranks,
-                        self.run.folder,
-                        self.run.writer.record,
-                        routes,
-                        stored,
-                        self.configuration,
-                    )
-                record = self._train_epoch(routes, after_step)
-                if record:
-                    lines.show(record)
-
-    def _train_epoch(
-        self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
-    ) -> EpochRecord | None:
-        """Trains what is left of the epoch's steps, validates, and saves; returns the epoch's
-        record, or None if the run was asked to stop: then it has only saved. Collective.
-        """
-        world, before = self.parts.world, self._clock.seconds
-        world.stopwatch.take()
-        self._meter.start()
-        last, durations = self.first_step + len(routes), list[float]()
-        while self.step < last and not self._ends_here:
-            durations += self._train_steps(routes, after_step)
-        if self.stopped:
-            return None
-        record = self._epoch_record(routes, durations, self._clock.seconds - before)
-        self.run.writer.log(record)
-        if self.step == last:
-            self._end_epoch(record)
-        return record
+                if is_first:
+                    self._announce(routes)
+                    is_first = False
+                durations, seconds = self._train_steps(routes, after_step)
+                if self.stopped:
+                    return
+                record = self._epoch_record(routes, durations, seconds)
+                self.run.writer.log(record)
+                if self.step == self.first_step + len(routes):
+                    self._end_epoch(record)
+                lines.show(record)
 
     def _train_steps(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
-    ) -> list[float]:
-        """Trains the steps that are left, until the epoch ends, the run is to end, or a spike has
-        it rolled back: the steps since the checkpoint are then left again, without the spike.
-        Returns the seconds of each step. Collective.
+    ) -> tuple[list[float], float]:
+        """Trains the steps that are left, until the epoch ends or the run is to end, after which it
+        has saved. Returns the seconds of each step, and those of them all. Collective.
         """
-        first, end, durations = self.first_step, self.first_step + len(routes), list[float]()
-        left_out = set(self.totals.left_out)
-        left = {i: routes[i - first] for i in range(self.step, end) if i not in left_out}
+        before, durations = self._clock.seconds, list[float]()
+        self.parts.world.stopwatch.take()
+        self._meter.start()
+        first, last = self.first_step, self.first_step + len(routes)
+        left = {number: routes[number - first] for number in range(self.step, last)}
         check_routes([*left.values()])
         reader = self.parts.steps.reader(self.epoch, self.parts.maker)
         loader = Loader(reader, self.parts.world, self._prefetcher)
@@ -187,16 +158,12 @@ class Trainer:
                 self._validate_on_the_way()
             durations.append(record.seconds)
             self.step, self.totals = number + 1, self.totals.after(record)
-            if record.spike and self._rolls_back and not self._clock.out_of_time:
-                self._roll_back(min(MOST_IN_A_ROW, len(routes)))
-                return durations
-            if self.stopped or (self.step < end and self._checkpoint_is_due):
+            if self.stopped or (self.step < last and self._checkpoint_is_due):
                 self.save()
-            if self._ends_here:
-                return durations
+            if self.stopped or self._clock.out_of_time:
+                break
             start = time.perf_counter()
-        self.step = end
-        return durations
+        return durations, self._clock.seconds - before
 
     def _train_step(
         self, route: RoutedStep, shares: Iterator[list[Share]], start: float
@@ -220,29 +187,9 @@ class Trainer:
         return record
 
     @property
-    def _rolls_back(self) -> bool:
-        return self.settings.spike_guard == "roll_back"
-
-    @property
     def _checkpoint_is_due(self) -> bool:
         every = self.settings.checkpoint_every
         return self._clock.out_of_time or (every is not None and self.step % every == 0)
-
-    def _roll_back(self, most: int) -> None:
-        """Returns to the newest checkpoint, knowing the spikes found since. Collective.
-
-        Raises:
-            InputError: there are too many, or only a checkpoint of an earlier epoch is good.
-        """
-        epoch, known = self.epoch, self.totals
-        check_spikes(len(known.left_out), most)
-        self.load()
-        if self.epoch != epoch:
-            raise InputError(
-                "there is no good checkpoint of this epoch to roll back to; resume the run, which "
-                "goes on from an earlier epoch"
-            )
-        self.totals = replace(self.totals, left_out=known.left_out, seconds=known.seconds)
 
     def _end_epoch(self, record: EpochRecord) -> None:
         """Adapts the schedule and the best epoch to this one, and saves. Collective."""
@@ -285,12 +232,12 @@ class Trainer:
         self, routes: Sequence[RoutedStep], durations: Sequence[float], seconds: float
     ) -> EpochRecord:
         """Validates, and makes the record of the epoch, trained for `seconds` here. Collective."""
-        totals, left_out = self.totals, set(self.totals.left_out)
-        learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
+        totals, spikes = self.totals, set(self.totals.left_out)
+        learnt = [i for i in range(self.first_step, self.step) if i not in spikes]
         return EpochRecord(
             epoch=self.epoch,
             steps=totals.steps,
-            spikes=len(left_out),
+            spikes=len(spikes),
             planned_steps=len(routes),
             events=len({e for i in learnt for e in routes[i - self.first_step].events}),
             edges=totals.edges,
@@ -304,9 +251,15 @@ class Trainer:
             average=self._validated_average(),
         )
 
+    def _announce(self, routes: Sequence[RoutedStep]) -> None:
+        """Says what is trained, and how: by the `routes` of the first epoch."""
+        stored = [source.parts for source in self.run.job.events.train]
+        record, folder = self.parts.record, self.run.folder
+        announce(self.ranks, folder, record, routes, stored, self.configuration)
+
     def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
         """Yields steps under the progress bar of the first rank."""
-        if not self.ranks.is_first:
+        if not self.ranks.is_first or not left:
             return left.items()
         epochs = self.settings.epochs
         lines = MOST_LINES // (2 * epochs)  # epochs have lines of their own
@@ -320,20 +273,16 @@ class Trainer:
             step=self.step,
             plateau=self.plateau,
             history=self.history,
-            totals=self.totals.before(self.step),
+            totals=self.totals,
             best=self.best,
         )
         with traced("checkpoint"):
             self.run.checkpoints.save(progress)
 
-    def load(self, found: Found | None = None) -> None:
-        """Returns to the checkpoint `found`, or else to the newest good one. Collective."""
+    def load(self, found: Found) -> None:
+        """Returns to the checkpoint `found`. Collective."""
         with traced("loading the checkpoint"):
             progress = self.run.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
         self.plateau, self.history = progress.plateau, progress.history
         self.totals, self.best = progress.totals, progress.best
-
-
-def _nothing() -> None:
-    """Stands for the profiler after each step."""

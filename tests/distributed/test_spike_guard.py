@@ -1,6 +1,5 @@
 """The loss-spike guard under every engine: a step that is dropped leaves nothing behind."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ from tests.distributed.ranks import Done, Works, run_all, run_ranks
 from tests.distributed.runs import ENGINES, fit_all, write_events
 from tests.distributed.trial import Trial, same, small
 
-# Whose whole runs are rolled back, with their own ways to write and read a checkpoint.
-ROLLED_BACK = ("DDP", "FSDP2", "zero3")
 DROPPED = ("DDP", "coalesced", "FSDP2", "zero0", "zero1", "zero2", "zero3")
 BAD = 3  # the training event whose loss is not finite: last in the first epoch, first in the second
 
@@ -80,13 +77,13 @@ class WorstRunner(StepRunner):
         return super().run(events, shares, *others)
 
 
-def run_of(folder: Path, name: str, engine: str, guard: str, **training: Any) -> Configuration:
+def run_of(folder: Path, name: str, **training: Any) -> Configuration:
     return Configuration.model_validate(
         {
             "data": {"train": [folder / "graphs"], "validation": 1},
             "model": {"hidden": 8, "layers": 2},
-            "engine": ENGINES[engine],
-            "training": {"epochs": 2, "spike_guard": guard, "norms_every": 0, **training},
+            "engine": ENGINES["DDP"],
+            "training": {"epochs": 2, "spike_guard": "skip", "norms_every": 0, **training},
             "optimizer": {"lr": 0.01, "warmup_steps": 3},
             "run": {"folder": folder / name},
         }
@@ -101,7 +98,7 @@ def bad_runs(ranks: Ranks, *runs: Configuration) -> None:
 
 def halted(ranks: Ranks, folder: Path) -> None:
     """Runs one epoch, and resumes it for the second."""
-    bad_runs(ranks, run_of(folder, "halted", "DDP", "skip", epochs=1))
+    bad_runs(ranks, run_of(folder, "halted", epochs=1))
     run = folder / "halted"
     with patch.object(trainer, "StepRunner", BadRunner):
         fit_all(ranks, resumed_configuration(run, ["training.epochs=2"]), run)
@@ -109,18 +106,12 @@ def halted(ranks: Ranks, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """Has runs that skip and that roll back, one of them with many checkpoints, one resumed."""
+    """Has a run that skips steps, and one that was resumed."""
     folder = tmp_path_factory.mktemp("runs")
     write_events(folder)
-    runs = [
-        run_of(folder, f"{engine}-{guard}", engine, guard)
-        for engine in ROLLED_BACK
-        for guard in ("skip", "roll_back")
-    ]
-    runs.append(run_of(folder, "often", "DDP", "roll_back", checkpoint_every=1))
     works: Works = {
         "dropped": (dropped, ()),
-        "runs": (bad_runs, tuple(runs)),
+        "runs": (bad_runs, (run_of(folder, "whole"),)),
         "on": (halted, (folder,)),
     }
     return Done({2: run_all(2, works)}, folder)
@@ -139,75 +130,30 @@ def same_weights(*runs: Path) -> bool:
     return same(*(load_file(run / "model.safetensors") for run in runs))
 
 
-def trained_lines(run: Path) -> list[int]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line["step"] for line in lines if line["kind"] == "step"]
-
-
-@pytest.mark.parametrize("engine", ROLLED_BACK)
-def test_rolling_back_trains_what_skipping_trains(done: Done, engine: str) -> None:
-    folders = [done.folder / f"{engine}-{guard}" for guard in ("skip", "roll_back")]
-    assert same_weights(*folders)
-    runs = [read_run(run) for run in folders]
-    for run in runs:
-        assert [step.step for step in run.steps] == list(range(8))
-        assert len(spikes(run)) == 2
-        assert all(step.loss is None and step.norms for step in spikes(run))
-        assert [(epoch.steps, epoch.spikes) for epoch in run.epochs] == [(3, 1), (3, 1)]
-    assert [s.loss for s in runs[0].steps] == [s.loss for s in runs[1].steps]
-    # Once for each spike, all steps before it were trained again.
-    spiked = [step.step % 4 for step in spikes(runs[1])]
-    assert len(trained_lines(folders[1])) == 8 + sum(spiked)
-
-
-def test_rolling_back_repeats_the_first_step_of_a_process(tmp_path: Path) -> None:
-    """Its second step of three is a spike; all ranks have gradients in each, and a sum of three
-    numbers depends on their order.
-    """
-    write_events(tmp_path, 13)
-    runs = [
-        run_of(tmp_path, guard, "DDP", guard, epochs=1, events_per_step=4)
-        for guard in ("skip", "roll_back")
-    ]
-    run_ranks(3, bad_runs, *runs)
-    for guard in ("skip", "roll_back"):
-        assert [step.step for step in spikes(read_run(tmp_path / guard))] == [1]
-    assert same_weights(tmp_path / "skip", tmp_path / "roll_back")
+def test_spikes_are_recorded(done: Done) -> None:
+    run = read_run(done.folder / "whole")
+    assert [step.step for step in run.steps] == list(range(8))
+    assert len(spikes(run)) == 2
+    assert all(step.loss is None and step.norms for step in spikes(run))
+    assert [(epoch.steps, epoch.spikes) for epoch in run.epochs] == [(3, 1), (3, 1)]
 
 
 def test_a_guarded_run_resumes_bit_for_bit(done: Done) -> None:
-    folders = done.folder / "DDP-skip", done.folder / "halted"
+    folders = done.folder / "whole", done.folder / "halted"
     assert same_weights(*folders)
     progress = [last_good(run).checkpoint.progress for run in folders]
     assert progress[0] == progress[1]
     assert len(progress[0].history.losses) == 6
 
 
-def test_a_checkpoint_after_each_step_leaves_nothing_to_train_again(done: Done) -> None:
-    folders = done.folder / "DDP-skip", done.folder / "often"
-    assert same_weights(*folders)
-    skipped, often = (read_run(run).epochs for run in folders)
-    assert [epoch.train_loss for epoch in skipped] == [epoch.train_loss for epoch in often]
-    assert [(epoch.steps, epoch.spikes) for epoch in often] == [(3, 1), (3, 1)]
-    assert trained_lines(folders[1]) == list(range(8))
-
-
-def too_bad(ranks: Ranks, runs: list[Configuration]) -> list[str]:
+def too_bad(ranks: Ranks, configuration: Configuration) -> str:
     """Returns what is said when every step is a spike."""
-    found = []
-    for configuration in runs:
-        with (
-            patch.object(trainer, "StepRunner", WorstRunner),
-            pytest.raises(InputError) as caught,
-        ):
-            fit_all(ranks, configuration)
-        found.append(str(caught.value))
-    return found
+    with patch.object(trainer, "StepRunner", WorstRunner), pytest.raises(InputError) as caught:
+        fit_all(ranks, configuration)
+    return str(caught.value)
 
 
 def test_spikes_without_end_stop_the_run(tmp_path: Path) -> None:
     write_events(tmp_path)
-    runs = [run_of(tmp_path, guard, "DDP", guard, epochs=9) for guard in ("skip", "roll_back")]
-    [(skipped, rolled_back)] = run_ranks(1, too_bad, runs)
-    assert skipped.startswith("10 loss spikes are too many: lower optimizer.lr")
-    assert rolled_back.startswith("4 loss spikes are too many"), "all of the epoch"
+    [said] = run_ranks(1, too_bad, run_of(tmp_path, "bad", epochs=9))
+    assert said.startswith("10 loss spikes are too many: lower optimizer.lr")

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from safetensors.torch import load_file
@@ -11,9 +10,7 @@ from bigtrk.cost.machines import find_machine
 from bigtrk.disk.local_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data import places
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import Works, run_all
 from tests.distributed.runs import losses
@@ -31,27 +28,11 @@ def least_gib(configuration: Configuration, data: Path, parts: int, ranks: int) 
     return 1.0001 * cost.memory(source.size, parts, ranks).total / 2**30
 
 
-def train_noting_files(ranks: Ranks, configuration: Configuration) -> tuple[int, int]:
-    """Trains; returns how often edges went to a file, and how often their inputs."""
-    taken: list[int] = []
-    written: list[int] = []
-    write, take = InputFiles._written, UnnamedFiles.take
-
-    def noted_inputs(files: InputFiles, memories: Any, starts: Any, size: int) -> Any:
-        written.append(size)
-        return write(files, memories, starts, size)
-
-    def noted(files: UnnamedFiles, size: int) -> Any:
-        taken.append(size)
-        return take(files, size)
-
-    with (
-        patch.object(places, "_LEAST_BYTES", 1),  # these are small events
-        patch.object(InputFiles, "_written", noted_inputs),
-        patch.object(UnnamedFiles, "take", noted),
-    ):
+def train_noting_files(ranks: Ranks, configuration: Configuration) -> int:
+    """Trains; returns how often edges went to a file."""
+    with patch.object(UnnamedFiles, "take", autospec=True, side_effect=UnnamedFiles.take) as take:
         train(ranks, configuration)
-    return len(taken) - len(written), len(written)
+    return take.call_count
 
 
 def test_edges_in_files_train_the_same_bits(tmp_path: Path) -> None:
@@ -65,7 +46,7 @@ def test_edges_in_files_train_the_same_bits(tmp_path: Path) -> None:
         "memory": (train, (kept,)),
         "files": (train_noting_files, (wide(spilled, "fsdp2"),)),
     }
-    assert all(max(number) > 0 for number in zip(*run_all(2, works)["files"], strict=True))
+    assert max(run_all(2, works)["files"]) > 0
     assert losses(runs[0]) == losses(runs[1])
     expected, found = (load_file(run / "model.safetensors") for run in runs)
     assert same(found, expected)

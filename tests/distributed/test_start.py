@@ -10,7 +10,8 @@ import pytest
 import torch.distributed as dist
 
 from bigtrk.parallel import process_group
-from bigtrk.training import job, parts
+from bigtrk.training import job
+from bigtrk.training import run as open_runs
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
 from tests.programs import free_port
@@ -42,7 +43,7 @@ def stop_after_joining() -> None:
 
 
 def stop_at_the_engine() -> None:
-    stop_at(parts, "make_engine")
+    stop_at(open_runs, "make_engine")
 
 
 def stop_in_the_meeting() -> None:

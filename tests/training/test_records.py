@@ -8,7 +8,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
 from bigtrk.records.run_folder import append_metrics, read_run
-from bigtrk.training import run_writer
+from bigtrk.training import run as open_runs
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
@@ -24,7 +24,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[MetricsRecord]:
         found.append(record)
         append_metrics(folder, record)
 
-    monkeypatch.setattr(run_writer, "append_metrics", append)
+    monkeypatch.setattr(open_runs, "append_metrics", append)
     return found
 
 

@@ -55,7 +55,7 @@ class EpochTotals:
 
     steps, events (an event counts in each of its steps) and edges: the numbers learnt from.
     loss: the sum of the steps' losses, each times its events. seconds: those of all training,
-    spikes and what was rolled back included. left_out: the steps that were spikes.
+    spikes included. left_out: the steps that were spikes.
     """
 
     steps: Count = 0
@@ -79,10 +79,6 @@ class EpochTotals:
             # Weighting by events lets a short last step count for what it holds.
             loss=self.loss + record.loss * record.events,
         )
-
-    def before(self, step: int) -> "EpochTotals":
-        """Returns the totals without the spikes that a roll-back has not reached again."""
-        return replace(self, left_out=tuple(number for number in self.left_out if number < step))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from bigtrk.process import Prefetcher
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.features import NOTHING_MEASURED, load_features
-from bigtrk.training.data.places import InputFiles, Lane, Read, uploaded
+from bigtrk.training.data.places import Lane, Read, uploaded
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
@@ -119,8 +119,7 @@ def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
 class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
-    measured: the scales of features that have none of their own. files: where batches are kept; in
-    memory if None.
+    measured: the scales of features that have none of their own.
 
     Raises:
         InputError: a function of the user's own cannot be imported.
@@ -131,10 +130,8 @@ class BatchMaker:
         configuration: Configuration,
         world: World,
         measured: MeasuredScales = NOTHING_MEASURED,
-        files: InputFiles | None = None,
     ) -> None:
         self.world = world
-        self._files = files
         self._data = configuration.data
         self._features = load_features(configuration.data, measured)
         self._target = configuration.target
@@ -172,7 +169,7 @@ class BatchMaker:
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
-        sectors = self._read(assignment, source)
+        sectors = source.read_several(assignment.held, assignment.parts)
         if assignment.parts == 1:
             return self.alone(assignment.event, sectors[0])
         plan = halo_plan(sectors, assignment.ranks, self.world)
@@ -189,14 +186,6 @@ class BatchMaker:
         """Makes a share that only takes part."""
         names = tuple(self._data.node_features), tuple(self._data.edge_features)
         return self.alone(None, empty_sector(*names))
-
-    def _read(self, assignment: Assignment, source: EventSource) -> list[Sector]:
-        """Reads the sectors of an assignment, with no more than one on its way to the files."""
-        if self._files is None:
-            return source.read_several(assignment.held, assignment.parts)
-        # A name would keep a sector until the next one is read. Opening the file for each of 128
-        # sectors takes 16 ms, beside passes of seconds.
-        return [self._files.moved(source.read(part, assignment.parts)) for part in assignment.held]
 
     def _check(self, sector: Sector) -> None:
         """Refuses what would give a wrong result, or none, before it is computed."""
@@ -230,7 +219,7 @@ class BatchMaker:
             truth = replace(truth, target=is_target, pt=edge_pt(*known))
         features = self._features
         read = features.computed.of(sector)
-        batch = Batch(
+        return Batch(
             event=event,
             sector=sector,
             x=uploaded(features.of_nodes(read)[:n_nodes], device),
@@ -242,7 +231,6 @@ class BatchMaker:
             truth=truth.to(device),
             pt=pt_truth(edge_log_pt(*known), counted, device) if self._has_pt else None,
         )
-        return self._files.moved(batch) if self._files else batch
 
     def _computed(self, sector: Sector, exchanges: bool) -> tuple[int, int]:
         """Counts the sector's first nodes and edges that the model computes."""

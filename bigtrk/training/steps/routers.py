@@ -6,7 +6,7 @@ round differently.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -146,13 +146,6 @@ class FittingCuts:
         return (
             setting if any(cost.memory(size, *cut).total <= self.budget for cut in cuts) else None
         )
-
-    def cost_of(self, laid: Iterable[tuple[EventSize, Cut]]) -> CostModel:
-        """Returns the cost of events that are laid out so: with edges in files where they may be
-        there and any event needs it.
-        """
-        fits = all(self.cost.memory(size, *cut).total <= self.budget for size, cut in laid)
-        return self.cost if fits else self.spilling or self.cost
 
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes, in memory or with edges in files:

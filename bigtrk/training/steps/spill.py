@@ -2,7 +2,6 @@
 memory of an accelerator's host (`model.recompute=offload`).
 """
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from torch import nn
 
 from bigtrk.console import complain, say
 from bigtrk.cost.machines import find_machine
-from bigtrk.cost.model import CostModel
 from bigtrk.disk.local_files import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.machine import memory_bytes
@@ -25,7 +23,6 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import GIB, fitting_cuts, memory_budget
 
@@ -44,19 +41,18 @@ class SpillFolder:
 @dataclass(frozen=True)
 class Need:
     """The bytes that an event takes of a rank: of memory without its edges between layers, of
-    these, and of each tensor of them. inputs: those of edges that go to files, whatever the room.
+    these, and of each tensor of them.
     """
 
     event: str
     memory: float
     edges: float
     tensor: float
-    inputs: float = 0.0
 
     def spilled(self, room: float) -> float:
         """Returns the bytes in files where memory has `room` bytes for whole tensors."""
         kept = room - room % self.tensor if self.tensor else 0.0
-        return max(0.0, self.edges - kept) + self.inputs
+        return max(0.0, self.edges - kept)
 
 
 class LaidEvents(NamedTuple):
@@ -78,51 +74,35 @@ def spill_edges(
     ranks: Ranks,
     trained: LaidEvents,
     scored: LaidEvents,
-) -> InputFiles | None:
-    """Keeps edges of training and validation in files where memory has no room for them.
-    Collective. Returns the files for the inputs of edges; None if these fit the memory.
+) -> None:
+    """Keeps edges of training and validation in files of `training.spill`, if that is set and
+    memory has no room for them. Collective.
 
     Raises:
         InputError: as open_spill.
     """
+    if configuration.training.spill is None:
+        return
     assert isinstance(model, InteractionGNN), "the configuration says so"
     _check_device("training.spill", ranks)
-    path, budget = configuration.training.spill, memory_budget(configuration, ranks)
-    assert path is not None, "the configuration says so"
-    folder = SpillFolder(path, "training.spill")
-    laid = [
-        *((source, cut, True) for source, cut in trained.cuts()),
-        *((source, cut, False) for source, cut in scored.cuts()),
-    ]
-    cuts = fitting_cuts(configuration, ranks, len(trained.sources), budget)
-    cost = cuts.cost
-    if cuts.cost_of((source.size, cut) for source, cut, _ in laid) is cost:
+    folder = SpillFolder(configuration.training.spill, "training.spill")
+    budget = memory_budget(configuration, ranks)
+    cost = fitting_cuts(configuration, ranks, len(trained.sources), budget).cost
+    laid = [*trained.cuts(), *scored.cuts()]
+    if all(cost.memory(source.size, *cut).total <= budget for source, cut in laid):
         together(check_folder, folder)
-        return None
-    needs = [_need(model, cost, *one, inputs_away=False) for one in laid]
-    short = any(need.memory + need.edges > budget for need in needs)
-    if short:
-        needs = [_need(model, cost, *one, inputs_away=True) for one in laid]
+        return
+    spilling = replace(cost, spills_beyond=0.0)
+    needs = []
+    for events in (trained, scored):
+        for source, cut in events.cuts():
+            tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
+            edges = spilling.away_bytes(source.size, *cut)
+            if events is scored:
+                edges = cut.most_on_a_rank * _scored_tensors(model) * tensor
+            memory = spilling.memory(source.size, *cut).total
+            needs.append(Need(source.name, memory, edges, tensor))
     model.keep_edges_in(together(open_spill, folder, ranks, needs, budget))
-    return InputFiles(folder.path, folder.option) if short else None
-
-
-def _need(
-    model: InteractionGNN,
-    cost: CostModel,
-    source: EventSource,
-    cut: Cut,
-    trains: bool,
-    inputs_away: bool,
-) -> Need:
-    """Returns what an event takes to be trained or scored, with edges' inputs in files or not."""
-    cost = replace(cost, spills_beyond=0.0 if inputs_away else math.inf)
-    tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
-    away, memory = cost.away_bytes(source.size, *cut), cost.memory(source.size, *cut).total
-    edges = away if trains else cut.most_on_a_rank * _scored_tensors(model) * tensor
-    if inputs_away:
-        return Need(source.name, memory, edges, tensor, cost.input_file_bytes(source.size, *cut))
-    return Need(source.name, memory - away, edges, tensor)
 
 
 class HeldSectors(NamedTuple):

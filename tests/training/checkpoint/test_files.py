@@ -4,7 +4,6 @@ import errno
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,8 +186,3 @@ def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
     assert last_good(run).folder.name == "step-00000008"
     write(run, 16)
     assert not list((run / "checkpoints").glob(".step-*"))
-
-
-def test_progress_knows_no_spike_ahead() -> None:
-    totals = replace(progress(4).totals, left_out=(1, 5))
-    assert totals.before(5).left_out == (1,)

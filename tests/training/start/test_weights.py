@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
 from bigtrk.errors import InputError
@@ -97,7 +96,7 @@ def test_a_training_goes_on_with_another_runs_weights(
     started = load_file(earlier_run(tmp_path) / WEIGHTS)
     seen = run_ranks(2, train_and_resume, tmp_path, engine)[0]
     n = len(started)
-    said = f"model.init_from={tmp_path / 'start'}: {n} of {n} tensors taken (node_encoder "
+    said = f"model.init_from={tmp_path / 'start'}: {n} tensors taken\n"
     assert capfd.readouterr().out.count(said) == 1
     run = tmp_path / "run"
     for file in ("first", WEIGHTS):
@@ -130,60 +129,6 @@ def test_validation_on_events_that_trained_the_weights_is_told(tmp_path: Path) -
     assert "set data.validation to others" in said
 
 
-def test_a_part_is_taken_if_that_is_asked_for(tmp_path: Path) -> None:
-    start = earlier_run(tmp_path)
-    started = load_file(start / WEIGHTS)
-    with pytest.raises(InputError) as raised:
-        starting_model(configuration(tmp_path, start, training={"pt_weight": 0.5}))
-    assert str(raised.value) == (
-        f"model.init_from={start}: lacks decoder.pt_weight, decoder.pt_bias; to take the "
-        f"{len(started)} tensors that fit, set model.init_partly=true"
-    )
-    partly = configuration(
-        tmp_path, start, training={"pt_weight": 0.5}, model={"init_partly": True}
-    )
-    model, told = starting_model(partly)
-    found, drawn = model.state_dict(), build_model(partly).state_dict()
-    for name, weight in found.items():
-        assert torch.equal(weight, started.get(name, drawn[name])), name
-    assert found.keys() - started.keys() == {"decoder.pt_weight", "decoder.pt_bias"}
-    assert told is not None
-    assert "drawn by training.seed: decoder.pt_weight, decoder.pt_bias" in told
-
-
-def test_a_wider_model_takes_what_fits_of_other_features(tmp_path: Path) -> None:
-    """One layer more, one feature more, one network less: layers keep their shapes."""
-    start = earlier_run(tmp_path)
-    started = load_file(start / WEIGHTS)
-    made = configuration(
-        tmp_path,
-        start,
-        model={"layers": 3, "init_partly": True},
-        data={"train": [tmp_path / "graphs"], "node_features": ["r", "z", "pulse"]},
-    )
-    model, told = starting_model(made)
-    found, drawn = model.state_dict(), build_model(made).state_dict()
-    fits = {name for name in found if name in started and started[name].shape == found[name].shape}
-    assert 0 < len(fits) < len(started)
-    for name, weight in found.items():
-        assert torch.equal(weight, (started if name in fits else drawn)[name]), name
-    assert told is not None
-    for name in found.keys() - fits:
-        assert name in told
-    assert "instead of [8, 3]" in told
-    assert 'set otherwise there: \'data.node_features=["r", "pulse"]\' model.layers=2' in told
-    assert earlier_scales(made) == MEASURED
-
-
-def test_as_many_other_features_are_refused(tmp_path: Path) -> None:
-    start = earlier_run(tmp_path)
-    made = configuration(
-        tmp_path, start, model={"init_partly": True}, data={"node_features": ["pulse", "r"]}
-    )
-    with pytest.raises(InputError, match=r"other features in these places; set .*\[\"r\", \"pul"):
-        starting_model(made)
-
-
 def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
     run = earlier_run(tmp_path)
     beside = configuration(tmp_path, run / WEIGHTS)
@@ -199,7 +144,7 @@ def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
     assert told is not None
     assert told.endswith("not known, so keep those to test on apart")
     assert earlier_events(made) == ()
-    assert earlier_scales(made) == MeasuredScales()
+    assert earlier_scales(made) is None
     alone.unlink()
     with pytest.raises(InputError, match=r"weights\.safetensors: no such file"):
         starting_model(made)
@@ -210,10 +155,9 @@ def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda w: {name: w[name] for name in list(w)[1:]}, "lacks node_encoder"),
-        (lambda w: {**w, "head.new": torch.ones(2)}, "has what the model has not: head.new; to"),
-        (lambda w: {**w, next(iter(w)): torch.ones(2)}, "has another shape of node_encoder"),
-        (lambda _: {"x": torch.ones(2)}, "none of its weights has the name and the shape"),
+        (lambda w: {name: w[name] for name in list(w)[1:]}, 'Missing key(s) in state_dict: "node_'),
+        (lambda w: {**w, "head.new": torch.ones(2)}, 'Unexpected key(s) in state_dict: "head.new"'),
+        (lambda w: {**w, next(iter(w)): torch.ones(2)}, "size mismatch for node_encoder"),
         (lambda w: {name: x.half() for name, x in w.items()}, "is F16, not F32"),
     ],
 )
@@ -235,6 +179,7 @@ def test_weights_that_do_not_fit_are_named(
         ({"model": {"in_out": False}}, "set model.in_out=true"),
         ({"data": {"node_features": ["pulse", "r"]}}, 'data.node_features=["r", "pulse"]'),
         ({"data": {}}, 'data.node_features=["r", "pulse"]'),
+        ({"training": {"pt_weight": 0.5}}, '"decoder.pt_weight", "decoder.pt_bias"'),
     ],
 )
 def test_another_model_is_refused_with_the_settings(
@@ -243,7 +188,7 @@ def test_another_model_is_refused_with_the_settings(
     start = earlier_run(tmp_path)
     with pytest.raises(InputError) as raised:
         starting_model(configuration(tmp_path, start, **sections))
-    assert str(raised.value).startswith(f"model.init_from={start}: its model is another; ")
+    assert str(raised.value).startswith(f"model.init_from={start}: its ")
     assert said in str(raised.value)
 
 
@@ -271,5 +216,3 @@ def test_starts_that_hold_no_model_are_refused(tmp_path: Path) -> None:
     (tmp_path / "gnn.ckpt").touch()
     with pytest.raises(InputError, match=r"gnn\.ckpt: is no \.safetensors .* import-model acorn"):
         starting_model(configuration(tmp_path, tmp_path / "gnn.ckpt"))
-    with pytest.raises(ValidationError, match=r"set model\.init_from"):
-        configuration(tmp_path, model={"init_partly": True})
