@@ -19,7 +19,7 @@ from bigtrk.records.studies import (
     best_first,
     trial_name,
 )
-from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
+from bigtrk.studies.search.space import SET_HERE, Range, Space, read_space
 from bigtrk.studies.study import open_study, split_study
 from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import split_validation
@@ -29,7 +29,7 @@ from bigtrk.training.settings import Configuration
 SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
 # Of the settings that a resumed run may change, those that change what it learns.
 CHANGED = ("optimizer.", "training.spike_")
-SCHEDULE, OPTIMIZER = "optimizer.schedule", "optimizer.name"
+SCHEDULE = "optimizer.schedule"
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,12 @@ def plan_search(
     _check_trials(file, space, path, common, configuration)
     if space.population:
         check_population(file, space, configuration, trials)
+    places = space.settings.items()
     record = SearchRecord(
-        metric=space.metric,
+        **space.model_dump(include={"metric", "sampler", "pruning", "seed"}),
         minimises=space.minimises,
-        sampler=space.sampler,
-        pruning=space.pruning.model_dump() if space.pruning else None,
-        seed=space.seed,
         population=space.population and {**space.population.model_dump(), "trials": trials},
-        space={
-            key: list(place.values) if isinstance(place, Choices) else place.model_dump()
-            for key, place in space.settings.items()
-        },
+        space={key: x.model_dump() if isinstance(x, Range) else list(x) for key, x in places},
         given=(str(path.resolve()), *common),
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
@@ -105,11 +100,7 @@ def plan_search(
 
 
 def open_search(search: Search) -> None:
-    """Writes `search.json`, or checks that the search in the folder is this one.
-
-    Raises:
-        InputError: the folder holds another search, or something else.
-    """
+    """Writes `search.json`; raises InputError as `open_study`."""
     open_study(search.folder / SEARCH, search.record, SAME)
 
 
@@ -120,7 +111,7 @@ def _check_trials(
     held_back = _held_back(configuration)
     check_recorded(configuration, held_back)
     for key, place in space.settings.items():
-        for value in (place.low, place.high) if isinstance(place, Range) else place.values:
+        for value in (place.low, place.high) if isinstance(place, Range) else place:
             try:
                 one = load_settings(Configuration, path, [*common, override(key, value)])
                 check_recorded(one, _held_back(one) if overlap(key, "data") else held_back)
@@ -141,21 +132,19 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
         InputError: they cannot.
     """
     assert space.population is not None
+    training, every = configuration.training, space.population.every
     for key in space.settings:
-        if not key.startswith(CHANGED) or key == OPTIMIZER:
+        if not key.startswith(CHANGED) or key == "optimizer.name":
             raise InputError(
                 f"{file}: space.{key}: a population changes settings of trainings that go on, "
-                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but {OPTIMIZER}; leave out the "
-                f"key, or the population"
+                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but optimizer.name; leave out "
+                f"the key, or the population"
             )
-    schedules = space.settings.get(SCHEDULE)
-    chosen = schedules.values if isinstance(schedules, Choices) else ()
-    if "cosine" in (configuration.optimizer.schedule, *chosen):
+    if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(
             f"{SCHEDULE}=cosine: falls to the end of a training, which a population does not know "
             f"in its rounds; choose constant or plateau"
         )
-    training, every = configuration.training, space.population.every
     if training.epochs % every:
         raise InputError(
             f"training.epochs={training.epochs}: is no multiple of population.every={every}; "

@@ -13,9 +13,8 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from bigtrk.disk.files import disk_errors, unlinked, whole_folder
 from bigtrk.disk.folder_lock import FolderLock, HeldError
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
-from bigtrk.records.record import FileRecord, Kind, read_record, write_record
+from bigtrk.records.record import Kind, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_epochs
 from bigtrk.records.studies import (
     DECISION,
@@ -44,8 +43,7 @@ from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
 TAKEN = "taken"  # marks that a trial has the checkpoints that its decision names
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(NamedTuple):
     """A trial after a round: the metric's value, None if it failed, and its settings then."""
 
     value: float | None
@@ -71,33 +69,29 @@ def decide(
     population = space.population
     assert population is not None
     sign = 1 if space.minimises else -1
-    alive = [n for n, one in enumerate(standings) if one.value is not None]
-    ranking = sorted(alive, key=lambda n: sign * (standings[n].value or 0.0))  # ties by number
-    ranking += [n for n, one in enumerate(standings) if one.value is None]
-    count = max(1, int(population.part * len(standings)))
+    values = [math.inf if one.value is None else sign * one.value for one in standings]
+    ranking = sorted(range(len(values)), key=values.__getitem__)  # ties by number
+    count, alive = max(1, int(population.part * len(values))), len(values) - values.count(math.inf)
     failed = standings[trial].value is None
-    if not failed and trial not in ranking[-count:]:
-        return None
-    best = [one for one in ranking[: min(count, len(alive))] if one != trial]
-    if not best:
-        if failed:
-            raise ValueError("all trials of the population have failed")
+    if failed and not alive:
+        raise ValueError("all trials of the population have failed")
+    best = [one for one in ranking[: min(count, alive)] if one != trial]
+    if not best or not (failed or trial in ranking[-count:]):
         return None
     rng = np.random.default_rng([space.seed, number, trial])
     source = best[int(rng.integers(len(best)))]
     own = standings[source].settings
-    settings = {
+    return source, {
         key: _drawn(place, rng)
         if rng.random() < population.redrawn
         else _moved(place, own[key], population.factor, rng)
         for key, place in space.settings.items()
     }
-    return source, settings
 
 
 def _drawn(place: Range | Choices, rng: np.random.Generator) -> Any:
     if isinstance(place, Choices):
-        return place.values[int(rng.integers(len(place.values)))]
+        return place[int(rng.integers(len(place)))]
     low, high = place.low, place.high
     if place.step is not None or (place.is_whole and not place.log):
         step = place.step or 1
@@ -111,8 +105,7 @@ def _moved(place: Range | Choices, value: Any, factor: float, rng: np.random.Gen
     """Multiplies or divides a number by the factor; takes a neighbour of a choice."""
     up = rng.random() < 0.5
     if isinstance(place, Choices):
-        at = place.values.index(value) + (1 if up else -1)
-        return place.values[min(max(at, 0), len(place.values) - 1)]
+        return place[min(max(place.index(value) + (1 if up else -1), 0), len(place) - 1)]
     return _within(place, value * factor if up else value / factor)
 
 
@@ -121,26 +114,26 @@ def _within(place: Range, value: float) -> int | float:
     low, high = place.low, place.high
     if place.step is not None or place.is_whole:
         step = place.step or 1
-        value = low + step * round((value - low) / step)
-        value = value if value <= high else low + step * int((high - low) / step + 1e-9)
+        steps = round((value - low) / step)
+        value = low + step * min(max(steps, 0), int((high - low) / step + 1e-9))
     value = min(max(value, low), high)
     return int(value) if place.is_whole else float(value)
 
 
-@dataclass(frozen=True)
 class Rounds:
-    """The rounds of a population, in the folder `root`; each file is written and read once.
+    """The rounds of a population, in the folder `root`; each file is written once.
 
     Raises:
         InputError: a file is damaged, or the disk refuses; by all methods.
     """
 
-    root: Path
-    _known: dict[Path, FileRecord] = field(default_factory=dict)
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[Path, Any] = {}
 
     def folder(self, number: int, trial: int) -> Path:
         """Returns the folder of a trial's round."""
-        return self.root / f"{number:04d}" / trial_name(trial)
+        return self._root / f"{number:04d}" / trial_name(trial)
 
     def decision(self, number: int, trial: int) -> DecisionRecord | None:
         """Reads what a trial trains in a round; None if it is not decided yet."""
@@ -149,6 +142,11 @@ class Rounds:
     def value(self, number: int, trial: int) -> ValueRecord | None:
         """Reads the value of a trial after a round; None if it has not ended it."""
         return self._read(ValueRecord, self.folder(number, trial) / VALUE)
+
+    def _read(self, kind: type[Kind], path: Path) -> Kind | None:
+        if path not in self._known and path.exists():
+            self._known[path] = read_record(kind, path)
+        return self._known.get(path)
 
     def end(self, number: int, trial: int, run: Path, value: ValueRecord) -> None:
         """Ends a trial's round: keeps the run's checkpoints, unless it failed, and its value. The
@@ -177,13 +175,6 @@ class Rounds:
             if (run / RUN).exists():
                 record_end(run, None)  # of the round before: the run goes on from elsewhere
             marker.touch()
-
-    def _read(self, kind: type[Kind], path: Path) -> Kind | None:
-        if path not in self._known and path.exists():
-            self._known[path] = read_record(kind, path)
-        found = self._known.get(path)
-        assert found is None or isinstance(found, kind)
-        return found
 
 
 def _copy(checkpoints: Path, place: Path) -> None:
@@ -216,15 +207,15 @@ def train_population(
         StoppedError: a signal asked for it; the trainings have saved.
         InputError: all trials have failed, a record is damaged, or the disk refuses.
     """
-    population = Members(search, trials, launcher)
+    members = Members(search, trials, launcher)
     try:
-        train_all(search.folder, places, population.begin)
+        train_all(search.folder, places, members.begin)
     finally:
-        population.write_result()
+        members.write_result()
 
 
 class Members:
-    """The trials of a population, in the round that all of them are in."""
+    """The trials of a population; a round begins once all have ended the one before."""
 
     def __init__(self, search: Search, trials: int, launcher: Launcher) -> None:
         assert search.space.population is not None
@@ -235,14 +226,12 @@ class Members:
         self._training: set[int] = set()
 
     def begin(self, place: HostPlace) -> Task | None:
-        """Begins the round of a trial, once all trials have ended the round before."""
+        """Begins the round of a trial, if one can begin."""
         for number in self._numbers:
             left = [trial for trial in self._trials if not self._rounds.value(number, trial)]
-            for trial in left:
-                if trial not in self._training:
-                    return self._begin(number, trial, place)
             if left:
-                break
+                free = [trial for trial in left if trial not in self._training]
+                return self._begin(number, free[0], place) if free else None
         return None
 
     def _begin(self, number: int, trial: int, place: HostPlace) -> Task:
@@ -252,17 +241,12 @@ class Members:
             with disk_errors():
                 write_record(self._rounds.folder(number, trial) / DECISION, decision)
         epochs = override("training.epochs", decision.epochs)
-        own = [*self._search.space.overrides(decision.settings), epochs]
-        run = TrialRun(
-            self._search.run_folder(trial),
-            [*self._search.arguments(trial, decision.settings), epochs],
-            self._launcher,
-            place,
-            changes=own,
-            epochs=decision.epochs,
-        )
+        changes = [*self._search.space.overrides(decision.settings), epochs]
+        arguments = [*self._search.arguments(trial, decision.settings), epochs]
+        folder = self._search.run_folder(trial)
+        run = TrialRun(folder, arguments, self._launcher, place, changes, decision.epochs)
         source = "" if decision.source is None else f" from {trial_name(decision.source)}"
-        say(f"{run.folder.name} round {number + 1}{source}: {' '.join(own)}")
+        say(f"{folder.name} round {number + 1}{source}: {' '.join(changes)}")
         self._training.add(trial)
         self.write_result()
         return Task(run, self._train(number, trial, decision, run))
@@ -273,10 +257,11 @@ class Members:
             return DecisionRecord(settings=first_settings(space, trial), epochs=epochs)
         standings = []
         for other in self._trials:
-            decision, value = self._at(number - 1, other)
-            assert decision is not None, "a round that has ended was decided"
+            before = self._rounds.decision(number - 1, other)
+            value = self._rounds.value(number - 1, other)
+            assert before is not None, "a round that has ended was decided"
             assert value is not None, "all trials have ended the round before"
-            standings.append(Standing(value.value, decision.settings))
+            standings.append(Standing(value.value, before.settings))
         try:
             found = decide(space, number, trial, standings)
         except ValueError as error:
@@ -301,44 +286,40 @@ class Members:
                 yield
         yield from run.follow()
         metric, name = self._search.space.metric, f"{run.folder.name} round {number + 1}"
-        epochs = read_epochs(run.folder)
-        value = metric_of(metric, epochs[-1]) if epochs and not run.failure else None
-        if value is not None and math.isfinite(value):
-            result = ValueRecord(value=value)
-            say(f"{name} ended: {metric} {value:.5g}")
-        else:
-            reason = run.failure or f"its last epoch records no {metric}"
-            result = ValueRecord(value=None, reason=reason)
+        epochs, reason = read_epochs(run.folder), run.failure
+        value = metric_of(metric, epochs[-1]) if epochs and not reason else None
+        if value is None or not math.isfinite(value):
+            value, reason = None, reason or f"its last epoch records no {metric}"
             complain(f"{name} failed: {reason}")
-        self._rounds.end(number, trial, run.folder, result)
+        else:
+            say(f"{name} ended: {metric} {value:.5g}")
+        self._rounds.end(number, trial, run.folder, ValueRecord(value=value, reason=reason))
         self._training.remove(trial)
         self.write_result()
 
     def write_result(self) -> None:
-        """Writes `result.json`: the trials with their last round's value and settings, and all
-        rounds that were decided.
+        """Writes `result.json`: each trial with the value and the settings of the last round that
+        it has ended, and all rounds that were decided.
         """
-        rounds = []
+        rounds, outcomes = [], {}
         for number in self._numbers:
             for trial in self._trials:
-                decision, value = self._at(number, trial)
-                if decision:
-                    told = {"value": value.value if value else None, **decision.model_dump()}
-                    rounds.append(RoundRecord(round=number, trial=trial, **told))
-        self._search.write_result([self._outcome(trial) for trial in self._trials], rounds)
-
-    def _outcome(self, trial: int) -> TrialRecord:
-        ended = sum(self._rounds.value(number, trial) is not None for number in self._numbers)
-        decision, value = self._at(max(0, ended - 1), trial)
-        failed = value is not None and value.value is None
-        return TrialRecord(
-            number=trial,
-            state="failed" if failed else "complete" if ended == len(self._numbers) else "running",
-            value=value.value if value else None,
-            epochs=decision.epochs if decision and value else 0,
-            settings=decision.settings if decision else {},
-            reason=value.reason if value else "",
-        )
-
-    def _at(self, number: int, trial: int) -> tuple[DecisionRecord | None, ValueRecord | None]:
-        return self._rounds.decision(number, trial), self._rounds.value(number, trial)
+                decision = self._rounds.decision(number, trial)
+                value = self._rounds.value(number, trial)
+                if decision is None:
+                    continue
+                known = value.value if value else None
+                told = decision.model_dump(exclude={"format"})
+                rounds.append(RoundRecord(round=number, trial=trial, value=known, **told))
+                if value or not number:
+                    is_last = value is not None and number == self._numbers[-1]
+                    failed = value is not None and known is None
+                    outcomes[trial] = TrialRecord(
+                        number=trial,
+                        state="failed" if failed else "complete" if is_last else "running",
+                        value=known,
+                        epochs=decision.epochs if value else 0,
+                        settings=decision.settings,
+                        reason=value.reason if value else "",
+                    )
+        self._search.write_result([*outcomes.values()], rounds)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,7 +18,6 @@ SET_HERE = {
     "run.folder": "use --out",
     "training.best.metric": "name it as the metric of the space",
 }
-Scalar = bool | int | float | str | None
 
 
 class Range(Settings):
@@ -50,16 +48,13 @@ class Range(Settings):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(tuple[Any, ...]):
     """Values of which one is drawn; any that a setting may have."""
 
-    values: tuple[Any, ...]
-
     @property
-    def by_label(self) -> dict[Scalar, Any]:
-        """Returns each value by the one that stands for it in the study, which has no lists."""
-        return {x if isinstance(x, Scalar) else json.dumps(x): x for x in self.values}
+    def by_label(self) -> dict[str, Any]:
+        """Returns each value by the text that stands for it in the study, which has no lists."""
+        return {json.dumps(x): x for x in self}
 
 
 class Pruning(Settings):
@@ -89,9 +84,13 @@ class Population(Settings):
     """The probability that a setting is drawn anew instead."""
 
 
-class _File(Settings):
+class Space(Settings):
+    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
+    or a population instead of sampler and pruning.
+    """
+
     metric: Metric
-    space: dict[str, Any] = Field(min_length=1)
+    settings: dict[str, Any] = Field(min_length=1, alias="space")  # a Range or Choices each
     sampler: Literal["tpe", "random"] = "tpe"
     pruning: Pruning | None = Pruning()
     population: Population | None = None
@@ -104,20 +103,6 @@ class _File(Settings):
             named = " and ".join(sorted(given))
             raise ValueError(f"a population does without {named}; leave it out")
         return self
-
-
-@dataclass(frozen=True)
-class Space:
-    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
-    or a population instead of sampler and pruning.
-    """
-
-    metric: Metric
-    settings: Mapping[str, Range | Choices]
-    sampler: Literal["tpe", "random"]
-    pruning: Pruning | None
-    seed: int
-    population: Population | None = None
 
     @property
     def minimises(self) -> bool:
@@ -136,32 +121,32 @@ def read_space(path: Path) -> Space:
         InputError: unreadable YAML, an unknown word, bounds that are reversed, a key that a search
             sets itself or that another key of the space sets, too.
     """
-    choices = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
-    found = parse(_File, read_yaml(path, [{"space": [choices]}]), str(path))
-    for key in found.space:
+    types = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
+    space = parse(Space, read_yaml(path, [{"space": [types]}]), str(path))
+    for key in space.settings:
         for own, remedy in SET_HERE.items():
             if overlap(key, own):
                 raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
-    for key, other in combinations(found.space, 2):
+    for key, other in combinations(space.settings, 2):
         if overlap(key, other):
             raise InputError(f"{path}: space: {key} and {other} set the same; leave one out")
-    settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
-    return Space(found.metric, settings, found.sampler, found.pruning, found.seed, found.population)
+    places = {key: _place(found, f"{path}: space.{key}") for key, found in space.settings.items()}
+    return space.model_copy(update={"settings": places})
 
 
-def _place(value: Any, where: str) -> Range | Choices:
-    if isinstance(value, dict):
-        return parse(Range, value, where)
-    if not isinstance(value, list) or not value:
+def _place(found: Any, where: str) -> Range | Choices:
+    if isinstance(found, dict):
+        return parse(Range, found, where)
+    if not isinstance(found, list) or not found:
         raise InputError(
             f"{where}: write bounds, such as {{low: 1, high: 8}}, or a list of the values to "
             f"choose from"
         )
-    choices = Choices(tuple(value))
+    choices = Choices(found)
     try:
         labels = choices.by_label
     except TypeError as error:  # YAML knows dates, too
         raise InputError(f"{where}: no setting has such a value ({error}); remove it") from None
-    if len(labels) < len(value):
+    if len(labels) < len(found):
         raise InputError(f"{where}: a value is listed twice; remove one")
     return choices

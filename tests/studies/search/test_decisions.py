@@ -22,7 +22,7 @@ SETTINGS: dict[str, Range | Choices] = {
 
 def space(seed: int = 0, metric: str = "loss", **changes: float) -> Space:
     population = Population(**{"part": 0.25, "redrawn": 0.0, **changes})
-    return Space(metric, SETTINGS, "tpe", None, seed, population)  # type: ignore[arg-type]
+    return Space(metric=metric, space=SETTINGS, population=population, seed=seed)  # type: ignore[arg-type]
 
 
 def standings(*values: float | None) -> list[Standing]:
@@ -124,7 +124,7 @@ def test_first_settings_are_spread_over_the_space() -> None:
 def test_what_a_population_cannot_do_is_refused(
     settings: dict[str, Range | Choices], training: dict[str, float], trials: int, said: str
 ) -> None:
-    one = Space("loss", settings or SETTINGS, "tpe", None, 0, Population(every=2))
+    one = Space(metric="loss", space=settings or SETTINGS, population=Population(every=2))
     configuration = Configuration.model_validate({"training": training})
     with pytest.raises(InputError, match=said):
         check_population(Path("space.yaml"), one, configuration, trials)
