@@ -53,7 +53,7 @@ def test_the_first_screen_names_the_best_and_what_uses_it(tmp_path: Path) -> Non
     assert training.startswith("bigtrk train '/data/my config.yaml' training.epochs=4 ")
     assert f"{LR}={json.dumps(10**-3.5)}" in training
     assert training.endswith("""'optimizer.schedule="cosine"'""")
-    assert f"optuna-dashboard {folder}/study.log" in page.texts
+    assert f"optuna-dashboard '{folder}/study.log'" in page.texts
     dots = page.figure("AUC, % by trial")
     assert [trace["name"] for trace in dots.data] == ["complete", "waiting", "pruned"]
     # Of the trial that has not ended the best epoch counts so far.

@@ -12,7 +12,6 @@ from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots,
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.figures import INTERVAL_RULE, Estimate
 from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
-from bigtrk.reports.metrics import METRICS as TITLES
 from bigtrk.reports.runs import finite
 from bigtrk.reports.scaling import (
     TIME_SHARES,
@@ -29,10 +28,7 @@ CURVES = (
     ("Parallel efficiency, %", "efficiency", 100),
     ("Epoch, s", "epoch_seconds", 1),
 )
-KEY = (
-    "Bars of speed-up, efficiency and seconds: one standard error over repeats; grey: ideal. Bars "
-    "of validation metrics: binomial intervals."
-)
+KEY = "Bars: one standard error over repeats; grey: ideal."
 SPEEDUP_RULES = {
     "strong": "Strong scaling: speed-up t1 / tN, parallel efficiency t1 / (N tN).",
     "weak": "Weak scaling: speed-up in events per second N t1 / tN, efficiency t1 / tN.",
@@ -83,14 +79,14 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
             f"{x.facts['machine']}."
             for x in headers
         ),
-        numbers=[(f"{point.series}, {point.ranks} ranks", _numbers(point)) for point in last],
+        numbers=[(f"{point.series}, {point.ranks} ranks", [*_numbers(point)]) for point in last],
         verdict=[
             f"{point.series}, {point.ranks} ranks: {limit}"
             for point in last
             for limit in time_limit(time_run(point.runs[0]))
         ],
         parts=[
-            Plots("Scaling", [*_curves(by_series), *_by_ranks(by_series)], (KEY,)),
+            Plots("Scaling", [*_plots(by_series)], (KEY,)),
             *_tables(every, found),
             *headers,
         ],
@@ -141,24 +137,18 @@ def _facts(series: Series) -> dict[str, str]:
     }
 
 
-def _numbers(point: Point) -> list[Number]:
-    shown = (
+def _numbers(point: Point) -> Iterator[Number]:
+    for label, value, n in (
         ("speed-up", point.speedup, 2),
         ("parallel efficiency, %", point.efficiency.times(100), 1),
         ("s per epoch", point.epoch_seconds, 2),
-    )
-    return [
-        Number(
-            label,
-            f"{value.mean:,.{n}f}",
-            "" if value.error is None else f"±{value.error:,.{n}f}; {value.n} repeats",
-        )
-        for label, value, n in shown
-    ]
+    ):
+        error = "" if value.error is None else f"±{value.error:,.{n}f}; {value.n} repeats"
+        yield Number(label, f"{value.mean:,.{n}f}", error)
 
 
-def _curves(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
-    """Draws speed-up, efficiency and seconds by ranks: measured and ideal."""
+def _plots(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
+    """Draws speed-up, efficiency and seconds by ranks."""
     ranks = [point.ranks for own in by_series.values() for point in own]
     first, last = min(ranks), max(ranks)
     ideal = {
@@ -176,20 +166,6 @@ def _curves(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
                 rows.append((point.ranks, value.mean, *ends))
             lines.append(Curve(name, rows, number))
         yield Plot(title, ("ranks",), [*lines, *ideal.get(what, ())], whole=True)
-
-
-def _by_ranks(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
-    """Draws each validation metric by ranks, with its binomial interval where it has one."""
-    for title, metric, scale in TITLES:
-        lines = []
-        for number, (name, own) in enumerate(by_series.items()):
-            rows = [
-                (p.ranks, *(scale * y for y in (x.mean, *p.intervals.get(metric, ()))))
-                for p in own
-                if (x := p.metrics[metric])
-            ]
-            lines.append(Curve(name, rows, number))
-        yield Plot(title, ("ranks",), lines, whole=True)
 
 
 def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:

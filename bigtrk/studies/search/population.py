@@ -36,7 +36,7 @@ from bigtrk.records.studies import (
     trial_name,
 )
 from bigtrk.studies.search.plan import Search
-from bigtrk.studies.search.space import Choices, Range, Space
+from bigtrk.studies.search.space import Space
 from bigtrk.studies.search.trainings import HostPlace, Launcher, Task, TrialRun, train_all
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
 
@@ -53,7 +53,7 @@ class Standing(NamedTuple):
 def first_settings(space: Space, trial: int) -> dict[str, Any]:
     """Draws the settings that a trial begins with."""
     rng = np.random.default_rng([space.seed, 0, trial])
-    return {key: _drawn(place, rng) for key, place in space.settings.items()}
+    return {key: place.drawn(rng) for key, place in space.settings.items()}
 
 
 def decide(
@@ -82,42 +82,11 @@ def decide(
     source = best[int(rng.integers(len(best)))]
     own = standings[source].settings
     return source, {
-        key: _drawn(place, rng)
+        key: place.drawn(rng)
         if rng.random() < population.redrawn
-        else _moved(place, own[key], population.factor, rng)
+        else place.moved(own[key], population.factor, rng)
         for key, place in space.settings.items()
     }
-
-
-def _drawn(place: Range | Choices, rng: np.random.Generator) -> Any:
-    if isinstance(place, Choices):
-        return place[int(rng.integers(len(place)))]
-    low, high = place.low, place.high
-    if place.step is not None or (place.is_whole and not place.log):
-        step = place.step or 1
-        return low + step * int(rng.integers(int((high - low) / step + 1e-9) + 1))
-    if not place.log:
-        return float(rng.uniform(low, high))
-    return _within(place, float(np.exp(rng.uniform(np.log(low), np.log(high)))))
-
-
-def _moved(place: Range | Choices, value: Any, factor: float, rng: np.random.Generator) -> Any:
-    """Multiplies or divides a number by the factor; takes a neighbour of a choice."""
-    up = rng.random() < 0.5
-    if isinstance(place, Choices):
-        return place[min(max(place.index(value) + (1 if up else -1), 0), len(place) - 1)]
-    return _within(place, value * factor if up else value / factor)
-
-
-def _within(place: Range, value: float) -> int | float:
-    """Returns the value of a range that is nearest to a number."""
-    low, high = place.low, place.high
-    if place.step is not None or place.is_whole:
-        step = place.step or 1
-        steps = round((value - low) / step)
-        value = low + step * min(max(steps, 0), int((high - low) / step + 1e-9))
-    value = min(max(value, low), high)
-    return int(value) if place.is_whole else float(value)
 
 
 class Rounds:

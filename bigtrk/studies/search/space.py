@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from bigtrk.config import Settings, keys, overlap, override, parse, read_yaml, types_of_setting
@@ -47,6 +48,30 @@ class Range(Settings):
         """Whether whole numbers are drawn."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
+    def drawn(self, rng: np.random.Generator) -> int | float:
+        """Draws a number."""
+        low, high = self.low, self.high
+        if self.step is not None or (self.is_whole and not self.log):
+            step = self.step or 1
+            return low + step * int(rng.integers(int((high - low) / step + 1e-9) + 1))
+        if not self.log:
+            return float(rng.uniform(low, high))
+        return self._nearest(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+
+    def moved(self, value: float, factor: float, rng: np.random.Generator) -> int | float:
+        """Multiplies or divides a number by the factor."""
+        return self._nearest(value * factor if rng.random() < 0.5 else value / factor)
+
+    def _nearest(self, value: float) -> int | float:
+        """Returns the value of the range that is nearest to a number."""
+        low, high = self.low, self.high
+        if self.step is not None or self.is_whole:
+            step = self.step or 1
+            steps = round((value - low) / step)
+            value = low + step * min(steps, int((high - low) / step + 1e-9))
+        value = min(max(value, low), high)
+        return int(value) if self.is_whole else float(value)
+
 
 class Choices(tuple[Any, ...]):
     """Values of which one is drawn; any that a setting may have."""
@@ -55,6 +80,15 @@ class Choices(tuple[Any, ...]):
     def by_label(self) -> dict[str, Any]:
         """Returns each value by the text that stands for it in the study, which has no lists."""
         return {json.dumps(x): x for x in self}
+
+    def drawn(self, rng: np.random.Generator) -> Any:
+        """Draws a value."""
+        return self[int(rng.integers(len(self)))]
+
+    def moved(self, value: Any, _: float, rng: np.random.Generator) -> Any:
+        """Returns a neighbour of a value."""
+        step = 1 if rng.random() < 0.5 else -1
+        return self[min(max(self.index(value) + step, 0), len(self) - 1)]
 
 
 class Pruning(Settings):

@@ -218,8 +218,7 @@ def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
 def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
     write_page(series_report(pair).document, tmp_path / "page.html")
     page = self_contained(tmp_path / "page.html")
-    # Three curves and five known metrics by ranks, and shares.
-    assert len(page.figures) == 3 + 5 + 1
+    assert len(page.figures) == 3 + 1
     # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.
     error = 1 / math.sqrt(3)
     assert bars(page, "Epoch, s", "ddp") == [

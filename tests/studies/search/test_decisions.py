@@ -22,7 +22,7 @@ SETTINGS: dict[str, Range | Choices] = {
 
 def space(seed: int = 0, metric: str = "loss", **changes: float) -> Space:
     population = Population(**{"part": 0.25, "redrawn": 0.0, **changes})
-    return Space(metric=metric, space=SETTINGS, population=population, seed=seed)  # type: ignore[arg-type]
+    return Space(metric=metric, space=SETTINGS, population=population, seed=seed)
 
 
 def standings(*values: float | None) -> list[Standing]:
