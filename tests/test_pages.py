@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.records.live import scalars
 from bigtrk.records.run_folder import read_run
-from bigtrk.reports.watch import SHOWN
 from bigtrk.studies.search.space import read_space
 from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import columns, load, write
 from tests.programs import CHECKOUT, run_here, run_in_one
 from tests.reports.pages import parsed
-from tests.reports.run_folders import run_writer
+from tests.reports.run_folders import epoch_record, run_writer, step_record
 
 ACORN_PAGE = (CHECKOUT / "docs" / "acorn.md").read_text()
 ON_GRAPHS = ACORN_PAGE.partition("## Weights")[0]
@@ -184,7 +184,8 @@ def test_the_command_shows_runs(
 
 
 def test_the_names_and_loggers_of_the_page_are_there() -> None:
-    assert set(re.findall(r"`((?:step|epoch|validation)/[a-z_/]+)`", WATCH_PAGE)) <= SHOWN.keys()
+    names = {name for record in (step_record(0), epoch_record(0)) for name, _ in scalars(record)}
+    assert set(re.findall(r"`((?:step|epoch|validation)/[a-z_/]+)`", WATCH_PAGE)) <= names
     (loggers,) = re.findall(r"`run\.loggers=([a-z,]+)`", WATCH_PAGE)
     settings = Configuration.model_validate({"run": {"loggers": loggers.split(",")}})
     assert settings.run.loggers == ("tensorboard", "wandb", "mlflow")

@@ -1,7 +1,4 @@
-"""A run followed while somebody trains in its folder; nothing is written there.
-
-Its numbers have names, "epoch/validation/auc": so they are called in loggers and `bigtrk watch`.
-"""
+"""A run followed while somebody trains in its folder; nothing is written there."""
 
 import time
 from collections import deque
@@ -19,10 +16,10 @@ from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
 
-# What is in the folder of a run that is about to begin: its lock, and what a search's trial prints.
+# A run that is about to begin has its lock, and what a search's trial prints.
 FIRST = (LOCK, "train.log")
 RECENT = 20  # steps
-MOST = 2**31  # epochs, minutes: as many as a configuration takes
+MOST = 2**31  # epochs: as many as a configuration takes
 
 
 def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
@@ -41,7 +38,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 class Status(StrEnum):
     """The state of a run. Nobody has begun a run that is `waiting`; a `stopped` one has let its
-    folder go before its end, a `lost` one had no time to; `unreadable`: its records cannot be read.
+    folder go before its end, a `lost` one had no time to.
     """
 
     WAITING = "waiting"
@@ -50,31 +47,22 @@ class Status(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped"
     LOST = "lost"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that holds a run's folder. lives: None while not known. silent: s."""
-
-    owner: Owner
-    lives: bool | None
-    silent: float
 
 
 @dataclass(frozen=True)
 class LiveRun:
     """A run at one moment; values that are not known are None.
 
-    epoch and step count from 1; `epochs` and `steps` are those planned in all. newest: the last
-    value of each scalar, by name. seconds_left: at the pace since the process began. idle: seconds
-    since the newest record. reason: why it is unreadable.
+    owner: the process that holds its folder, silent: seconds since its last sign of life. epoch and
+    step count from 1; `epochs` and `steps` are those planned in all. newest: the last value of each
+    scalar, by name. idle: seconds since the newest record.
     """
 
     folder: Path
     status: Status
     record: RunRecord | None = None
-    holder: Holder | None = None
+    owner: Owner | None = None
+    silent: float = 0.0
     epoch: int | None = None
     epochs: int | None = None
     step: int | None = None
@@ -82,10 +70,8 @@ class LiveRun:
     newest: Mapping[str, float] = field(default_factory=dict)
     edges_per_second: float | None = None
     step_seconds: float | None = None
-    seconds_left: float | None = None
     idle: float | None = None
     stall: StallRecord | None = None
-    reason: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -93,39 +79,21 @@ class LiveRun:
         return self.status in (Status.FINISHED, Status.STOPPED, Status.LOST)
 
 
-@dataclass
-class History:
-    """The records of a run so far, in memory that does not grow with its length. first: the step
-    that the process which trains began with. trained: the seconds of training since. recent: the
-    last steps.
-    """
-
-    first: int = 0
-    epoch: int | None = None
-    step: int | None = None
-    trained: float = 0.0
-    newest: dict[str, float] = field(default_factory=dict)
-    recent: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=RECENT))
-
-    def add(self, record: MetricsRecord) -> None:
-        """Adds the next record."""
-        self.epoch = record.epoch
-        self.newest.update(scalars(record))
-        if isinstance(record, StepRecord):
-            self.step = record.step
-            self.recent.append(record)
-            self.trained += record.seconds if record.step >= self.first else 0.0
-
-
 class RunFollower:
-    """Follows one run, which may come later."""
+    """Follows one run, which may come later, in memory that does not grow with its length."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock, self._history = LockWatch(folder), History()
-        self._tail: JsonTail | None = None
+        self._folder, self._lock = folder, LockWatch(folder)
         self._record: RunRecord | None = None
         self._version: tuple[int, ...] = ()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forgets all metrics, so that they are read again."""
+        self._tail, self._is_trained = JsonTail(self._folder / METRICS), False
+        self._epoch: int | None = None
+        self._recent = deque[StepRecord](maxlen=RECENT)
+        self._newest: dict[str, float] = {}
 
     def look(self) -> LiveRun:
         """Reads what is new, and returns the state of the run.
@@ -133,115 +101,63 @@ class RunFollower:
         Raises:
             InputError: the folder is that of something else, or a record is broken.
         """
-        if self._folder.is_file():
+        is_run = (self._folder / RUN).is_file()
+        others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)
+        if not is_run and (self._folder.is_file() or any(others)):
             raise InputError(
-                f"{self._folder}: is a file; name the folder of a run, such as runs/0001"
+                f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
+                f"one that is, such as runs/0001, or one that is not there yet"
             )
         # The lock comes before the records: who releases it has written all of them.
         owner, silent = self._lock.owner, self._lock.silence()
-        holder = None
-        if owner is not None and silent is not None:
-            holder = Holder(owner, self._lock.lives(), silent)
-        if not self._is_run():
-            status = Status.STARTING if holder and holder.lives is not False else Status.WAITING
-            return LiveRun(self._folder, status, holder=holder)
-        record = self._read_record()
-        history = self._read_metrics(record)
-        newest = _changed(self._folder / METRICS)
-        epochs = _number(record.config, "epochs")
-        steps = int(epochs) * record.steps_per_epoch if epochs and record.steps_per_epoch else None
-        status = _status(record, history, holder)
-        left = self._seconds_left(record, newest, steps) if status is Status.TRAINING else None
-        seconds = sum(step.seconds for step in history.recent)
+        is_held = owner is not None and silent is not None and self._lock.lives() is not False
+        if not is_run:
+            status = Status.STARTING if is_held else Status.WAITING
+            return LiveRun(self._folder, status, owner=owner, silent=silent or 0.0)
+        record = self._read()
+        if is_held:
+            # One that is resumed has records of before, and of its end.
+            status = Status.TRAINING if self._is_trained else Status.STARTING
+        elif record.ended is not None:
+            status = Status.FINISHED
+        else:
+            status = Status.STOPPED if owner is None else Status.LOST
+        metrics, training = self._folder / METRICS, record.config.get("training")
+        planned = training.get("epochs") if isinstance(training, dict) else None
+        epochs = planned if isinstance(planned, int) and 0 < planned < MOST else None
+        seconds = sum(step.seconds for step in self._recent)
         return LiveRun(
             folder=self._folder,
             status=status,
             record=record,
-            holder=holder,
-            epoch=None if history.epoch is None else history.epoch + 1,
-            epochs=int(epochs) if epochs else None,
-            step=None if history.step is None else history.step + 1,
-            steps=steps,
-            newest=dict(history.newest),
-            edges_per_second=sum(s.edges for s in history.recent) / seconds if seconds else None,
-            step_seconds=seconds / len(history.recent) if history.recent else None,
-            seconds_left=left,
-            idle=None if newest is None else max(time.time() - newest, 0.0),
+            owner=owner,
+            silent=silent or 0.0,
+            epoch=None if self._epoch is None else self._epoch + 1,
+            epochs=epochs,
+            step=self._recent[-1].step + 1 if self._recent else None,
+            steps=epochs * record.steps_per_epoch if epochs and record.steps_per_epoch else None,
+            newest=dict(self._newest),
+            edges_per_second=sum(s.edges for s in self._recent) / seconds if seconds else None,
+            step_seconds=seconds / len(self._recent) if self._recent else None,
+            idle=max(time.time() - metrics.stat().st_mtime, 0.0) if metrics.exists() else None,
             stall=read_if_any(StallRecord, self._folder / STALL),
         )
 
-    def _is_run(self) -> bool:
-        """Whether the run has begun.
-
-        Raises:
-            InputError: something else is there.
-        """
-        if (self._folder / RUN).is_file():
-            return True
-        if not self._folder.is_dir():
-            return False
-        found = sorted(path for path in self._folder.iterdir() if path.name[0] != ".")
-        if any(path.name not in FIRST for path in found):
-            within = next((path for path in found if (path / RUN).is_file()), "runs/0001")
-            raise InputError(
-                f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
-                f"one that is, such as {within}, or one that is not there yet"
-            )
-        return False
-
-    def _read_record(self) -> RunRecord:
-        """Reads the run's record again once it has changed, and then all metrics with it."""
+    def _read(self) -> RunRecord:
+        """Reads the new lines of metrics; the record and all lines again once either changed."""
         found = (self._folder / RUN).stat()
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         if self._record is None or version != self._version:
             self._record, self._version = read_run_record(self._folder), version
-            self._tail = None
-        return self._record
-
-    def _read_metrics(self, record: RunRecord) -> History:
-        """Reads the new lines, or all where those read before are no longer there."""
-        if self._tail is None or self._tail.begins_anew():
-            self._tail = JsonTail(self._folder / METRICS)
-            self._history = History(record.resumed[-1].step if record.resumed else 0)
+            self._begin()
+        elif self._tail.begins_anew():
+            self._begin()
+        first = self._record.resumed[-1].step if self._record.resumed else 0
         for line in self._tail.new_lines():
-            self._history.add(metrics_record(line))
-        return self._history
-
-    def _seconds_left(
-        self, record: RunRecord, newest: float | None, steps: int | None
-    ) -> float | None:
-        """Returns the time of the steps to come at the pace of those of this process, or what is
-        left of `training.minutes` where that is less.
-        """
-        history, minutes = self._history, _number(record.config, "minutes")
-        left = [] if minutes is None else [60 * minutes - history.trained]
-        if steps is not None and history.step is not None and newest is not None:
-            # The record is written when the process begins that trains.
-            trained, begun = history.step + 1 - history.first, _changed(self._folder / RUN) or 0.0
-            pace = (newest - begun) / trained if trained > 0 else 0.0
-            left += [pace * (steps - history.step - 1)] if pace > 0 else []
-        return max(min(left), 0.0) if left else None
-
-
-def _changed(path: Path) -> float | None:
-    """Returns when a file last changed, in seconds; None where there is none."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return None
-
-
-def _status(record: RunRecord, history: History, holder: Holder | None) -> Status:
-    if holder is not None and holder.lives is not False:
-        # One that is resumed has records of before, and of its end.
-        return Status.TRAINING if history.trained else Status.STARTING
-    if record.ended is not None:
-        return Status.FINISHED
-    return Status.STOPPED if holder is None else Status.LOST
-
-
-def _number(config: Mapping[str, Any], name: str) -> float | None:
-    """Returns a number of the configuration's training, which may be anybody's."""
-    training = config.get("training")
-    value = training.get(name) if isinstance(training, dict) else None
-    return value if isinstance(value, int | float) and 0 < value < MOST else None
+            record = metrics_record(line)
+            self._epoch = record.epoch
+            self._newest.update(scalars(record))
+            if isinstance(record, StepRecord):
+                self._recent.append(record)
+                self._is_trained |= record.step >= first
+        return self._record

@@ -51,9 +51,7 @@ def test_what_is_seen_is_what_the_records_say(tmp_path: Path, graphs: Path) -> N
     steps = [line for line in lines if line["kind"] == "step"]
     assert (seen.status, seen.step, seen.steps) == (Status.TRAINING, 2, 4)
     assert seen.newest["step/loss"] == steps[1]["loss"]
-    assert seen.holder is not None
-    assert seen.holder.lives
-    assert seen.seconds_left is not None
+    assert seen.owner is not None
     found = RunFollower(run).look()
     assert (found.status, found.epoch, found.step, found.epochs) == (Status.FINISHED, 2, 4, 2)
     epochs = [line for line in lines if line["kind"] == "epoch"]
@@ -84,8 +82,8 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     follower = RunFollower(run)
     found = follower.look()
     assert (found.status, found.step, found.steps) == (Status.LOST, 3, 4)
-    assert found.holder is not None
-    assert found.holder.owner.process == killed.pid
+    assert found.owner is not None
+    assert found.owner.process == killed.pid
     run_ranks(1, train, configuration, run, "training.epochs=2")
     found = follower.look()
     assert (found.status, found.step) == (Status.FINISHED, 4)

@@ -11,6 +11,7 @@ from bigtrk.console import Screen
 from bigtrk.cost.machines import CPU
 from bigtrk.disk.folder_lock import LOCK, Owner
 from bigtrk.planning.scaling import as_measured
+from bigtrk.records.live import RunFollower
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.records.run import BEST, STALL
 from bigtrk.records.studies import RESULT, SEARCH
@@ -29,7 +30,7 @@ from bigtrk.reports import (
 )
 from bigtrk.reports.document import Document
 from bigtrk.reports.model_card import model_card
-from bigtrk.reports.watch import Watch, dashboard
+from bigtrk.reports.watch import dashboard
 from bigtrk.studies.scaling.report import series_report
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import of_files, refusal
@@ -89,9 +90,8 @@ def watch(folder: Path) -> None:
     """A dashboard in the terminal, of a run that this process trains."""
     (folder / LOCK).mkdir(exist_ok=True)
     (folder / LOCK / Owner.here().name).touch()
-    watched, screen = Watch([folder]), Screen(file=io.StringIO())
-    runs = watched.look()
-    screen.print(dashboard(watched.labels, runs, screen))
+    screen = Screen(file=io.StringIO())
+    screen.print(dashboard(["run"], [RunFollower(folder).look()]))
 
 
 def report_pipeline(folder: Path) -> None:
