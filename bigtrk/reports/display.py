@@ -1,11 +1,7 @@
-"""The report of an event: its hits, tracks, scored edges and sectors in three dimensions, across
-the beam and along it, thinned to what a browser can turn.
-
-Shapes: N hits, E edges.
-"""
+"""The page of an event of N hits and E edges, thinned to what a browser can turn."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +41,9 @@ class EventPicture:
     track_id: Ints
     sector: Ints | None = None
     particle_id: Ints | None = None
-    found: Ints | None = None
-    lost: Ints | None = None
-    fake: Ints | None = None
+    found: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    lost: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    fake: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Layer:
     """Hits, or lines through them: rows of hits in order, with BREAK between two lines.
 
     colour: a number, None for that of text. total: the hits or lines that there are, of which
-    `drawn` are in the rows. A layer that is not `shown` waits for a click on its name.
+    `drawn` are in the rows. shown: before a click on its name.
     """
 
     name: str
@@ -64,20 +60,17 @@ class Layer:
     drawn: int
     total: int
     is_line: bool = False
-    is_ring: bool = False
     shown: bool = True
 
 
 def display_report(
     event: str, picture: EventPicture, told: dict[str, str], run: Run | None = None
 ) -> Document:
-    """Makes the report of an event. told: facts of the event and its tracks by label; run: whose
-    model scored the edges.
-    """
-    drawn = layers(picture)
+    """Makes the report of an event. told: facts by label; run: whose model scored the edges."""
+    told, drawn = {**told, **(facts(run) if run else {})}, layers(picture)
     n_tracks = len(np.unique(picture.track_id[picture.track_id >= 0]))
     numbers, verdict = [], []
-    if picture.found is not None and picture.lost is not None and picture.fake is not None:
+    if picture.particle_id is not None:
         lost, fake = len(picture.lost), len(picture.fake)
         n = lost + len(picture.found)
         numbers += share_number("track efficiency", 1 - lost / n if n else None, n)
@@ -87,157 +80,100 @@ def display_report(
             f"{figures.count(fake)} of {figures.count(n_tracks)} tracks are fakes."
         )
     counts = {"tracks": n_tracks, "hits": len(picture.position), "edges": len(picture.scores)}
-    less = [
-        f"{layer.name}: {layer.drawn:,} of {layer.total:,}"
-        for layer in drawn
-        if layer.drawn < layer.total
-    ]
-    notes = [RULE, *([f"Drawn in part, evenly thinned: {'; '.join(less)}."] if less else [])]
+    numbers += [Number(what, figures.count(n)) for what, n in counts.items()]
+    less = "; ".join(f"{x.name}: {x.drawn:,} of {x.total:,}" for x in drawn if x.drawn < x.total)
+    notes = [RULE, *([f"Drawn in part, evenly thinned: {less}."] if less else [])]
     return Document(
         title=f"bigtrk display: {event}",
         lead=f"Event {event}. {sentence(run) if run else ''}",
-        numbers=[(event, [*numbers, *(Number(x, figures.count(n)) for x, n in counts.items())])],
+        numbers=[(event, numbers)],
         verdict=verdict,
-        parts=[
-            Plots("Views", [*_views(picture, drawn)], notes),
-            Facts(f"Event {event}", told),
-            *([Facts("Model", facts(run))] if run else []),
-        ],
+        parts=[Plots("Views", [*_views(picture, drawn)], notes), Facts(f"Event {event}", told)],
     )
 
 
 def _views(picture: EventPicture, drawn: list[Layer]) -> Iterator[Plot]:
-    """Makes the view in three dimensions, whose legend is that of all, with the beam, z, from left
-    to right; and two projections.
-    """
-    x, y, z = picture.position.T
-    axes = ("z, mm", "x, mm", "y, mm")
-    yield Plot("In three dimensions", axes, _traces(drawn, z, x, y), legend=True)
-    yield Plot(
-        "Across the beam: r and phi",
-        ("x, mm", "y, mm"),
-        _traces(drawn, x, y),
-        legend=False,
-        equal_axes=True,
-    )
-    traces = _traces(drawn, z, np.hypot(x, y))
-    yield Plot("Along the beam: r and z", ("z, mm", "r, mm"), traces, legend=False)
-
-
-def _traces(drawn: list[Layer], *axes: Floats) -> list[Points]:
-    """Makes the points of all layers, NaN at breaks; single precision halves the page."""
-    return [
-        Points(
-            layer.name,
-            [
-                np.where(layer.rows == BREAK, np.nan, axis[layer.rows]).astype(np.float32)
-                for axis in axes
-            ],
-            layer.colour,
-            layer.is_line,
-            layer.is_ring,
-            layer.shown,
-        )
-        for layer in drawn
-    ]
+    """Makes the view in three dimensions, whose legend is that of all, and two projections."""
+    x, y, z = picture.position.T.astype(np.float32)  # halves the page
+    for title, axes in (
+        ("In three dimensions", {"z, mm": z, "x, mm": x, "y, mm": y}),
+        ("Across the beam: r and phi", {"x, mm": x, "y, mm": y}),
+        ("Along the beam: r and z", {"z, mm": z, "r, mm": np.hypot(x, y)}),
+    ):
+        traces = []
+        for each in drawn:
+            is_cut = each.rows == BREAK
+            places = [np.where(is_cut, np.nan, axis[each.rows]) for axis in axes.values()]
+            traces.append(Points(each.name, places, each.colour, each.is_line, each.shown))
+        is_3d, is_round = len(axes) == 3, "z, mm" not in axes
+        yield Plot(title, [*axes], traces, legend=is_3d, equal_axes=is_round)
 
 
 def layers(picture: EventPicture) -> list[Layer]:
     """Makes all layers that have anything to draw, from the back to the front."""
-    made = [*_hits(picture), *_tracks(picture), *_edges(picture), *_sectors(picture)]
-    return [layer for layer in made if layer.total]
-
-
-def _hits(picture: EventPicture) -> Iterator[Layer]:
-    """Sorts hits: of particles found and lost, else of fake tracks, else others; without truth, in
-    tracks or not.
-    """
-    if picture.particle_id is None:
-        kinds = [("hits in tracks", picture.track_id >= 0, 2)]
-    else:
+    track = picture.track_id
+    kinds = [("hits in tracks", "", track, track[track >= 0], 2)]
+    if (truth := picture.particle_id) is not None:
         kinds = [
-            ("hits of particles found", _among(picture.particle_id, picture.found), 2),
-            ("hits of particles lost", _among(picture.particle_id, picture.lost), 1),
-            ("other hits of fake tracks", _among(picture.track_id, picture.fake), 3),
+            ("hits of particles found", "true tracks, found", truth, picture.found, 2),
+            ("hits of particles lost", "true tracks, lost", truth, picture.lost, 1),
+            ("other hits of fake tracks", "fake tracks", track, picture.fake, 3),
         ]
-    left = np.ones(len(picture.position), dtype=bool)
-    sorted_hits = []
-    for name, mask, colour in kinds:
-        sorted_hits.append((name, np.flatnonzero(mask & left), colour))
-        left &= ~mask
+    left = np.ones(len(track), dtype=bool)
     share = min(1.0, MOST_HITS / max(len(left), 1))
-    for name, rows, colour in (("other hits", np.flatnonzero(left), 7), *sorted_hits):
-        yield _points(name, rows, colour, int(share * len(rows)))
-
-
-def _tracks(picture: EventPicture) -> Iterator[Layer]:
-    ids = np.unique(picture.track_id[picture.track_id >= 0])
-    if picture.particle_id is not None:
-        of_hit = picture.particle_id
-        yield _paths(picture, "true tracks, found", of_hit, picture.found, 2)
-        yield _paths(picture, "true tracks, lost", of_hit, picture.lost, 1)
-        yield _paths(picture, "fake tracks", picture.track_id, picture.fake, 3)
-        ids = np.setdiff1d(ids, picture.fake if picture.fake is not None else [])
-    yield _paths(picture, "tracks", picture.track_id, ids, 0)
-
-
-def _edges(picture: EventPicture) -> Iterator[Layer]:
+    made = []
+    for name, _, of_hit, ids, colour in (*kinds, ("other hits", "", track, track, 7)):
+        rows = np.flatnonzero(np.isin(of_hit, ids) & left)
+        made.append(_points(name, rows, colour, int(share * len(rows))))
+        left[rows] = False
+    made.insert(0, made.pop())
+    made += [_paths(picture, name, of, ids, c) for _, name, of, ids, c in kinds if name]
+    ids = np.setdiff1d(track[track >= 0], picture.fake)
+    made.append(_paths(picture, "tracks", track, ids, 0))
     for low, high, colour in SCORES:
-        inside = (picture.scores > low) & (picture.scores <= high)
-        inside |= (picture.scores == 0) & (low == 0)
+        inside = (picture.scores <= high) & ((picture.scores > low) | (low == 0))
         name = f"edges of score {low:g} to {high:g}"
-        yield _segments(picture, name, np.flatnonzero(inside), colour)
+        made.append(_segments(picture, name, np.flatnonzero(inside), colour))
+    return [layer for layer in (*made, *_sectors(picture)) if layer.total]
 
 
 def _sectors(picture: EventPicture) -> Iterator[Layer]:
-    if picture.sector is None:
+    sector = picture.sector
+    if sector is None:
         return
-    for part in range(int(picture.sector.max(initial=-1)) + 1):
-        rows = np.flatnonzero(picture.sector == part)
-        most = round(MOST_SECTOR_HITS * len(rows) / len(picture.sector))
+    for part in range(int(sector.max(initial=-1)) + 1):
+        rows = np.flatnonzero(sector == part)
+        most = round(MOST_SECTOR_HITS * len(rows) / len(sector))
         yield _points(f"sector {part}", rows, part, most, shown=False)
-    is_cut = picture.sector[picture.edge_index[0]] != picture.sector[picture.edge_index[1]]
-    edges = np.flatnonzero(is_cut)
+    edges = np.flatnonzero(np.diff(sector[picture.edge_index], axis=0)[0])
     yield _segments(picture, "cut edges", edges, None)
     halo = np.unique(picture.edge_index[:, edges])
-    yield _points("halo hits", halo, None, MOST_EDGES, shown=False, is_ring=True)
+    yield _points("halo hits", halo, None, MOST_EDGES, shown=False)
 
 
-def _among(ids: Ints, wanted: Ints | None) -> NDArray[np.bool_]:
-    return np.isin(ids, [] if wanted is None else wanted)
-
-
-def _points(
-    name: str, rows: Ints, colour: int | None, most: int, shown: bool = True, is_ring: bool = False
-) -> Layer:
+def _points(name: str, rows: Ints, colour: int | None, most: int, shown: bool = True) -> Layer:
     kept = _thinned(rows, most)
-    return Layer(name, kept, colour, len(kept), len(rows), shown=shown, is_ring=is_ring)
+    return Layer(name, kept, colour, len(kept), len(rows), shown=shown)
 
 
 def _segments(picture: EventPicture, name: str, edges: Ints, colour: int | None) -> Layer:
     """Makes a line of each edge."""
     kept = _thinned(edges, MOST_EDGES)
-    ends = picture.edge_index[:, kept]
-    rows = np.stack([*ends, np.full(len(kept), BREAK)], axis=1).ravel()
+    rows = np.insert(picture.edge_index[:, kept], 2, BREAK, axis=0).T.ravel()
     return Layer(name, rows, colour, len(kept), len(edges), is_line=True, shown=False)
 
 
-def _paths(
-    picture: EventPicture, name: str, of_hit: Ints, wanted: Ints | None, colour: int
-) -> Layer:
-    """Makes a line through the hits of each of the `wanted` ids, from the origin outwards."""
-    ids = np.empty(0, np.int64) if wanted is None else wanted
+def _paths(picture: EventPicture, name: str, of_hit: Ints, ids: Ints, colour: int) -> Layer:
+    """Makes a line through the hits of each of the ids, from the origin outwards."""
     kept = _thinned(ids, MOST_TRACKS)
     hits = np.flatnonzero(np.isin(of_hit, kept))
     distance = np.linalg.norm(picture.position[hits], axis=1)
     hits = hits[np.lexsort((distance, of_hit[hits]))]
-    ends = np.flatnonzero(np.diff(of_hit[hits])) + 1
-    rows = np.insert(hits, ends, BREAK)
+    rows = np.insert(hits, np.flatnonzero(np.diff(of_hit[hits])) + 1, BREAK)
     return Layer(name, rows, colour, len(kept), len(ids), is_line=True, shown=name != "tracks")
 
 
 def _thinned(rows: Ints, most: int) -> Ints:
     """Takes at most `most` rows, evenly."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    n = min(most, len(rows))
+    return rows[np.arange(n) * len(rows) // max(n, 1)]

@@ -62,7 +62,6 @@ class Points:
     axes: Sequence[NDArray[Any]]
     colour: int | None
     is_line: bool = False
-    is_ring: bool = False
     shown: bool = True
 
     @property

@@ -1,4 +1,4 @@
-"""The report of evaluations: edges, tracks, what limits them, and all of it in bins; and that of
+"""The report of evaluations: edges, tracks, what limits them, and plots of it in bins; and that of
 tracks from files, as `bigtrk score` judges them.
 """
 
@@ -10,30 +10,19 @@ from bigtrk.records.evaluation import (
     EvaluationRecord,
     Judged,
     MatchingRecord,
+    PipelineEvaluationRecord,
     ScoreRecord,
     TrackRecord,
 )
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
-from bigtrk.reports.document import (
-    Command,
-    Document,
-    Facts,
-    Number,
-    Plot,
-    Plots,
-    Table,
-    table_of,
-)
+from bigtrk.reports.document import Command, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.metrics import (
-    AXES,
     BINNED_RULE,
     NO_PARTICLES,
     PAPER,
-    bin_curve,
     bin_plot,
-    bin_table,
     edge_numbers,
     loss_limit,
     loss_rows,
@@ -63,16 +52,21 @@ LIMITS_RULE = (
     "edges that the model keeps give no track; or they do, but false edges join it to others. "
     "Perfect scores: all true edges are kept and no other."
 )
-TRACK_BINS_RULE = (
-    "Tracks: ATLAS matching. perfect: found with perfect scores, strict mode. twice: of the found, "
-    "those with more than one track, strict mode. fake: tracks of no particle, strict mode, by the "
-    "mean eta of their hits."
+BINS_KEY = (
+    "Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. Fake tracks: by the mean "
+    "eta of their hits. Edge efficiency: by the particle of a target edge; purity: by the mean eta "
+    f"of its hits. {BINNED_RULE}"
 )
-EDGE_BINS_RULE = (
-    "Edge eff.: by the particle of a target edge. Edge purity: by the mean eta of its hits."
-)
-BINS_KEY = f"Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. {BINNED_RULE}"
-MODES = ("strict", "acorn")
+# Column of each rate and count of matched tracks, and its name in the record.
+RATES = {
+    "efficiency %": "efficiency",
+    "fake %": "fake_rate",
+    "duplicate %": "duplicate_rate",
+    "particles": "n_particles",
+    "found": "n_reconstructed",
+    "tracks": "n_tracks",
+    "matched": "n_matched",
+}
 NOT_JUDGED = "No tracks were judged: 'bigtrk evaluate RUN DATA --tracks' says what limits them."
 COLLIDERML_RULES = (
     "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
@@ -120,12 +114,9 @@ def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, 
 
 def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
     """Returns a short name of each data folder: its own, or its whole path where two share that."""
-    paths = {record.data: Path(record.data).name for record in records}
-    names = [*paths.values()]
-    return [
-        paths[record.data] if names.count(paths[record.data]) == 1 else record.data
-        for record in records
-    ]
+    folders = [record.data for record in records]
+    names = [Path(folder).name for folder in dict.fromkeys(folders)]
+    return [x if names.count(Path(x).name) > 1 else Path(x).name for x in folders]
 
 
 def evaluation_numbers(record: EvaluationRecord) -> list[Number]:
@@ -148,13 +139,14 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
     """Says what limits the tracks, and what speaks against the numbers."""
-    verdict = [loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED]
-    if record.events_trained_on:
-        verdict.append(
-            f"The model was trained on {record.events_trained_on} of these {record.events} events: "
-            "evaluate it on others."
-        )
-    return verdict
+    limit = loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
+    return [limit, *trained_on(record)]
+
+
+def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
+    """Says how many of the events were trained on, if any."""
+    n = record.events_trained_on
+    return [f"It was trained on {n} of these events: evaluate it on others."] if n else []
 
 
 def evaluation_plots(
@@ -194,160 +186,118 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
     """Makes plots by each quantity of efficiency, particles lost, duplicates; of fakes by eta; then
     of edges.
     """
-    tracks, edges = record.tracks or TrackRecord(), record.edge_bins
+    tracks = record.tracks or TrackRecord()
     perfect = tracks.perfect or Judged()
+    modes = {"strict": tracks.bins("strict"), "acorn": tracks.bins("acorn")}
+    dashed = {f"{mode}, perfect scores": perfect.bins(mode) for mode in modes}
 
-    def by_mode(title: str, axis: str, ratio: str) -> Plot:
-        curves = [
-            bin_curve(
-                f"{mode}, perfect scores" if judged is perfect else mode,
-                getattr(judged.bins(mode), f"{ratio}_by_{axis}"),
-                axis,
-                number,
-                place=0.44 + 0.12 * number,
-                dashed=judged is perfect,
-            )
-            for judged in (tracks, perfect)
-            for number, mode in enumerate(MODES)
-        ]
-        return bin_plot(title, axis, curves, True)
+    def by_mode(title: str, ratio: str, axis: str) -> Plot:
+        ratios = {x: getattr(y, f"{ratio}_by_{axis}") for x, y in (modes | dashed).items()}
+        return bin_plot(title, axis, ratios, (0, 1), dashed)
 
     for axis in ("pt", "eta", "vertex", "hits"):
-        yield by_mode("Track efficiency, %", axis, "efficiency")
+        yield by_mode("Track efficiency, %", "efficiency", axis)
         yield lost_plot(axis, LOST, tracks.loss_bins)
-        yield by_mode("Found more than once, %", axis, "duplicates")
-    yield by_mode("Fake tracks, %", "eta", "fakes")
-    for title, ratio, axis in (
-        ("Edge efficiency, %", "efficiency", "pt"),
-        ("Edge efficiency, %", "efficiency", "eta"),
-        ("Edge purity, %", "purity", "eta"),
-    ):
-        yield bin_plot(
-            title, axis, [bin_curve("edges", getattr(edges, f"{ratio}_by_{axis}"), axis, 2)]
-        )
+        yield by_mode("Found more than once, %", "duplicates", axis)
+    yield by_mode("Fake tracks, %", "fakes", "eta")
+    for ratio, axis in (("efficiency", "pt"), ("efficiency", "eta"), ("purity", "eta")):
+        binned = getattr(record.edge_bins, f"{ratio}_by_{axis}")
+        yield bin_plot(f"Edge {ratio}, %", axis, {"edges": binned}, (2,))
 
 
 def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list[Table]:
-    """Makes tables of edges, tracks, their limits, and both in bins, as far as the records go, of
-    evaluations by name.
+    """Makes tables of edges, tracks and their limits, as far as the records go, of evaluations by
+    name.
     """
-    named = [({"run": name} if name else {}, record) for name, record in evaluated]
-    tracked = [(run, record.tracks) for run, record in named if record.tracks]
-    words = 1 if any(run for run, _ in named) else 0
+    edges, tracks, scans, limits = list[dict[str, str]](), list[dict[str, str]](), [], []
+    notes, track_notes = [PAPER], []
     folders = _data_folders([record for _, record in evaluated])
-    edges = []
-    for folder, (run, record) in zip(folders, named, strict=True):
+    for folder, (name, record) in zip(folders, evaluated, strict=True):
+        run, whose = ({"run": name}, f"{name}: ") if name else ({}, "")
         counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
-        data = {"data": figures.text(folder), **counts}
-        *metrics, (_, loss) = metric_cells(record.edge_metrics).items()
-        edges.append(run | data | dict(metrics) | {"loss": loss})
-    notes = [note for name, record in evaluated for note in _notes(name, record)]
-    tracks = [run | matching_cells(match) for run, tracks in tracked for match in tracks.matching]
-    track_notes = [_track_note(name, x.tracks) for name, x in evaluated if x.tracks]
-    scans = [
-        {**run, "score cut": figures.text(match.score_cut), **_rate_cells(match)}
-        for run, tracks in tracked
-        for match in tracks.scan
-    ]
-    limits = [run | row for run, tracks in tracked for row in _limits(tracks)]
+        metrics = metric_cells(record.edge_metrics)
+        loss = {"loss": metrics.pop("val. loss")}
+        edges.append({**run, "data": figures.text(folder), **counts, **metrics, **loss})
+        notes += [f"{whose}{note}" for note in _notes(record)]
+        if judged := record.tracks:
+            tracks += [run | matching_cells(match) for match in judged.matching]
+            by = f" by {judged.builder} from edges with a score above "
+            by += figures.text(judged.score_cut)
+            track_notes.append(f"{whose}{criteria_note(judged, judged.trackml_score, by)}")
+            scans += [
+                {**run, "score cut": figures.text(match.score_cut), **_rates(match)}
+                for match in judged.scan
+            ]
+            limits += [run | row for row in _limits(judged)]
+    words = int(any(name for name, _ in evaluated))
     tables = [
-        table_of("Evaluation: edges", edges, PAPER, *notes, text_columns=1 + words),
+        table_of("Evaluation: edges", edges, *notes, text_columns=1 + words),
         table_of("Evaluation: tracks", tracks, *track_notes, text_columns=2 + words),
         table_of("Tracks by score cut", scans, "ATLAS matching, strict mode.", text_columns=words),
         table_of(
             "What limits the tracks", limits, LIMITS_RULE, BINNED_RULE, text_columns=1 + words
         ),
-        *(table for name, record in evaluated for table in _binned(name, record)),
     ]
     return [table for table in tables if table.rows]
 
 
 def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
     """Makes a row per category of the loss budget, and one of what perfect scores find."""
-    found = [*loss_rows(tracks.losses, CATEGORIES)]
+    yield from loss_rows(tracks.losses, CATEGORIES)
     for match in tracks.perfect.matching if tracks.perfect else ():
-        if (match.style, match.mode) == BUDGET and match.n_reconstructed is not None:
-            n = match.n_particles or 0
-            found += [("found with perfect scores", match.n_reconstructed, n)]
-    for what, part, whole in found:
-        share = share_cell(part, whole)
-        yield {"reconstructable particles": what, "particles": figures.count(part), "%": share}
+        if (match.style, match.mode) == BUDGET and (n := match.n_reconstructed) is not None:
+            share = share_cell(n, match.n_particles or 0)
+            what = "found with perfect scores"
+            yield {"particles to be found": what, "particles": figures.count(n), "%": share}
 
 
-def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
+def _notes(record: EvaluationRecord) -> Iterator[str]:
     """Says what must be known of an evaluation to read its figures."""
-    whose = f"{name}: " if name else ""
     if record.weights is not None:
-        yield f"{whose}the weights are those of {record.weights}."
+        yield f"the weights are those of {record.weights}."
     if record.step is not None:
-        yield f"{whose}the weights are those of the checkpoint at step {record.step}."
-    if record.events_trained_on:
-        yield (
-            f"{whose}the model was trained on {record.events_trained_on} of these events, so this "
-            "does not tell how it does on others."
-        )
+        yield f"the weights are those of the checkpoint at step {record.step}."
+    yield from trained_on(record)
     if record.events_left_out:
-        yield f"{whose}{record.events_left_out} events that the model was trained on are left out."
+        yield f"{record.events_left_out} events that the model was trained on are left out."
     if record.edge_metrics.undefined:
-        yield f"{whose}{record.edge_metrics.undefined}."
+        yield f"{record.edge_metrics.undefined}."
 
 
 def matching_cells(match: MatchingRecord) -> dict[str, str]:
     """Returns one matching as cells by their columns."""
-    return {"matching": match.style, "mode": match.mode, **_rate_cells(match)}
+    return {"matching": match.style, "mode": match.mode, **_rates(match)}
 
 
-def _rate_cells(match: MatchingRecord) -> dict[str, str]:
+def _rates(match: MatchingRecord) -> dict[str, str]:
     return {
-        "efficiency %": figures.percent(match.efficiency, 2),
-        "fake %": figures.percent(match.fake_rate, 2),
-        "duplicate %": figures.percent(match.duplicate_rate, 2),
-        "particles": figures.count(match.n_particles),
-        "found": figures.count(match.n_reconstructed),
-        "tracks": figures.count(match.n_tracks),
-        "matched": figures.count(match.n_matched),
+        column: figures.percent(getattr(match, name), 2)
+        if column.endswith("%")
+        else figures.count(getattr(match, name))
+        for column, name in RATES.items()
     }
 
 
-def score_note(score: float | None) -> str:
-    """Says what the TrackML score is."""
-    if score is None:
-        return (
+def criteria_note(
+    given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
+) -> str:
+    """Says by which criteria tracks were judged, and the TrackML score of all of them. by: what
+    made them.
+    """
+    hits, pt, share = (
+        figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
+    )
+    known = (
+        f"TrackML score {score:.4f}."
+        if score is not None
+        else (
             "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
         )
-    return f"TrackML score {score:.4f}."
-
-
-def _track_note(name: str, tracks: TrackRecord) -> str:
-    return (
-        f"{name + ': ' if name else ''}{score_note(tracks.trackml_score)} Tracks by "
-        f"{tracks.builder} from edges with a score above {figures.text(tracks.score_cut)}; "
-        f"particles of at least {figures.text(tracks.min_hits)} hits and "
-        f"{figures.text(tracks.pt_min)} GeV; matching fraction "
-        f"{figures.text(tracks.matching_fraction)}."
     )
-
-
-def _binned(name: str, record: EvaluationRecord) -> Iterator[Table]:
-    """Makes tables by pT and by eta, none without bins. `name` goes into their titles."""
-    edges, tracks = record.edge_bins, record.tracks or TrackRecord()
-    strict, acorn = tracks.bins("strict"), tracks.bins("acorn")
-    perfect = (tracks.perfect or Judged()).bins("strict")
-    for axis in ("pt", "eta"):
-        columns = {
-            "eff. % strict": getattr(strict, f"efficiency_by_{axis}"),
-            "eff. % acorn": getattr(acorn, f"efficiency_by_{axis}"),
-            "eff. % perfect": getattr(perfect, f"efficiency_by_{axis}"),
-            "twice %": strict.duplicates_by_pt if axis == "pt" else None,
-            "fake %": strict.fakes_by_eta if axis == "eta" else None,
-            "edge eff. %": getattr(edges, f"efficiency_by_{axis}"),
-            "edge purity %": edges.purity_by_eta if axis == "eta" else None,
-        }
-        has_tracks = columns["eff. % strict"] is not None
-        rules = (TRACK_BINS_RULE, EDGE_BINS_RULE) if has_tracks else (EDGE_BINS_RULE,)
-        title = f"Evaluation{f' of {name}' if name else ''} by {AXES[axis].partition(',')[0]}"
-        first = "particles" if has_tracks else "target edges"
-        yield from bin_table(title, (AXES[axis], first), columns, (*rules, BINNED_RULE))
+    return (
+        f"{known} Tracks{by}; tracks and particles of at least {hits} hits, particles of at least "
+        f"{pt} GeV; matching fraction {share}."
+    )
 
 
 def score_report(record: ScoreRecord) -> Document:
@@ -358,10 +308,10 @@ def score_report(record: ScoreRecord) -> Document:
     rows, notes = map(matching_cells, record.matching), (*_score_notes(record), SCORE_RULES)
     parts = [table_of(title, rows, *notes, text_columns=2)]
     if found := record.colliderml:
-        both = (("as submitted", found.submitted), ("without those of track -1", found.in_tracks))
+        both = {"as submitted": found.submitted, "without those of track -1": found.in_tracks}
         public = [
             {"rows": name, **{key: f"{value:.4f}" for key, value in metrics}}
-            for name, metrics in both
+            for name, metrics in both.items()
         ]
         task = "ColliderML's tracking task, its own metrics"
         parts.insert(0, table_of(task, public, COLLIDERML_RULES))
@@ -371,11 +321,7 @@ def score_report(record: ScoreRecord) -> Document:
 
 
 def _score_notes(record: ScoreRecord) -> Iterator[str]:
-    yield (
-        f"{score_note(record.trackml_score)} Tracks and particles of at least {record.min_hits} "
-        f"hits, particles of at least {record.pt_min} GeV; matching fraction "
-        f"{record.matching_fraction}."
-    )
+    yield criteria_note(record, record.trackml_score, " of files")
     known = sum(event.trackml_score is not None for event in record.events)
     if 0 < known < len(record.events):
         yield (

@@ -2,13 +2,13 @@
 numbers that count.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, pairwise
 
 from bigtrk.records.evaluation import LOG_AXES, Binned
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports import figures
-from bigtrk.reports.document import Curve, Number, Plot, Table
+from bigtrk.reports.document import Axis, Curve, Number, Plot
 from bigtrk.reports.figures import wilson
 
 PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
@@ -30,7 +30,7 @@ AXES = {
 }
 BINNED_RULE = (
     "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
-    "length; counts in a bin are taken as independent."
+    "length; counts are taken as independent."
 )
 NO_PARTICLES = (
     "No particle has that many hits and a known pT that high; --pt-min 0 takes those of unknown "
@@ -38,20 +38,24 @@ NO_PARTICLES = (
 )
 
 
+# Column and name of each metric that tables have.
+COLUMNS = {
+    "efficiency %": "efficiency",
+    "target purity %": "target_purity",
+    "total purity %": "total_purity",
+    "purity %": "purity",
+    "AUC %": "auc",
+    "val. loss": "loss",
+}
+METRIC_COLUMNS = tuple(COLUMNS)
+
+
 def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
     """Returns the metrics as cells by their columns."""
-    known = metrics or MeanEdgeMetrics()
     return {
-        "efficiency %": figures.percent(known.efficiency),
-        "target purity %": figures.percent(known.target_purity),
-        "total purity %": figures.percent(known.total_purity),
-        "purity %": figures.percent(known.purity),
-        "AUC %": figures.percent(known.auc),
-        "val. loss": figures.loss(known.loss),
+        column: (figures.loss if name == "loss" else figures.percent)(getattr(metrics, name, None))
+        for column, name in COLUMNS.items()
     }
-
-
-METRIC_COLUMNS = tuple(metric_cells(None))
 
 
 def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:
@@ -114,33 +118,23 @@ def share_cell(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} ±{50 * (high - low):.1f}"
 
 
-def bin_table(
-    title: str, names: tuple[str, str], columns: Mapping[str, Binned | None], notes: tuple[str, ...]
-) -> list[Table]:
-    """Makes a table of ratios in the same bins: a row per bin that counts anything, also of values
-    outside and unknown ones. names: of the quantity, and of what the first ratio is a share of.
+def bin_plot(
+    title: str,
+    axis: str,
+    ratios: Mapping[str, Binned | None],
+    colours: Sequence[int],
+    dashed: Container[str] = (),
+) -> Plot:
+    """Makes a plot of ratios against a quantity of AXES, whose points stand side by side in a bin.
+    colours: of the curves, from the first again after the last. dashed: names of curves.
     """
-    known = {name: binned for name, binned in columns.items() if binned}
-    if not known:
-        return []
-    edges = next(iter(known.values())).edges
-    labels = [*(f"{low:g} to {high:g}" for low, high in pairwise(edges)), "outside", "unknown"]
-    counts = [
-        [*zip(binned.part, binned.whole, strict=True), binned.outside, binned.unknown]
-        for binned in known.values()
+    middle = (len(ratios) - 1) / 2
+    curves = [
+        bin_curve(name, binned, axis, colour, 0.5 + 0.06 * (number - middle), name in dashed)
+        for number, ((name, binned), colour) in enumerate(zip(ratios.items(), cycle(colours)))
     ]
-    rows = tuple(
-        (label, figures.count(row[0][1]), *(share_cell(part, whole) for part, whole in row))
-        for label, row in zip(labels, zip(*counts, strict=True), strict=True)
-        if any(whole for _, whole in row)
-    )
-    return [Table(title, (*names, *known), rows, notes)] if rows else []
-
-
-def bin_plot(title: str, axis: str, curves: Sequence[Curve], legend: bool | None = None) -> Plot:
-    """Makes a plot against a quantity of AXES."""
-    log = axis in LOG_AXES
-    return Plot(title, (AXES[axis],), curves, "log" if log else "linear", legend=legend)
+    scale: Axis = "log" if axis in LOG_AXES else "linear"
+    return Plot(title, (AXES[axis],), curves, scale, legend=len(ratios) > 1)
 
 
 def bin_curve(
@@ -168,23 +162,19 @@ def bin_curve(
 
 
 def lost_plot(axis: str, lost: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
-    """Makes the plot of particles lost against a quantity. lost: names of the categories, whose
-    points stand side by side in a bin; bins: by category and quantity, as "merged_by_pt".
+    """Makes the plot of particles lost against a quantity. lost: the categories by name; bins: by
+    category and quantity, as "merged_by_pt".
     """
-    middle = (len(lost) - 1) / 2
-    curves = [
-        bin_curve(what, bins.get(f"{name}_by_{axis}"), axis, 2 + n, 0.5 + 0.06 * (n - middle))
-        for n, (name, what) in enumerate(lost.items())
-    ]
-    return bin_plot("Particles lost, %", axis, curves, True)
+    ratios = {what: bins.get(f"{name}_by_{axis}") for name, what in lost.items()}
+    return bin_plot("Particles lost, %", axis, ratios, range(2, 8))
 
 
-def loss_rows(
-    losses: Mapping[str, int], names: Mapping[str, str]
-) -> Iterator[tuple[str, int, int]]:
-    """Yields each category of losses that is counted: its name, its particles, and those of all."""
+def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Makes a row of each category of losses that is counted."""
     total = sum(losses.values())
-    yield from ((what, losses[name], total) for name, what in names.items() if name in losses)
+    for what, n in ((what, losses[name]) for name, what in names.items() if name in losses):
+        share = share_cell(n, total)
+        yield {"particles to be found": what, "particles": figures.count(n), "%": share}
 
 
 def loss_limit(losses: Mapping[str, int], limits: Mapping[str, Iterable[str]]) -> str:

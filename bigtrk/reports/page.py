@@ -241,10 +241,8 @@ def _bars(bars: Bars, plot: Plot) -> dict[str, Any]:
 def _points(points: Points) -> dict[str, Any]:
     colour = TEXT if points.colour is None else f"var(--c{points.colour % COLOURS})"
     is_flat = len(points.axes) == 2
-    size = (5 if is_flat else 3) if points.is_ring else (2.5 if is_flat else 1.6)
     # Squares have the fewest triangles.
-    symbol = "circle-open" if points.is_ring else "square"
-    marker = {"color": colour, "size": size, "symbol": symbol, "line": {"width": 0}}
+    marker = {"color": colour, "size": 2.5 if is_flat else 1.6, "symbol": "square"}
     drawn = {"mode": "lines", "line": {"color": colour, "width": 1.5}}
     return {
         "type": "scattergl" if is_flat else "scatter3d",

@@ -8,19 +8,16 @@ from bigtrk.records.evaluation import PipelineEvaluationRecord
 from bigtrk.records.pipeline import PipelineFolder
 from bigtrk.reports import figures
 from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.evaluation import matching_cells, score_note, track_numbers
+from bigtrk.reports.evaluation import criteria_note, matching_cells, track_numbers, trained_on
 from bigtrk.reports.facts import section, software
 from bigtrk.reports.metrics import (
     AXES,
     BINNED_RULE,
     NO_PARTICLES,
-    bin_curve,
     bin_plot,
-    bin_table,
     loss_limit,
     loss_rows,
     lost_plot,
-    share_cell,
 )
 from bigtrk.reports.score_plots import EDGES_RULE, edge_plots
 
@@ -36,12 +33,10 @@ STAGES_RULE = (
     "would be true if each track were a particle. edge eff.: share of the target edges, the true "
     "ones of particles to be found. purity: target edges among target and false ones, as also "
     "those are that skip a hit. findable: share of the particles to be found that the true edges "
-    "left join to enough hits; of the track builder, those found. lost, gained: per cent since the "
-    "stage before. s: per event."
+    "left join to enough hits; of the track builder, those found. change: per cent since the stage "
+    "before. s: per event."
 )
 SHARES = {"efficiency": "edge efficiency", "purity": "edge purity", "findable": "findable"}
-
-
 CATEGORIES = {
     "found": "found",
     "hits": "detector: hits that no edges join",
@@ -51,14 +46,6 @@ CATEGORIES = {
     "merged": "classifier: merged by false edges",
     "builder": "track builder",
 }
-# Their columns in tables by bins.
-COLUMNS = dict(
-    zip(
-        CATEGORIES,
-        ("found %", "det. %", "radius %", "filter %", "cut %", "merged %", "builder %"),
-        strict=True,
-    )
-)
 LOSSES_RULE = (
     "ATLAS matching, strict mode; each particle is in the first row that fits. Detector: even all "
     "its true edges together give no track. Radius graph, filter, classifier (edges above the "
@@ -69,13 +56,15 @@ AXES_RULE = (
     "Distance: in eta and phi to the nearest other particle of enough hits. Vertex radius: "
     "distance of the production vertex from the beam line; nearer ones count in the first bin."
 )
-# What each category of loss speaks against.
+# The categories of loss that speak against each culprit.
 LIMITS = {
     "detector": ("hits",),
     "graph": ("radius", "filter"),
     "model": ("true_edges_cut", "merged"),
     "track builder": ("builder",),
 }
+
+Shares = dict[str, float | None]  # by the names of SHARES; None where they say nothing
 
 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
@@ -127,7 +116,6 @@ def _report(
 
 
 def _sentence(pipeline: PipelineFolder) -> str:
-    """Says what was trained on what."""
     stages = pipeline.stages.values()
     events = max((record.data.train_events or 0 for record in stages), default=0)
     trained = f", its stages trained on {events} events" if events else ""
@@ -160,82 +148,77 @@ def _facts(pipeline: PipelineFolder) -> Facts:
         f"{software(run)}"
         for stage, run in pipeline.stages.items()
     }
-    return Facts(
-        f"Pipeline {pipeline.name}",
-        {
-            **stages,
-            "radius": figures.small(record.radius),
-            "filter's cut": figures.small(record.cut),
-            "evaluated on": ", ".join(evaluated) or "not yet: bigtrk evaluate PIPELINE EVENTS",
-        },
-    )
+    own = {
+        "radius": figures.small(record.radius),
+        "filter's cut": figures.small(record.cut),
+        "evaluated on": ", ".join(evaluated) or "not yet: bigtrk evaluate PIPELINE EVENTS",
+    }
+    return Facts(f"Pipeline {pipeline.name}", stages | own)
 
 
 def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Facts | Table]:
     """Makes the plots, the facts and the tables of one evaluation, in reading order."""
-    shares = _stage_shares(record)
-    yield Plots(f"Stages of {name}", [*_stage_plots(record, shares)])
+    yield Plots(f"Stages of {name}", [*_stage_plots(record)])
     if record.scores:
         scores = [*edge_plots(record.scores, None)]
         yield Plots(f"The classifier's scores, {name}", scores, (EDGES_RULE,))
-    yield Plots(f"Particles of {name}", [*_particle_plots(record)], (BINNED_RULE,))
+    lost = {x: what for x, what in CATEGORIES.items() if record.losses.get(x)}
+    found, plots = lost.pop("found", None), []
+    for axis in AXES:
+        efficiency = record.loss_bins.get(f"found_by_{axis}") if found else None
+        plots.append(bin_plot("Track efficiency, %", axis, {"found": efficiency}, (0,)))
+        plots.append(lost_plot(axis, lost, record.loss_bins))
+    yield Plots(f"Particles of {name}", plots, (BINNED_RULE, AXES_RULE))
     made = f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}"
     counts = {"events": figures.count(record.events), "hits": figures.count(record.hits)}
     yield Facts(f"Evaluation on {record.data}", {**counts, "made": made})
-    yield _stage_table(record, shares)
-    yield _losses(record)
+    yield _stage_table(record)
+    total = sum(record.losses.values())
+    bars = [
+        Bars(what, ["particles"], [record.losses[category] / total], number, "%")
+        for number, (category, what) in enumerate(CATEGORIES.items())
+        if total and category in record.losses
+    ]
+    budget, plot = loss_rows(record.losses, CATEGORIES), Plot("", ("%",), bars, bars="stack")
+    yield table_of("Where particles are lost", budget, LOSSES_RULE, BINNED_RULE, plot=plot)
     rows = map(matching_cells, record.tracks.matching)
     yield table_of("Tracks", rows, *_notes(record), text_columns=2)
-    for axis, label in AXES.items():
-        known = {
-            column: record.loss_bins.get(f"{category}_by_{axis}")
-            for category, column in COLUMNS.items()
-            if record.losses.get(category)
-        }
-        rules = (AXES_RULE,) if axis in ("distance", "vertex") else ()
-        yield from bin_table(f"Losses by {label}", (label, "particles"), known, rules)
 
 
-Shares = dict[str, float | None]  # by the names of SHARES; None where they say nothing
-
-
-def _stage_shares(record: PipelineEvaluationRecord) -> list[Shares]:
-    """Returns the shares that each stage leaves."""
+def _stage_shares(record: PipelineEvaluationRecord) -> list[tuple[Shares, Shares]]:
+    """Returns the shares that each stage leaves, and their changes by it."""
     findable = sum(record.losses.values())
-    found: list[Shares] = []
+    left: list[Shares] = [{"efficiency": None, "purity": None, "findable": 1.0}]
     for stage in record.stages:
-        event = record.stages[0]
         target_and_false = stage.edges - stage.true_edges + stage.target_edges
-        found.append(
-            {
-                "efficiency": _ratio(stage.target_edges, event.target_edges),
-                # All edges of the event itself are true.
-                "purity": _ratio(stage.target_edges, target_and_false) if found else None,
-                "findable": _ratio(stage.findable, findable),
-            }
+        shares = {
+            "efficiency": (stage.target_edges, record.stages[0].target_edges),
+            # All edges of the event itself are true.
+            "purity": (stage.target_edges, target_and_false if len(left) > 1 else 0),
+            "findable": (stage.findable, findable),
+        }
+        left.append(
+            {name: part / whole if whole else None for name, (part, whole) in shares.items()}
         )
-    return found
+    return [
+        (after, {name: _change(share, after[name]) for name, share in before.items()})
+        for before, after in pairwise(left)
+    ]
 
 
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _change(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
-def _gained(before: Shares, after: Shares) -> Shares:
-    """Returns what a stage gains; its losses are below 0."""
-    pairs = {name: (before[name], after[name]) for name in SHARES}
-    return {n: None if a is None or b is None else b - a for n, (a, b) in pairs.items()}
-
-
-def _stage_plots(record: PipelineEvaluationRecord, shares: list[Shares]) -> Iterator[Plot]:
+def _stage_plots(record: PipelineEvaluationRecord) -> Iterator[Plot]:
     """Makes plots of what stages leave and what each gains or loses; edges and seconds of an
     event.
     """
     names = [STAGES.get(stage.stage, stage.stage) for stage in record.stages]
-    gains = [_gained(before, each) for before, each in pairwise(shares)]
+    left, changes = zip(*_stage_shares(record), strict=True) if names else ((), ())
     for title, places, values in (
-        ("What each stage leaves, %", names, shares),
-        ("Gained and lost by each stage, %", names[1:], gains),
+        ("What each stage leaves, %", names, left),
+        ("Gained and lost by each stage, %", names[1:], changes[1:]),
     ):
         bars = [
             Bars(label, places, [each[what] for each in values], number, "%")
@@ -248,74 +231,29 @@ def _stage_plots(record: PipelineEvaluationRecord, shares: list[Shares]) -> Iter
     yield Plot("Seconds of an event", ("",), [Bars("Seconds of an event", names, seconds)])
 
 
-def _stage_table(record: PipelineEvaluationRecord, shares: list[Shares]) -> Table:
+def _stage_table(record: PipelineEvaluationRecord) -> Table:
     """Makes a row per stage, and one of the true edges of the events."""
-    before: Shares = {"efficiency": None, "purity": None, "findable": 1.0}
-    rows = []
-    for stage, own in zip(record.stages, shares, strict=True):
-        gained = _gained(before, own)
-        lost = {name: None if gain is None else -gain for name, gain in gained.items()}
-        ratios = (
-            *(own["efficiency"], lost["efficiency"], own["purity"], gained["purity"]),
-            *(own["findable"], lost["findable"]),
+    rows = tuple(
+        (
+            STAGES.get(stage.stage, stage.stage),
+            figures.count(stage.edges / record.events if record.events else None),
+            *(figures.percent(each[name], 2) for name in SHARES for each in (left, change)),
+            figures.seconds(stage.seconds or None),
         )
-        rows.append(
-            (
-                STAGES.get(stage.stage, stage.stage),
-                figures.count(stage.edges / record.events if record.events else None),
-                *(figures.percent(share, 2) for share in ratios),
-                figures.seconds(stage.seconds or None),
-            )
-        )
-        before = own
-    columns = (
-        *("after stage", "edges", "edge eff. %", "lost", "purity %", "gained"),
-        *("findable %", "lost", "s"),
+        for stage, (left, change) in zip(record.stages, _stage_shares(record), strict=True)
     )
+    shares = ("edge eff. %", "change", "purity %", "change", "findable %", "change")
     cut = f"The classifier's cut is {record.edge_cut:g}; the track builder reads all its scores."
-    return Table("What each stage leaves", columns, tuple(rows), (STAGES_RULE, cut))
-
-
-def _losses(record: PipelineEvaluationRecord) -> Table:
-    """Makes a row per category; the plot has the shares of all as a bar."""
-    found = [*loss_rows(record.losses, CATEGORIES)]
-    rows = (
-        {"particles to be found": what, "particles": figures.count(n), "%": share_cell(n, total)}
-        for what, n, total in found
-    )
-    bars = [
-        Bars(what, ["particles"], [n / total], number, "%")
-        for number, (what, n, total) in enumerate(found)
-        if total
-    ]
-    plot = Plot("", ("%",), bars, bars="stack")
-    return table_of("Where particles are lost", rows, LOSSES_RULE, BINNED_RULE, plot=plot)
+    columns = ("after stage", "edges", *shares, "s")
+    return Table("What each stage leaves", columns, rows, (STAGES_RULE, cut))
 
 
 def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
     """Says what must be known of an evaluation to read its figures."""
-    yield (
-        f"{score_note(record.tracks.trackml_score)} Tracks and particles of at least "
-        f"{record.min_hits} hits, particles of at least {record.pt_min:g} GeV; matching fraction "
-        f"{record.matching_fraction:g}."
-    )
+    yield criteria_note(record, record.tracks.trackml_score, " by all stages")
     if not sum(record.losses.values()):
         yield NO_PARTICLES
-    if record.events_trained_on:
-        yield (
-            f"Stages were trained on {record.events_trained_on} of these events, so this does not "
-            "tell how they do on others."
-        )
+    yield from trained_on(record)
     if record.events_left_out:
         yield f"{record.events_left_out} events that a stage was trained on are left out."
     yield from (f"{note}." for note in record.notes)
-
-
-def _particle_plots(record: PipelineEvaluationRecord) -> Iterator[Plot]:
-    """Makes plots of efficiency and losses against each quantity."""
-    lost = {name: what for name, what in CATEGORIES.items() if record.losses.get(name)}
-    found = lost.pop("found", None)
-    for axis in AXES:
-        efficiency = record.loss_bins.get(f"found_by_{axis}") if found else None
-        yield bin_plot("Track efficiency, %", axis, [bin_curve("found", efficiency, axis, 0)])
-        yield lost_plot(axis, lost, record.loss_bins)

@@ -16,10 +16,10 @@ from bigtrk.reports import evaluation, figures, scaling
 from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import engine_name, headers, section, sentence
 from bigtrk.reports.metrics import METRICS, PAPER, edge_numbers, metric_cells, with_interval
-from bigtrk.reports.scaling import Compared, compare
+from bigtrk.reports.scaling import Timing, time_run
 
 MOST_SENTENCES = 3
-MOST_ROUTES, MOST_SPIKES = 20, 10  # that a note names; the JSON summary names all
+MOST_NAMED = 20  # routes and spikes of a note; the JSON summary names all
 ROUTES_NOTE = (
     "Training events by route: whole on one rank, or in sectors on as many ranks or fewer. "
     "Micro-steps: events, or shares of them, that a rank has one after another in a step, mean "
@@ -38,29 +38,31 @@ EMBEDDING_NOTE = (
     "Pairs of hits within the smallest radius that keeps this share of the target edges of all "
     "validation events; edges per event, and the share of all true edges among them."
 )
+Named = Sequence[tuple[str, Run]]
 
 
 def runs_report(runs: Sequence[Run]) -> Document:
     """Makes the report of runs."""
-    compared, few = compare(runs), len(runs) <= MOST_SENTENCES
+    named, few = [*zip(labels(runs), runs, strict=True)], len(runs) <= MOST_SENTENCES
+    timed = [(name, run, time_run(run)) for name, run in named]
     lead = f"{len(runs)} runs side by side; where they differ is said below the tables."
-    names = ", ".join(one.name for one in compared) if few else f"{len(runs)} runs"
+    names = ", ".join(name for name, _ in named) if few else f"{len(runs)} runs"
     verdict = []
-    for one in compared:
-        newest = newest_evaluation(one.run)
+    for name, run, timing in timed:
+        newest = newest_evaluation(run)
         own = evaluation.evaluation_verdict(newest) if newest else []
-        limits = [*own, *scaling.time_limit(one.timing)]
-        verdict += [f"{one.name}: {each}" if len(runs) > 1 else each for each in limits]
+        limits = [*own, *scaling.time_limit(timing)]
+        verdict += [f"{name}: {each}" if len(runs) > 1 else each for each in limits]
     evaluated = evaluation.named_evaluations(runs)
     return Document(
         title=f"bigtrk report: {names}",
         lead=" ".join(map(sentence, runs)) if few else lead,
-        numbers=[(one.name, [*_numbers(one)]) for one in compared],
+        numbers=[(name, [*_numbers(run, timing)]) for name, run, timing in timed],
         verdict=verdict,
         parts=[
-            Plots("Training", [*_plots(runs), *_speedup_plots(compared)]),
+            Plots("Training", [*_plots(named)]),
             *(part for each in evaluated for part in evaluation.evaluation_plots(*each)),
-            *_tables(compared),
+            *_tables(timed),
             *evaluation.evaluation_tables([(name, record) for name, record, _ in evaluated]),
             *headers(runs),
         ],
@@ -68,37 +70,26 @@ def runs_report(runs: Sequence[Run]) -> Document:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Returns records, epochs, evaluations and comparison of `runs`, JSON-able (NaN is None)."""
-    compared = compare(runs)
-    summary: dict[str, Any] = finite(
+    """Returns records, epochs and evaluations of `runs`, JSON-able (NaN is None)."""
+    named = [*zip(labels(runs), runs, strict=True)]
+    entries = [
         {
-            "rules": [scaling.TIMING_RULE, scaling.SPEEDUP_RULE],
-            "notes": [*scaling.comparison_notes(compared)],
-            "runs": [_entry(one) for one in compared],
+            "run": name,
+            "folder": str(run.folder),
+            **run.record.model_dump(mode="json"),
+            "steps": len(run.steps),
+            "routes": routes(run),
+            "spikes": [step.step for step in spikes(run)],
+            "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
+            "timing": time_run(run).summary(),
+            "best": run.best and run.best.model_dump(mode="json"),
+            "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
         }
-    )
+        for name, run in named
+    ]
+    rules, notes = [scaling.TIMING_RULE], [*_warm_up(named)]
+    summary: dict[str, Any] = finite({"rules": rules, "notes": notes, "runs": entries})
     return summary
-
-
-def _entry(one: Compared) -> dict[str, Any]:
-    run = one.run
-    return {
-        "run": one.name,
-        "folder": str(run.folder),
-        **run.record.model_dump(mode="json"),
-        "steps": len(run.steps),
-        "routes": routes(run),
-        "spikes": [step.step for step in spikes(run)],
-        "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
-        "timing": one.timing.summary(),
-        "comparison": {
-            "baseline": one.baseline,
-            "speedup": one.speedup,
-            "parallel_efficiency": one.efficiency,
-        },
-        "best": run.best and run.best.model_dump(mode="json"),
-        "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
-    }
 
 
 def finite(value: Any) -> Any:
@@ -125,27 +116,34 @@ def spikes(run: Run) -> list[StepRecord]:
     return [step for step in run.steps if step.spike]
 
 
-def _numbers(one: Compared) -> Iterator[Number]:
+def _warm_up(named: Named) -> Iterator[str]:
+    """Says which runs have no epoch after the first one."""
+    for name, run in named:
+        if len(run.epochs) == 1:
+            yield f"{name} has one finished epoch: its figures include the warm-up."
+        if not run.epochs:
+            yield f"{name} has no finished epoch yet: it has no figures."
+
+
+def _numbers(run: Run, timing: Timing) -> Iterator[Number]:
     """Yields the numbers of the newest evaluation or the last validation, and of the speed."""
-    epochs, timing = one.run.epochs, one.timing
-    validated = [epoch.validation for epoch in epochs if epoch.validation]
-    if newest := newest_evaluation(one.run):
+    validated = [epoch.validation for epoch in run.epochs if epoch.validation]
+    if newest := newest_evaluation(run):
         yield from evaluation.evaluation_numbers(newest)
     elif validated:
         yield from edge_numbers(validated[-1])
     if timing.edges_per_second is not None:
-        rates = [epoch.edges_per_second for epoch in epochs[1:] or epochs]
+        rates = [epoch.edges_per_second for epoch in run.epochs[1:] or run.epochs]
         spread = f"{figures.rate(min(rates))} to {figures.rate(max(rates))}; by epochs"
         yield Number("edges/s", figures.rate(timing.edges_per_second), spread)
     if timing.peak_memory_bytes is not None:
         yield Number("peak memory", figures.memory(timing.peak_memory_bytes))
 
 
-def _plots(runs: Sequence[Run]) -> Iterator[Plot]:
+def _plots(named: Named) -> Iterator[Plot]:
     """Makes plots of losses, learning rates and norms by step, of validation metrics by epoch, and
     of the edges of an event within the radii of an embedding.
     """
-    named = [*enumerate(zip(labels(runs), runs, strict=True))]
     values: dict[str, Callable[[StepRecord], float | None]] = {
         "Training loss": lambda step: step.loss,
         "Learning rate": lambda step: step.lr,
@@ -155,17 +153,17 @@ def _plots(runs: Sequence[Run]) -> Iterator[Plot]:
     for title, value in values.items():
         steps = [
             Curve(name, [(x.step, y) for x in run.steps if (y := value(x)) is not None], number)
-            for number, (name, run) in named
+            for number, (name, run) in enumerate(named)
         ]
         yield Plot(title, ("step",), steps)
     for title, metric, scale in METRICS:
         lines = []
-        for number, (name, run) in named:
+        for number, (name, run) in enumerate(named):
             found = [(x.number, *with_interval(x.validation, metric, scale)) for x in run.epochs]
             lines.append(Curve(name, [row for row in found if len(row) > 1], number))
         yield Plot(title, ("epoch",), lines, whole=True)
     lines = []
-    for _, (name, run) in named:
+    for name, run in named:
         known = [(epoch.number, epoch.embedding.at) for epoch in run.epochs if epoch.embedding]
         for kept in dict.fromkeys(kept for _, at in known for kept in at):
             rows = [(number, at[kept].edges) for number, at in known if kept in at]
@@ -180,35 +178,20 @@ def _norm_of_all(kind: str, step: StepRecord) -> float | None:
     return None if not squares or None in squares else math.sqrt(sum(filter(None, squares)))
 
 
-def _speedup_plots(compared: Sequence[Compared]) -> Iterator[Plot]:
-    """Makes each run's speed-up a point in the run's colour, and draws ideal scaling."""
-    if not scaling.any_gain(compared):
-        return
-    ranks = {one.name: one.run.record.world_size for one in compared}
-    points = [
-        Curve(one.name, [] if one.speedup is None else [(ranks[one.name], one.speedup)], number)
-        for number, one in enumerate(compared)
-    ]
-    starts = sorted({ranks[one.baseline] for one in compared if one.baseline})
-    most = max(ranks.values())
-    ideal = [Curve("ideal", [(n, 1.0), (most, most / n)], style="guide") for n in starts]
-    yield Plot("Speed-up (dashed: ideal)", ("ranks",), [*points, *ideal], whole=True)
-
-
-def _tables(compared: Sequence[Compared]) -> Iterator[Table]:
+def _tables(timed: Sequence[tuple[str, Run, Timing]]) -> Iterator[Table]:
     """Makes all tables that these runs can fill, in reading order."""
-    named = [(one.name, one.run) for one in compared]
-    yield _speed(compared)
+    named = [(name, run) for name, run, _ in timed]
+    yield _speed(timed)
     shares = [
         {
-            "run": one.name,
-            "ranks": str(one.run.record.world_size),
-            **scaling.share_cells(one.timing.shares),
-            "imbalance": figures.decimal(one.timing.imbalance),
+            "run": name,
+            "ranks": str(run.record.world_size),
+            **scaling.share_cells(timing.shares),
+            "imbalance": figures.decimal(timing.imbalance),
         }
-        for one in compared
+        for name, run, timing in timed
     ]
-    plot = scaling.shares_plot((one.name, one.timing.shares) for one in compared)
+    plot = scaling.shares_plot((name, timing.shares) for name, _, timing in timed)
     yield table_of(scaling.TIME_SHARES, shares, scaling.TIME_SHARES_NOTE, plot=plot)
     yield _routes(named)
     if len(named) > 1:
@@ -224,29 +207,23 @@ def _tables(compared: Sequence[Compared]) -> Iterator[Table]:
     yield from (table for table in tables if table.rows)
 
 
-def _speed(compared: Sequence[Compared]) -> Table:
-    rows, rules = [], [scaling.TIMING_RULE]
-    gains = scaling.any_gain(compared)
-    rules += [scaling.SPEEDUP_RULE] if gains else []
-    for one in compared:
-        record, timing = one.run.record, one.timing
-        cells = {
-            "run": one.name,
-            "engine": engine_name(record),
-            "ranks": str(record.world_size),
-            "events": figures.count(record.data.train_events),
-            "edges": figures.count(record.data.edges),
+def _speed(timed: Sequence[tuple[str, Run, Timing]]) -> Table:
+    rows = [
+        {
+            "run": name,
+            "engine": engine_name(run.record),
+            "ranks": str(run.record.world_size),
+            "events": figures.count(run.record.data.train_events),
+            "edges": figures.count(run.record.data.edges),
             "edges/s": figures.rate(timing.edges_per_second),
             "epoch s": figures.seconds(timing.epoch_seconds),
             "batch s": figures.seconds(timing.batch_seconds),
             "peak memory": figures.memory(timing.peak_memory_bytes),
         }
-        if gains:
-            cells["speed-up"] = figures.decimal(one.speedup)
-            cells["par. eff. %"] = figures.share(one.efficiency)
-        rows.append(cells)
-    notes = scaling.comparison_notes(compared)
-    return table_of("Speed", rows, *rules, *notes, text_columns=2)
+        for name, run, timing in timed
+    ]
+    notes = _warm_up([(name, run) for name, run, _ in timed])
+    return table_of("Speed", rows, scaling.TIMING_RULE, *notes, text_columns=2)
 
 
 def _epoch_cells(epoch: EpochRecord) -> dict[str, str]:
@@ -293,7 +270,7 @@ def embedding_table(name: str, run: Run) -> Table:
     return table_of(title, rows, EMBEDDING_NOTE, text_columns=0)
 
 
-def _routes(named: Sequence[tuple[str, Run]]) -> Table:
+def _routes(named: Named) -> Table:
     """Makes a row per run of events by route and micro-steps; notes name the events in sectors."""
     found = [Counter(routes(run).values()) for _, run in named]
     ways = sorted({1, *(way for counts in found for way in counts)})
@@ -301,33 +278,27 @@ def _routes(named: Sequence[tuple[str, Run]]) -> Table:
     for (name, run), counts in zip(named, found, strict=True):
         micro_steps = [x.micro_steps for x in run.steps if x.micro_steps is not None]
         imbalance = [x.imbalance for x in run.steps if x.imbalance is not None]
-        rows.append(
-            {
-                "run": name,
-                "nodes": figures.count(run.record.data.nodes),
-                "edges": figures.count(run.record.data.edges),
-                **{
-                    "whole" if way == 1 else f"{way} sectors": figures.count(counts.get(way))
-                    for way in ways
-                },
-                "micro-steps": figures.decimal(fmean(micro_steps) if micro_steps else None),
-                "imbalance": figures.decimal(fmean(imbalance) if imbalance else None),
-                "largest": figures.decimal(max(imbalance, default=None)),
-            }
-        )
+        size = {"nodes": run.record.data.nodes, "edges": run.record.data.edges}
+        by_way = {("whole" if n == 1 else f"{n} sectors"): counts.get(n) for n in ways}
+        mean = {
+            "micro-steps": fmean(micro_steps) if micro_steps else None,
+            "imbalance": fmean(imbalance) if imbalance else None,
+            "largest": max(imbalance, default=None),
+        }
+        counted = {column: figures.count(n) for column, n in (size | by_way).items()}
+        rows.append({"run": name} | counted | {x: figures.decimal(y) for x, y in mean.items()})
         cut = [f"{event} in {parts}" for event, parts in sorted(routes(run).items()) if parts > 1]
-        if cut:
-            notes.append(f"{name}: {_first(cut, MOST_ROUTES, ', ')}.")
+        notes += _first(name, cut, ", ")
     return table_of("Routes", rows, *notes)
 
 
-def _first(texts: Sequence[str], most: int, between: str) -> str:
-    """Joins the first texts, and says how many more there are."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{between.join(texts[:most])}{more}"
+def _first(name: str, texts: Sequence[str], between: str) -> list[str]:
+    """Makes a note of the first texts about a run, and of how many more there are."""
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return [f"{name}: {between.join(texts[:MOST_NAMED])}{more}."] if texts else []
 
 
-def _norms(named: Sequence[tuple[str, Run]]) -> Table:
+def _norms(named: Named) -> Table:
     """Makes a row per run and part of its model, of the steps that recorded norms."""
     rows = []
     for name, run in named:
@@ -335,24 +306,20 @@ def _norms(named: Sequence[tuple[str, Run]]) -> Table:
         for part in known[-1][1].weight if known else ():
             gradients = [(x, at) for at, n in known if (x := n.gradient.get(part)) is not None]
             weights = [x for _, n in known if (x := n.weight.get(part)) is not None]
+            middle = median(x for x, _ in gradients) if gradients else None
             largest, at_step = max(gradients, default=(None, None))
-            rows.append(
-                {
-                    "run": name,
-                    "part": part,
-                    "gradient median": figures.norm(
-                        median(x for x, _ in gradients) if gradients else None
-                    ),
-                    "largest": figures.norm(largest),
-                    "at step": figures.count(at_step),
-                    "weights first": figures.norm(weights[0] if weights else None),
-                    "last": figures.norm(weights[-1] if weights else None),
-                }
-            )
+            cells = {
+                "gradient median": figures.norm(middle),
+                "largest": figures.norm(largest),
+                "at step": figures.count(at_step),
+                "weights first": figures.norm(weights[0] if weights else None),
+                "last": figures.norm(weights[-1] if weights else None),
+            }
+            rows.append({"run": name, "part": part, **cells})
     return table_of("Norms", rows, NORMS_NOTE, text_columns=2)
 
 
-def _spikes(named: Sequence[tuple[str, Run]]) -> Table:
+def _spikes(named: Named) -> Table:
     """Makes a row per guarded run; notes name the steps."""
     rows, notes = [], [SPIKES_NOTE]
     for name, run in named:
@@ -360,9 +327,7 @@ def _spikes(named: Sequence[tuple[str, Run]]) -> Table:
         if isinstance(guard, str) and guard not in ("", "off"):
             steps, left_out = figures.count(len(run.steps)), figures.count(len(found))
             rows.append({"run": name, "guard": guard, "steps": steps, "spikes": left_out})
-            told = [
-                f"step {x.step}, {'not finite' if x.loss is None else figures.loss(x.loss)}"
-                for x in found
-            ]
-            notes += [f"{name}: {_first(told, MOST_SPIKES, '; ')}."] if told else []
+            losses = ("not finite" if x.loss is None else figures.loss(x.loss) for x in found)
+            told = [f"step {x.step}, {loss}" for x, loss in zip(found, losses, strict=True)]
+            notes += _first(name, told, "; ")
     return table_of("Loss spikes", rows, *notes, text_columns=2)

@@ -1,4 +1,4 @@
-"""An evaluation in bins of pT and eta: tables, curves, pages."""
+"""An evaluation: tables, curves in bins, pages."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ from bigtrk.records.evaluation import CutRecord, EvaluationRecord, write_evaluat
 from bigtrk.reports import evaluation_report, read_run, runs_report, show, write_page
 from bigtrk.reports.evaluation import CATEGORIES as TITLES
 from bigtrk.reports.figures import wilson
-from bigtrk.reports.metrics import bin_curve, share_cell
+from bigtrk.reports.metrics import bin_curve
 from bigtrk.tracks.evaluation import CATEGORIES
 from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
@@ -39,7 +39,7 @@ def row(text: str, title: str, start: str) -> list[str]:
 def test_limits_table() -> None:
     text = shown(binned_evaluation_record())
     title = "What limits the tracks"
-    assert row(text, title, "found  ") == ["75", "75.0 ±4.3"]
+    assert row(text, title, "graph: no true edges")[0] == "1"
     assert row(text, title, "model: true edges cut") == ["20", "20.0 ±4.0"]
     assert row(text, title, "found with perfect scores") == ["98", "98.0 ±1.5"]
     assert f"{title}\n" not in shown(evaluation_record())
@@ -56,17 +56,6 @@ def test_scanned_cuts_have_a_table_and_the_builder_is_named() -> None:
     assert row(text, "Tracks by score cut", " 0.25")[0] == "12.50"
     assert "Tracks by walk from edges with a score above 0.01;" in " ".join(text.split())
     assert "Tracks by score cut" not in shown(evaluation_record())
-
-
-def test_bins_that_count_nothing_have_no_row_and_unknown_ones_do() -> None:
-    text = shown(binned_evaluation_record())
-    by_pt = ["80", "75.0 ±4.8", "100.0 ±0.6", "5.0 ±2.9"]
-    assert row(text, "Evaluation by pT", "1 to 2") == by_pt
-    assert row(text, "Evaluation by pT", "4 to 8")[-1] == "0.0 ±3.1"
-    assert "2 to 4" not in text
-    assert row(text, "Evaluation by pT", "unknown")[0] == "2"
-    assert row(text, "Evaluation by eta", "-1 to 1")[-1] == share_cell(9, 10)
-    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:

@@ -67,11 +67,9 @@ def pair(make_run: MakeRun) -> list[Run]:
 
 def test_speed_table(pair: list[Run]) -> None:
     text = printed(pair)
-    one = ["one", "DDP", "1", "6", "51.0 K", "38.2 K", "1.50", "0.50", "512 MiB", "1.00", "100.0"]
+    one = ["one", "DDP", "1", "6", "51.0 K", "38.2 K", "1.50", "0.50", "512 MiB"]
     assert row_of(text, "Speed", "one") == one
-    two = row_of(text, "Speed", "two")
-    assert two[1] == "DeepSpeed ZeRO-1"
-    assert two[-2:] == ["1.33", "66.7"]
+    assert row_of(text, "Speed", "two")[1] == "DeepSpeed ZeRO-1"
 
 
 def test_other_tables(pair: list[Run]) -> None:
@@ -113,7 +111,6 @@ def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> N
     assert "\x1b" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
     alone = printed(pair[:1])
-    assert "speed-up" not in alone
     assert "Validation after the last epoch" not in alone
 
 
@@ -155,8 +152,6 @@ def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
 def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None:
     content = json.loads(json.dumps(summarise(pair), allow_nan=False))
     one, two = content["runs"]
-    assert two["comparison"]["baseline"] == "one"
-    assert two["comparison"]["speedup"] == pytest.approx(51000 / one["timing"]["edges_per_second"])
     assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
     assert sorted(one["routes"].values()) == [1, 1, 1, 1, 2, 2]
     assert len(one["epochs"]) == 3

@@ -49,9 +49,12 @@ def cells(text: str, start: str) -> list[list[str]]:
 def test_one_event_has_one_table() -> None:
     text = shown(0.5)
     assert text.startswith("Tracks of event000000000, 100 hits\n")
-    row = ["ATLAS", "strict", "90.00", "1.25", "-", "10", "9", "80", "79"]
+    flat, row = (
+        " ".join(text.split()),
+        ["ATLAS", "strict", "90.00", "1.25", "-", "10", "9", "80", "79"],
+    )
     assert cells(text, "ATLAS  ") == [row] * 2
-    assert "TrackML score 0.5000. Tracks and particles of at least 3 hits" in text
+    assert "TrackML score 0.5000. Tracks of files; tracks and particles of at least 3 hits" in flat
     assert "by event" not in text
 
 
