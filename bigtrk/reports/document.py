@@ -20,15 +20,14 @@ class Curve:
     is not finite are left out.
 
     colour: its number. style: "dashes" have neither dots nor intervals; a "guide" is thin, in no
-    curve's colour; "steps" keep y until the next x; a "mark" is a star. group: what a click in the
-    legend switches on all plots, its name where there is none. texts: said where the pointer is.
+    curve's colour; "steps" keep y until the next x; a "mark" is a star. texts: said where the
+    pointer is. A click on its name in a legend switches all curves of that name.
     """
 
     name: str
     points: Sequence[tuple[float, ...]]
     colour: int = 0
     style: Style = "line"
-    group: str = ""
     texts: Sequence[str] = ()
 
     @property

@@ -24,8 +24,8 @@ from plotly.offline import get_plotlyjs
 from bigtrk import __version__
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable, printable_lines
-from bigtrk.reports.document import Bars, Curve, Document, Number, Plot, Points, Table
-from bigtrk.reports.figures import DASH, INTERVALS
+from bigtrk.reports.document import Bars, Curve, Document, Number, Plot, Points, Table, table_of
+from bigtrk.reports.figures import INTERVALS
 
 COLOURS = 8
 MOST_POINTS, MOST_DOTS = 1000, 40
@@ -103,15 +103,14 @@ def _template() -> Template:
 
 
 def _side_by_side(numbers: Sequence[tuple[str, Sequence[Number]]]) -> Table:
-    labels = [*dict.fromkeys(one.label for _, own in numbers for one in own)]
     rows = []
     for name, own in numbers:
-        cells = {}
+        cells = {"run": name}
         for one in own:
             interval = one.basis.partition(";")[0]
             cells[one.label] = f"{one.value} ({interval})" if interval else one.value
-        rows.append((name, *(cells.get(label, DASH) for label in labels)))
-    return Table("Side by side", ("run", *labels), tuple(rows))
+        rows.append(cells)
+    return table_of("Side by side", rows)
 
 
 def shown(name: str, width: int = NAME_WIDTH) -> str:
@@ -128,13 +127,13 @@ def _figure(plot: Plot) -> Markup:
     traces = [_trace(trace, plot) for trace in plot.filled]
     if not traces:
         return Markup()
-    groups: set[str] = set()
-    for trace in traces:  # each group has one key in the legend
-        trace["showlegend"] = trace["legendgroup"] not in groups
-        groups.add(trace["legendgroup"])
-    has_legend = len(groups) > 1 if plot.legend is None else plot.legend
+    names: set[str] = set()
+    for trace in traces:  # each name has one key in the legend
+        trace["showlegend"] = trace["legendgroup"] not in names
+        names.add(trace["legendgroup"])
+    has_legend = len(names) > 1 if plot.legend is None else plot.legend
     layout, height = _layout(plot, traces)
-    layout["showlegend"] = has_legend
+    layout |= {"title": {"text": shown(plot.title, 200)}, "showlegend": has_legend}
     height += _legend_height(traces) if has_legend else 0
     figure = to_json_plotly(go.Figure(traces, {"template": "none", **layout}))
     label = escape(printable(plot.title) or "figure")
@@ -146,26 +145,25 @@ def _figure(plot: Plot) -> Markup:
 
 def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     """Makes a plot's layout, and its height without a legend."""
-    title = {"text": shown(plot.title, 200)}
     first = plot.traces[0]
-    if isinstance(first, Points) and len(first.axes) == 3:
-        axes = zip("xyz", plot.labels, strict=True)
-        scene: dict[str, Any] = {f"{axis}axis": {"title": {"text": label}} for axis, label in axes}
-        eye = {"x": 0.6, "y": 1.2, "z": 0.6}
-        margin = {"l": 0, "r": 0, "t": 30, "b": 0}
-        scene |= {"aspectmode": "data", "camera": {"eye": eye}}
-        return {"title": title, "scene": scene, "margin": margin}, HEIGHT_3D
+    labels = [{"text": shown(label)} for label in plot.labels]
+    if len(labels) == 3:
+        scene: dict[str, Any] = {
+            f"{x}axis": {"title": y} for x, y in zip("xyz", labels, strict=True)
+        }
+        scene |= {"aspectmode": "data", "camera": {"eye": {"x": 0.6, "y": 1.2, "z": 0.6}}}
+        return {"scene": scene, "margin": {"l": 0, "r": 0, "t": 30, "b": 0}}, HEIGHT_3D
     if plot.bars == "stack":  # names such as 0001 are no numbers
         stacked = {"type": "category", "autorange": "reversed"}
         lines = sum(name.count("<br>") + 1 for name in traces[0]["y"])
-        layout = {"title": title, "barmode": "stack", "xaxis": {"title": {"text": "%"}}}
-        return {**layout, "yaxis": stacked}, 90 + BAR_ROW * lines
-    x_label, *y_label = (shown(label) for label in plot.labels)
-    x_axis: dict[str, Any] = {"title": {"text": x_label}}
-    y_axis: dict[str, Any] = {"title": {"text": y_label[0]}} if y_label else {}
-    if not isinstance(first, Bars):
-        x_axis["type"] = plot.x_axis
+        layout = {"barmode": "stack", "xaxis": {"title": {"text": "%"}}, "yaxis": stacked}
+        return layout, 90 + BAR_ROW * lines
+    x_axis: dict[str, Any] = {"title": labels[0]}
+    y_axis: dict[str, Any] = {"title": labels[1]} if len(labels) > 1 else {}
     y_axis["type"] = plot.y_axis
+    if isinstance(first, Bars):
+        return {"barmode": "group", "xaxis": x_axis, "yaxis": y_axis}, HEIGHT
+    x_axis["type"] = plot.x_axis
     if plot.equal_axes:
         y_axis["scaleanchor"] = "x"
     if plot.ticks:
@@ -173,40 +171,47 @@ def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any
     values = [x for trace in traces for x in trace["x"]] if plot.whole else []
     if values and max(values) - min(values) < MOST_DOTS / 4:
         x_axis["dtick"] = 1
-    height = HEIGHT_2D if isinstance(first, Points) else HEIGHT
-    layout = {"title": title, "xaxis": x_axis, "yaxis": y_axis}
-    return {**layout, **({"barmode": "group"} if isinstance(first, Bars) else {})}, height
+    return {"xaxis": x_axis, "yaxis": y_axis}, HEIGHT_2D if isinstance(first, Points) else HEIGHT
 
 
 def _trace(trace: Curve | Bars | Points, plot: Plot) -> dict[str, Any]:
-    if isinstance(trace, Curve):
-        return _curve(trace)
-    return _bars(trace, plot) if isinstance(trace, Bars) else _points(trace)
+    named = {"name": shown(trace.name), "legendgroup": trace.name}
+    colour = TEXT if trace.colour is None else f"var(--c{trace.colour % COLOURS})"
+    match trace:
+        case Curve():
+            return named | _curve(trace, DIM if trace.style == "guide" else colour)
+        case Bars():
+            return named | _bars(trace, plot.bars == "stack", colour)
+    is_flat = len(trace.axes) == 2
+    # Squares have the fewest triangles.
+    marker = {"color": colour, "size": 2.5 if is_flat else 1.6, "symbol": "square"}
+    drawn = {"mode": "lines", "line": {"color": colour, "width": 1.5}}
+    return {
+        **named,
+        "type": "scattergl" if is_flat else "scatter3d",
+        **dict(zip("xyz", trace.axes, strict=False)),
+        "visible": True if trace.shown else "legendonly",
+        **(drawn if trace.is_line else {"mode": "markers", "marker": marker}),
+    }
 
 
-def _curve(curve: Curve) -> dict[str, Any]:
-    found = [row for row in curve.points if math.isfinite(row[1])]
-    rows = thin_out(found)
+def _curve(curve: Curve, colour: str) -> dict[str, Any]:
+    rows = thin_out([row for row in curve.points if math.isfinite(row[1])])
     y = [row[1] for row in rows]
-    is_line = curve.style == "line"
-    has_dots = is_line and len(rows) <= MOST_DOTS
-    colour = DIM if curve.style == "guide" else f"var(--c{curve.colour % COLOURS})"
+    has_dots = curve.style == "line" and len(rows) <= MOST_DOTS
     trace: dict[str, Any] = {
         "type": "scatter",
         "x": [row[0] for row in rows],
         "y": y,
-        "name": shown(curve.name),
-        "legendgroup": curve.group or curve.name,
         "mode": "lines+markers" if has_dots else "lines",
         "line": {
             "color": colour,
             "width": 1 if curve.style == "guide" else 1.6,
             "dash": "dash" if curve.style in ("dashes", "guide") else "solid",
+            "shape": "hv" if curve.style == "steps" else "linear",
         },
         "marker": {"size": 5},
     }
-    if curve.style == "steps":
-        trace["line"]["shape"] = "hv"
     if curve.style in ("mark", "dots"):
         star = {"symbol": "star", "size": 12} if curve.style == "mark" else {"size": 7}
         trace |= {"mode": "markers", "marker": {**star, "color": colour}}
@@ -222,35 +227,16 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return trace
 
 
-def _bars(bars: Bars, plot: Plot) -> dict[str, Any]:
-    is_stack, scale = plot.bars == "stack", 100 if bars.unit == "%" else 1
+def _bars(bars: Bars, is_stack: bool, colour: str) -> dict[str, Any]:
+    scale = 100 if bars.unit == "%" else 1
     places = [shown(place, NAME_WIDTH if is_stack else 12) for place in bars.places]
     values = [None if value is None else scale * value for value in bars.values]
-    number = f"%{{{'x' if is_stack else 'y'}:.4g}} {bars.unit}"
     return {
         "type": "bar",
         **({"x": values, "y": places} if is_stack else {"x": places, "y": values}),
         "orientation": "h" if is_stack else "v",
-        "name": shown(bars.name),
-        "legendgroup": bars.name,
-        "marker": {"color": f"var(--c{bars.colour % COLOURS})"},
-        "hovertemplate": number,
-    }
-
-
-def _points(points: Points) -> dict[str, Any]:
-    colour = TEXT if points.colour is None else f"var(--c{points.colour % COLOURS})"
-    is_flat = len(points.axes) == 2
-    # Squares have the fewest triangles.
-    marker = {"color": colour, "size": 2.5 if is_flat else 1.6, "symbol": "square"}
-    drawn = {"mode": "lines", "line": {"color": colour, "width": 1.5}}
-    return {
-        "type": "scattergl" if is_flat else "scatter3d",
-        **dict(zip("xyz", points.axes, strict=False)),
-        "name": shown(points.name),
-        "legendgroup": points.name,
-        "visible": True if points.shown else "legendonly",
-        **(drawn if points.is_line else {"mode": "markers", "marker": marker}),
+        "marker": {"color": colour},
+        "hovertemplate": f"%{{{'x' if is_stack else 'y'}:.4g}} {bars.unit}",
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
-from bigtrk.reports.document import Curve, Plot
+from bigtrk.reports.document import Axis, Curve, Plot
 from bigtrk.reports.figures import wilson
 
 TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
@@ -65,8 +65,20 @@ def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
 
 def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
     """Makes plots of tracks against the cut, where cuts were tried, and of edges."""
-    if record.tracks:
-        yield _tracks(record.tracks.scan)
+    if record.tracks and (scan := record.tracks.scan):
+        lines = []
+        rates = {"track efficiency": "efficiency", "fake tracks": "fake_rate"}
+        for number, (name, rate) in enumerate(rates.items()):
+            rows = []
+            for cut in scan:
+                n = cut.n_particles if rate == "efficiency" else cut.n_tracks
+                if (share := getattr(cut, rate)) is not None:
+                    ends = wilson(share, n) if n and 0 <= share <= 1 else ()
+                    rows.append((logit(cut.score_cut), *(100 * x for x in (share, *ends))))
+            lines.append(Curve(name, rows, number))
+        best = best_scan(scan)
+        mark = _best(logit(best.score_cut), best.efficiency, best.score_cut) if best else []
+        yield _by_score("Tracks against the score cut, %", "score cut", [*lines, *mark])
     if record.scores:
         yield from edge_plots(record.scores, record.edge_metrics.auc)
 
@@ -77,55 +89,34 @@ def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
     """
     if kept := kept_by_cut(scores):
         best = max(kept, key=lambda each: _harmonic_mean(each.efficiency, each.purity or 0.0))
-        roc = [(100 * each.others, 100 * each.efficiency) for each in kept if each.others]
         name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
-        mark = [_best(100 * best.others, best.efficiency, best.cut)] if best.others else []
+        roc = Curve(name, [(100 * x.others, 100 * x.efficiency) for x in kept if x.others])
+        mark = _best(100 * best.others, best.efficiency, best.cut) if best.others else []
         title, axis = "ROC: edge efficiency, %", ("other edges kept, %",)
-        yield Plot(title, axis, [Curve(name, roc), *mark], x_axis="log")
-        pure = [(100 * x.efficiency, 100 * x.purity) for x in kept if x.purity is not None]
-        mark = [_best(100 * best.efficiency, best.purity, best.cut)]
-        axis = ("edge efficiency, %",)
-        yield Plot("Edge purity, %", axis, [Curve("all cuts", pure), *mark])
-        inner = [each for each in kept if 0 < each.cut < 1]
-        efficiency = [(logit(each.cut), 100 * each.efficiency) for each in inner]
-        purity = [(logit(x.cut), 100 * x.purity) for x in inner if x.purity is not None]
-        lines = [Curve("edge efficiency", efficiency, 0), Curve("edge purity", purity, 1)]
-        mark = [_best(logit(best.cut), best.efficiency, best.cut)]
+        yield Plot(title, axis, [roc, *mark], x_axis="log")
+        pure = [x for x in kept if x.purity is not None]
+        line = Curve("all cuts", [(100 * x.efficiency, 100 * (x.purity or 0)) for x in pure])
+        mark = _best(100 * best.efficiency, best.purity, best.cut)
+        yield Plot("Edge purity, %", ("edge efficiency, %",), [line, *mark])
+        efficient = [(logit(x.cut), 100 * x.efficiency) for x in kept if 0 < x.cut < 1]
+        points = [(logit(x.cut), 100 * (x.purity or 0)) for x in pure if 0 < x.cut < 1]
+        lines = [Curve("edge efficiency", efficient, 0), Curve("edge purity", points, 1)]
+        mark = _best(logit(best.cut), best.efficiency, best.cut)
         yield _by_score("Edges against the score cut, %", "score cut", [*lines, *mark])
-    limits = scores.limits
+    limits, bars = scores.limits, []
     ranges = [f"{low:.5g} to {high:.5g}" for low, high in pairwise(limits)]
-    bars = []
     for number, (kind, name) in enumerate(KINDS.items()):
         counts: tuple[int, ...] = getattr(scores, kind)
         if any(counts):
-            points = [*zip(map(logit, limits), (*counts, counts[-1]), strict=True)]
-            bars.append(Curve(name, points, number, "steps", texts=[*ranges, ranges[-1]]))
-    yield _by_score("Edges by score", "score", bars, log=True)
+            steps = [*zip(map(logit, limits), (*counts, counts[-1]), strict=True)]
+            bars.append(Curve(name, steps, number, "steps", [*ranges, ranges[-1]]))
+    yield _by_score("Edges by score", "score", bars, "log")
 
 
-def _tracks(scan: Sequence[CutRecord]) -> Plot:
-    lines = []
-    rates = {
-        "track efficiency": ("efficiency", "n_particles"),
-        "fake tracks": ("fake_rate", "n_tracks"),
-    }
-    for number, (name, (rate, whole)) in enumerate(rates.items()):
-        rows = []
-        for cut in scan:
-            share, n = getattr(cut, rate), getattr(cut, whole)
-            if share is not None:
-                ends = wilson(share, n) if n and 0 <= share <= 1 else ()
-                rows.append((logit(cut.score_cut), *(100 * x for x in (share, *ends))))
-        lines.append(Curve(name, rows, number))
-    best = best_scan(scan)
-    mark = [_best(logit(best.score_cut), best.efficiency, best.score_cut)] if best else []
-    return _by_score("Tracks against the score cut, %", "score cut", [*lines, *mark])
-
-
-def _by_score(title: str, axis: str, curves: Sequence[Curve], log: bool = False) -> Plot:
+def _by_score(title: str, axis: str, curves: Sequence[Curve], y_axis: Axis = "linear") -> Plot:
     """Makes a plot against scores, at their logits."""
     ticks = {logit(score): f"{score:g}" for score in TICKS}
-    return Plot(title, (axis,), curves, ticks=ticks, y_axis="log" if log else "linear")
+    return Plot(title, (axis,), curves, ticks=ticks, y_axis=y_axis)
 
 
 def logit(score: float) -> float:
@@ -135,10 +126,8 @@ def logit(score: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def _best(x: float, share: float | None, cut: float) -> Curve:
-    """Marks the best cut."""
-    point = (x, 100 * (share or 0.0))
-    return Curve(f"best cut: {cut:.4g}", [point], BEST_COLOUR, "mark", "best cut")
+def _best(x: float, share: float | None, cut: float) -> list[Curve]:
+    return [Curve(f"best cut: {cut:.4g}", [(x, 100 * (share or 0.0))], BEST_COLOUR, "mark")]
 
 
 def _harmonic_mean(one: float, other: float) -> float:
