@@ -1,12 +1,10 @@
-"""The report of training runs: speed, shares of time, losses, metrics, norms, routes, spikes and
-evaluations of one or several side by side.
-"""
+"""The report of training runs: speed, shares of time, losses, metrics, routes and evaluations."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from bigtrk.records.evaluation import EvaluationRecord
@@ -14,25 +12,17 @@ from bigtrk.records.metrics import EpochRecord, StepRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import evaluation, figures, scaling
 from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.facts import engine_name, headers, section, sentence
+from bigtrk.reports.facts import engine_name, headers, sentence
 from bigtrk.reports.metrics import METRICS, PAPER, edge_numbers, metric_cells, with_interval
 from bigtrk.reports.scaling import Timing, time_run
 
 MOST_SENTENCES = 3
-MOST_NAMED = 20  # routes and spikes of a note; the JSON summary names all
+MOST_NAMED = 20  # spikes of a note; the JSON summary names all
 ROUTES_NOTE = (
     "Training events by route: whole on one rank, or in sectors on as many ranks or fewer. "
     "Micro-steps: events, or shares of them, that a rank has one after another in a step, mean "
     "over steps. Imbalance: predicted, the most loaded rank over the mean; mean and largest over "
     "steps."
-)
-NORMS_NOTE = (
-    "Euclidean norms: of gradients before clipping, of weights before the update, at every "
-    "training.norms_every-th step."
-)
-SPIKES_NOTE = (
-    "Steps with a loss far above that of recent steps, or a loss or gradients that are not "
-    "finite: left out."
 )
 EMBEDDING_NOTE = (
     "Pairs of hits within the smallest radius that keeps this share of the target edges of all "
@@ -141,9 +131,7 @@ def _numbers(run: Run, timing: Timing) -> Iterator[Number]:
 
 
 def _plots(named: Named) -> Iterator[Plot]:
-    """Makes plots of losses, learning rates and norms by step, of validation metrics by epoch, and
-    of the edges of an event within the radii of an embedding.
-    """
+    """Makes plots of losses, learning rates and norms by step, of validation metrics by epoch."""
     values: dict[str, Callable[[StepRecord], float | None]] = {
         "Training loss": lambda step: step.loss,
         "Learning rate": lambda step: step.lr,
@@ -162,14 +150,6 @@ def _plots(named: Named) -> Iterator[Plot]:
             found = [(x.number, *with_interval(x.validation, metric, scale)) for x in run.epochs]
             lines.append(Curve(name, [row for row in found if len(row) > 1], number))
         yield Plot(title, ("epoch",), lines, whole=True)
-    lines = []
-    for name, run in named:
-        known = [(epoch.number, epoch.embedding.at) for epoch in run.epochs if epoch.embedding]
-        for kept in dict.fromkeys(kept for _, at in known for kept in at):
-            rows = [(number, at[kept].edges) for number, at in known if kept in at]
-            lines.append(Curve(f"{name}, {kept} % of target edges kept", rows, len(lines)))
-    title = "Neighbours in the embedding: edges of an event"
-    yield Plot(title, ("epoch",), lines, y_axis="log", whole=True)
 
 
 def _norm_of_all(kind: str, step: StepRecord) -> float | None:
@@ -203,7 +183,7 @@ def _tables(timed: Sequence[tuple[str, Run, Timing]]) -> Iterator[Table]:
         yield table_of("Validation after the last epoch", last, PAPER)
     for name, run in named:
         yield _epochs(name, run)
-    tables = [*(embedding_table(name, run) for name, run in named), _norms(named), _spikes(named)]
+    tables = [embedding_table(name, run) for name, run in named]
     yield from (table for table in tables if table.rows)
 
 
@@ -248,6 +228,11 @@ def _epochs(name: str, run: Run) -> Table:
     last = run.epochs[-1] if run.epochs else None
     if last and last.validation and last.validation.undefined:
         notes.append(f"Epoch {last.number}: {last.validation.undefined}.")
+    if left_out := spikes(run):
+        losses = ["not finite" if x.loss is None else figures.loss(x.loss) for x in left_out]
+        told = [f"step {x.step}, {y}" for x, y in zip(left_out, losses, strict=True)]
+        more = f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
+        notes.append(f"Left out as spikes: {'; '.join(told[:MOST_NAMED])}{more}.")
     return table_of(f"Epochs of {name}", rows, *notes, text_columns=0)
 
 
@@ -271,10 +256,9 @@ def embedding_table(name: str, run: Run) -> Table:
 
 
 def _routes(named: Named) -> Table:
-    """Makes a row per run of events by route and micro-steps; notes name the events in sectors."""
+    """Makes a row per run of events by route and micro-steps."""
     found = [Counter(routes(run).values()) for _, run in named]
-    ways = sorted({1, *(way for counts in found for way in counts)})
-    rows, notes = [], [ROUTES_NOTE]
+    ways, rows = sorted({1, *(way for counts in found for way in counts)}), []
     for (name, run), counts in zip(named, found, strict=True):
         micro_steps = [x.micro_steps for x in run.steps if x.micro_steps is not None]
         imbalance = [x.imbalance for x in run.steps if x.imbalance is not None]
@@ -287,47 +271,4 @@ def _routes(named: Named) -> Table:
         }
         counted = {column: figures.count(n) for column, n in (size | by_way).items()}
         rows.append({"run": name} | counted | {x: figures.decimal(y) for x, y in mean.items()})
-        cut = [f"{event} in {parts}" for event, parts in sorted(routes(run).items()) if parts > 1]
-        notes += _first(name, cut, ", ")
-    return table_of("Routes", rows, *notes)
-
-
-def _first(name: str, texts: Sequence[str], between: str) -> list[str]:
-    """Makes a note of the first texts about a run, and of how many more there are."""
-    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
-    return [f"{name}: {between.join(texts[:MOST_NAMED])}{more}."] if texts else []
-
-
-def _norms(named: Named) -> Table:
-    """Makes a row per run and part of its model, of the steps that recorded norms."""
-    rows = []
-    for name, run in named:
-        known = [(step.step, step.norms) for step in run.steps if step.norms]
-        for part in known[-1][1].weight if known else ():
-            gradients = [(x, at) for at, n in known if (x := n.gradient.get(part)) is not None]
-            weights = [x for _, n in known if (x := n.weight.get(part)) is not None]
-            middle = median(x for x, _ in gradients) if gradients else None
-            largest, at_step = max(gradients, default=(None, None))
-            cells = {
-                "gradient median": figures.norm(middle),
-                "largest": figures.norm(largest),
-                "at step": figures.count(at_step),
-                "weights first": figures.norm(weights[0] if weights else None),
-                "last": figures.norm(weights[-1] if weights else None),
-            }
-            rows.append({"run": name, "part": part, **cells})
-    return table_of("Norms", rows, NORMS_NOTE, text_columns=2)
-
-
-def _spikes(named: Named) -> Table:
-    """Makes a row per guarded run; notes name the steps."""
-    rows, notes = [], [SPIKES_NOTE]
-    for name, run in named:
-        guard, found = section(run.record, "training").get("spike_guard"), spikes(run)
-        if isinstance(guard, str) and guard not in ("", "off"):
-            steps, left_out = figures.count(len(run.steps)), figures.count(len(found))
-            rows.append({"run": name, "guard": guard, "steps": steps, "spikes": left_out})
-            losses = ("not finite" if x.loss is None else figures.loss(x.loss) for x in found)
-            told = [f"step {x.step}, {loss}" for x, loss in zip(found, losses, strict=True)]
-            notes += _first(name, told, "; ")
-    return table_of("Loss spikes", rows, *notes, text_columns=2)
+    return table_of("Routes", rows, ROUTES_NOTE)

@@ -67,8 +67,7 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
     assert (efficiency["x"], efficiency["y"]) == ([1], [90.0])
     assert efficiency["error_y"]["arrayminus"] == pytest.approx([90 - 100 * low])
     assert efficiency["error_y"]["array"] == pytest.approx([100 * high - 90])
-    neighbours = page.figure("Neighbours in the embedding: edges of an event")
-    assert neighbours.trace("0001, 98 % of target edges kept")["y"] == [2000]
+    assert {"98 %", "2,000"} <= set(page.texts), "neighbours in the embedding"
     shares = page.figures[-1]
     assert shares.trace("compute")["x"] == [85.0]
     assert shares.layout["yaxis"]["type"] == "category", "0001 is no number"
