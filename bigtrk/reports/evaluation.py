@@ -78,7 +78,6 @@ SCORE_RULES = (
     "efficiency: found among particles. fake: tracks that match no particle. duplicate: tracks "
     "beyond the first of a particle found, per such particle."
 )
-LONGEST_TABLE = 10  # events, of six rows each; --json has them all
 
 
 def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Document:
@@ -301,7 +300,7 @@ def criteria_note(
 
 
 def score_report(record: ScoreRecord) -> Document:
-    """Makes the report of tracks from files: of all events and, of several, of the first ones."""
+    """Makes the report of tracks from files, of all events together."""
     n_events, n_hits = len(record.events), sum(event.hits for event in record.events)
     whose = record.events[0].event if n_events == 1 else f"{n_events} events"
     title = f"Tracks of {whose}, {figures.count(n_hits)} hits"
@@ -315,8 +314,6 @@ def score_report(record: ScoreRecord) -> Document:
         ]
         task = "ColliderML's tracking task, its own metrics"
         parts.insert(0, table_of(task, public, COLLIDERML_RULES))
-    if n_events > 1:
-        parts.append(_by_event(record))
     return Document(title, "", [], [], parts)
 
 
@@ -336,17 +333,3 @@ def _score_notes(record: ScoreRecord) -> Iterator[str]:
             if record.colliderml
             else f"Not judged, since no tracks are given: {n} more of the events."
         )
-
-
-def _by_event(record: ScoreRecord) -> Table:
-    """Makes a row per event and matching; the first one names the event."""
-    rows = []
-    for event in record.events[:LONGEST_TABLE]:
-        score = figures.DASH if event.trackml_score is None else f"{event.trackml_score:.4f}"
-        for number, match in enumerate(event.matching):
-            named = ("", "") if number else (event.event, score)
-            cells = dict(zip(("event", "TrackML"), named, strict=True)) | matching_cells(match)
-            rows.append({key: cells[key] for key in cells if key not in ("tracks", "matched")})
-    hidden = len(record.events) - LONGEST_TABLE
-    notes = (f"{hidden} more events: --json tells of all.",) if hidden > 0 else ()
-    return table_of("Tracks by event", rows, *notes, text_columns=4)

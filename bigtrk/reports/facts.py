@@ -27,26 +27,29 @@ def section(record: RunRecord, name: str) -> dict[str, Any]:
 def facts(run: Run) -> dict[str, str]:
     """Says what was trained on what, with which engine, where: text by label."""
     record, data, machine = run.record, run.record.data, run.record.machine
+    settings = section(record, "model")
+    own = figures.settings({x: y for x, y in settings.items() if not x.startswith("init_")})
+    start = settings.get("init_from")
+    started = f"; started from {start}" if start else ""
+    model = f"{figures.count(record.parameters)} parameters: {own}{started}"
     if record.ended == "imported":  # what its configuration says of a training are defaults
         labels = ("model", "trained on", "target", "validated on", "engine", "machine")
-        unknown = dict.fromkeys(labels, figures.DASH)
-        known = {"model": _model(record), "software": software(record)}
-        return {**unknown, **known, "progress": engine_name(record)}
+        known = {"model": model, "software": software(record), "progress": engine_name(record)}
+        return {**dict.fromkeys(labels, figures.DASH), **known}
     ranks = "1 rank" if record.world_size == 1 else f"{record.world_size} ranks"
-    started = f", started by {record.launcher}" if record.launcher else ""
+    launched = f", started by {record.launcher}" if record.launcher else ""
     size = f"{figures.count(data.nodes)} nodes, {figures.count(data.edges)} edges"
     folders = section(record, "data").get("train")
     names = f" of {', '.join(map(str, folders))}" if isinstance(folders, list) and folders else ""
     accelerator = None if machine.accelerator == "cpu" else machine.accelerator
     cores = None if machine.cores is None else f"{machine.cores} cores"
-    where = ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores)))
     return {
-        "model": _model(record),
+        "model": model,
         "trained on": f"{_events(data.train_events)}{names} ({size})",
         "target": figures.settings(section(record, "target")),
         "validated on": _events(data.validation_events),
-        "engine": f"{engine_name(record)} on {ranks}{started}",
-        "machine": where or figures.DASH,
+        "engine": f"{engine_name(record)} on {ranks}{launched}",
+        "machine": ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores))) or "-",
         "software": software(record),
         "progress": _progress(run),
     }
@@ -96,28 +99,18 @@ def _events(number: int | None) -> str:
     return f"{figures.count(number)} event{'' if number == 1 else 's'}"
 
 
-def _model(record: RunRecord) -> str:
-    """Describes the model, and the weights that it started from, if it did not draw them."""
-    settings = section(record, "model")
-    own = {key: value for key, value in settings.items() if not key.startswith("init_")}
-    start = settings.get("init_from")
-    started = f"; started from {start}" if start else ""
-    return f"{figures.count(record.parameters)} parameters: {figures.settings(own)}{started}"
-
-
 def _progress(run: Run) -> str:
     """Says how far a run has come, which epoch was the best, and whether the want of a better one
     ended the run.
     """
     planned = section(run.record, "training").get("epochs")
-    epochs = f"{len(run.epochs)} of {planned} epochs" if planned else f"{len(run.epochs)} epochs"
-    since = f" since {run.record.started}" if run.record.started else ""
     steps = f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}"
-    told = f"{epochs}, {steps}{since}"
+    since = f" since {run.record.started}" if run.record.started else ""
+    told = [f"{len(run.epochs)}{f' of {planned}' if planned else ''} epochs, {steps}{since}"]
     if not run.epochs:
-        told += "; no epoch has finished yet"
+        told.append("no epoch has finished yet")
     if best := run.best:
-        told += f"; best in {best.metric} ({best.value:.5g}): epoch {best.epoch + 1}"
+        told.append(f"best in {best.metric} ({best.value:.5g}): epoch {best.epoch + 1}")
     if run.record.ended == "patience":
-        told += "; no better epoch came, which ended it"
-    return told
+        told.append("no better epoch came, which ended it")
+    return "; ".join(told)

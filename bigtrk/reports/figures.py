@@ -1,7 +1,7 @@
 """Numbers as a table shows them, a dash where one is not known; means and ratios with errors."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -48,11 +48,8 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
 
 
 def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share of `n`, `z` standard deviations to either side.
-
-    E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; Brown, Cai and DasGupta, Statist. Sci. 16
-    (2001) 101 recommend it: unlike the normal interval it neither leaves [0, 1] nor vanishes at its
-    ends. `n` is at least 1.
+    """Returns Wilson's score interval (J. Am. Stat. Assoc. 22 (1927) 209) of a share of `n`, at
+    least 1, `z` standard deviations to either side: it neither leaves [0, 1] nor vanishes there.
     """
     scale = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / scale
@@ -99,13 +96,14 @@ def percent(value: float | None, decimals: int = 3) -> str:
     return DASH if value is None else f"{100 * value:z.{decimals}f}"
 
 
-def _formatted(spec: str) -> Callable[[float | None], str]:
-    return lambda value: DASH if value is None else format(value, spec)
+def loss(value: float | None) -> str:
+    """Formats a loss, five decimals as in the table of Lazar et al."""
+    return DASH if value is None else f"{value:z.5f}"
 
 
-loss = _formatted("z.5f")  # as in the table of Lazar et al.
-norm = _formatted(".3g")  # gradients' range over many powers of ten
-decimal = _formatted("z.2f")  # a factor, such as the imbalance or the speed-up
+def decimal(value: float | None) -> str:
+    """Formats a factor, such as the imbalance or the speed-up."""
+    return DASH if value is None else f"{value:z.2f}"
 
 
 def share(value: float | None) -> str:

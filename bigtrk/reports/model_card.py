@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 from jinja2 import Environment
@@ -78,13 +79,8 @@ def model_card(run: Run) -> str:
     recall = [f"{figures.percent(x, 2)} % {which}" for which, x in shares.items() if x is not None]
     embedding = embedding_table("", run)
     last = [row for row in embedding.rows if row[0] == embedding.rows[-1][0]]
-    environment = Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_finish,
-    )
+    environment = Environment(autoescape=True, finalize=_finish, keep_trailing_newline=True)
+    environment.trim_blocks = environment.lstrip_blocks = True
     text = files("bigtrk.reports").joinpath("model_card.md").read_text("utf-8")
     return environment.from_string(text).render(
         run=run,
@@ -126,17 +122,14 @@ def escaped(text: str) -> str:
 
 def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
     known, record = facts(run), run.record
-    weights = "model.safetensors: those that the training ended with"
+    weights = ["model.safetensors: those that the training ended with"]
     if run.best and (run.folder / BEST_WEIGHTS).exists():
         best = f"epoch {run.best.epoch + 1}, the best in {run.best.metric}"
-        weights += f"; {BEST_WEIGHTS}: those of {best}"
+        weights.append(f"{BEST_WEIGHTS}: those of {best}")
     if (run.folder / "averaged.safetensors").exists():
-        weights += "; averaged.safetensors: their exponential moving average"
-    told = {
-        "task": EMBEDS if embeds_hits else SCORES,
-        "model": known["model"],
-        "weights": weights,
-    }
+        weights.append("averaged.safetensors: their exponential moving average")
+    task = EMBEDS if embeds_hits else SCORES
+    told = {"task": task, "model": known["model"], "weights": "; ".join(weights)}
     if record.ended != "imported":  # by settings that nobody knows
         training, sampling = section(record, "training"), section(record, "sampling")
         some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
@@ -145,9 +138,8 @@ def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
         if sampling.get("method") not in (None, "none"):
             told["sampling"] = figures.settings(sampling)
     told |= {label: known[label] for label in ("engine", "machine", "software", "progress")}
-    if at := record.finished:
-        told["written"] = f"{at:%Y-%m-%d %H:%M} {at.tzname()}"
-    return told
+    at = record.finished
+    return told | ({"written": f"{at:%Y-%m-%d %H:%M} {at.tzname()}"} if at else {})
 
 
 def _data(run: Run) -> dict[str, str]:
@@ -180,9 +172,8 @@ def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
         yield f"Only particles of at least {least} were to be found."
     for axis in ("pt", "eta", "vertex", "hits"):
         if binned := getattr(tracks.bins("strict"), f"efficiency_by_{axis}"):
-            bins = zip(binned.edges, binned.edges[1:], binned.whole, strict=False)
-            filled = [(low, high, n) for low, high, n in bins if n]
-            told = [f"{low:g} to {high:g} ({figures.count(n)})" for low, high, n in filled]
-            if beyond := binned.outside[1]:
-                told.append(f"beyond that ({figures.count(beyond)})")
+            ranges = [f"{low:g} to {high:g}" for low, high in pairwise(binned.edges)]
+            bins = dict(zip(ranges, binned.whole, strict=True))
+            bins["beyond that"] = binned.outside[1]
+            told = [f"{where} ({figures.count(n)})" for where, n in bins.items() if n]
             yield f"Tested in {AXES[axis]}: {', '.join(told) or 'nowhere'}."

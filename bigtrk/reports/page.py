@@ -255,12 +255,8 @@ def thin_out(
 
 def _legend_height(traces: Sequence[dict[str, Any]]) -> int:
     """Estimates the pixels that the legend takes on a narrow screen."""
-    rows, left = 1, float(LEGEND_WIDTH)
-    for trace in traces:
-        if trace["showlegend"]:
-            lines = trace["name"].split("<br>")
-            width = KEY + LETTER * max(map(len, lines))
-            if width > left:
-                rows, left = rows + 1, float(LEGEND_WIDTH)
-            rows, left = rows + len(lines) - 1, left - width
-    return LEGEND_ROW * rows
+    names = [trace["name"].split("<br>") for trace in traces if trace["showlegend"]]
+    per_row = max(
+        1, LEGEND_WIDTH // int(KEY + LETTER * max(len(x) for name in names for x in name))
+    )
+    return LEGEND_ROW * -(-len(names) // per_row) * max(map(len, names))

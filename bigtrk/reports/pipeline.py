@@ -1,6 +1,7 @@
 """The report of pipelines: what each stage leaves, gains and loses, and of which particles."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -69,17 +70,26 @@ Shares = dict[str, float | None]  # by the names of SHARES; None where they say 
 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
     """Makes the report of pipelines and of their evaluations."""
-    title = f"bigtrk report: {', '.join(pipeline.name for pipeline in pipelines)}"
-    records = [(pipeline.name, each) for pipeline in pipelines for each in pipeline.evaluations]
-    return _report(title, pipelines, records)
+    named = [(f"{one.name} on {each.data}", each) for one in pipelines for each in one.evaluations]
+    limits = [(name, loss_limit(record.losses, LIMITS)) for name, record in named]
+    return Document(
+        title=f"bigtrk report: {', '.join(pipeline.name for pipeline in pipelines)}",
+        lead=" ".join(map(_sentence, pipelines)),
+        numbers=[(name, _numbers(record)) for name, record in named],
+        verdict=[f"{name}: {limit}" if len(limits) > 1 else limit for name, limit in limits],
+        parts=[
+            *(part for name, record in named for part in _parts(name, record)),
+            *map(_facts, pipelines),
+        ],
+    )
 
 
 def pipeline_evaluation_report(
     pipeline: PipelineFolder, record: PipelineEvaluationRecord
 ) -> Document:
     """Makes the report of one evaluation of a pipeline."""
-    title = f"bigtrk evaluation: {pipeline.name} on {record.data}"
-    return _report(title, [pipeline], [(pipeline.name, record)])
+    report = pipelines_report([replace(pipeline, evaluations=(record,))])
+    return replace(report, title=f"bigtrk evaluation: {pipeline.name} on {record.data}")
 
 
 def summarise_pipelines(pipelines: Sequence[PipelineFolder]) -> dict[str, Any]:
@@ -94,25 +104,6 @@ def summarise_pipelines(pipelines: Sequence[PipelineFolder]) -> dict[str, Any]:
             for pipeline in pipelines
         ]
     }
-
-
-def _report(
-    title: str,
-    pipelines: Sequence[PipelineFolder],
-    records: Sequence[tuple[str, PipelineEvaluationRecord]],
-) -> Document:
-    named = [(f"{name} on {record.data}", record) for name, record in records]
-    limits = [(name, loss_limit(record.losses, LIMITS)) for name, record in named]
-    return Document(
-        title=title,
-        lead=" ".join(map(_sentence, pipelines)),
-        numbers=[(name, _numbers(record)) for name, record in named],
-        verdict=[f"{name}: {limit}" if len(limits) > 1 else limit for name, limit in limits],
-        parts=[
-            *(part for name, record in named for part in _parts(name, record)),
-            *map(_facts, pipelines),
-        ],
-    )
 
 
 def _sentence(pipeline: PipelineFolder) -> str:

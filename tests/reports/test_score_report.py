@@ -55,26 +55,14 @@ def test_one_event_has_one_table() -> None:
     )
     assert cells(text, "ATLAS  ") == [row] * 2
     assert "TrackML score 0.5000. Tracks of files; tracks and particles of at least 3 hits" in flat
-    assert "by event" not in text
 
 
-def test_several_events_are_told_one_by_one_too() -> None:
+def test_several_events_are_judged_together() -> None:
     text = shown(0.25, None, 0.75, events_without_tracks=4)
     assert text.startswith("Tracks of 3 events, 300 hits\n")
-    (first,) = cells(text, "event000000000")
-    assert first == ["event000000000", "0.2500", "ATLAS", "strict", "90.00", "1.25", "-", "10", "9"]
-    (second,) = cells(text, "event000000001")
-    assert second[1] == "-"
-    assert len(cells(text, "ATLAS")) == 5  # two of all, and the second row of each event
     flat = " ".join(text.split())
     assert "the mean over 2 of 3 events; the truth of the others gives no weights" in flat
     assert "no tracks are given: 4 more" in flat
-
-
-def test_a_long_list_is_cut_and_said() -> None:
-    text = shown(*[0.5] * 12)
-    assert len(cells(text, "event0")) == 10
-    assert "2 more events: --json tells of all." in text
 
 
 def test_no_particle_is_explained() -> None:
