@@ -94,13 +94,6 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, **at)
 
-    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Drags the mouse with its left button down."""
-        places = (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end))
-        for kind, (x, y) in places:
-            at = {"x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1}
-            self.ask("Input.dispatchMouseEvent", type=kind, **at)
-
     def picture(self, path: Path, whole: bool = False) -> None:
         """Writes a PNG of what is seen, or of the `whole` page."""
         found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)

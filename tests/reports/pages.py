@@ -1,5 +1,6 @@
-"""Pages as a browser reads them: their tags, texts and figures."""
+"""Reports as they are read: in a terminal; as pages, with their tags, texts and figures."""
 
+import io
 import json
 import re
 from dataclasses import dataclass, field
@@ -7,7 +8,28 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from bigtrk.reports import show
+from bigtrk.reports.document import Document
+
 VOID = {"meta", "link", "br", "img"}
+
+
+def printed(document: Document) -> str:
+    """Returns a report as it is printed elsewhere than on a terminal, at most 100 wide."""
+    out = io.StringIO()
+    show(document, Console(file=out))
+    assert max(map(len, map(str.rstrip, out.getvalue().splitlines()))) <= 100
+    return out.getvalue()
+
+
+def row_of(text: str, table: str, first: str) -> list[str]:
+    """The cells of the row of `table` that starts with `first`, split at two or more spaces."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.strip() == table)
+    row = next(line for line in lines if line.strip().startswith(f"{first} "))
+    return [cell.strip() for cell in row.split("  ") if cell.strip()]
 
 
 @dataclass(frozen=True)

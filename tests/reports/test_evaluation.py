@@ -1,18 +1,16 @@
 """An evaluation: tables, curves in bins, pages."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from bigtrk.records.evaluation import CutRecord, EvaluationRecord, write_evaluation
-from bigtrk.reports import evaluation_report, read_run, runs_report, show, write_page
+from bigtrk.reports import evaluation_report, read_run, runs_report, write_page
 from bigtrk.reports.evaluation import CATEGORIES as TITLES
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.metrics import bin_curve
 from bigtrk.tracks.evaluation import CATEGORIES
-from tests.reports.pages import parsed, self_contained
+from tests.reports.pages import parsed, printed, row_of, self_contained
 from tests.reports.run_folders import (
     binned,
     binned_evaluation_record,
@@ -24,24 +22,15 @@ from tests.reports.run_folders import (
 
 
 def shown(record: EvaluationRecord) -> str:
-    out = io.StringIO()
-    show(evaluation_report(record), Console(file=out))
-    return out.getvalue()
-
-
-def row(text: str, title: str, start: str) -> list[str]:
-    """The cells of the row under `title` that starts so."""
-    _, _, below = text.partition(f"{title}\n")
-    line = next(line for line in below.splitlines() if line.startswith(start))
-    return [part.strip() for part in line[len(start) :].split("  ") if part.strip()]
+    return printed(evaluation_report(record))
 
 
 def test_limits_table() -> None:
     text = shown(binned_evaluation_record())
     title = "What limits the tracks"
-    assert row(text, title, "graph: no true edges")[0] == "1"
-    assert row(text, title, "model: true edges cut") == ["20", "20.0 ±4.0"]
-    assert row(text, title, "found with perfect scores") == ["98", "98.0 ±1.5"]
+    assert row_of(text, title, "graph: no true edges")[1] == "1"
+    assert row_of(text, title, "model: true edges cut")[1:] == ["20", "20.0 ±4.0"]
+    assert row_of(text, title, "found with perfect scores")[1:] == ["98", "98.0 ±1.5"]
     assert f"{title}\n" not in shown(evaluation_record())
     assert list(TITLES) == list(CATEGORIES)
 
@@ -52,8 +41,8 @@ def test_scanned_cuts_have_a_table_and_the_builder_is_named() -> None:
     tracks = track_record(builder="walk", score_cut=0.01, scan=scan)
     text = shown(evaluation_record(tracks=tracks))
     expected = ["25.00", "10.00", "1.00", "120", "110", "130", "121"]
-    assert row(text, "Tracks by score cut", "  0.5") == expected
-    assert row(text, "Tracks by score cut", " 0.25")[0] == "12.50"
+    assert row_of(text, "Tracks by score cut", "0.5")[1:] == expected
+    assert row_of(text, "Tracks by score cut", "0.25")[1] == "12.50"
     assert "Tracks by walk from edges with a score above 0.01;" in " ".join(text.split())
     assert "Tracks by score cut" not in shown(evaluation_record())
 

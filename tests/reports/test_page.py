@@ -21,14 +21,8 @@ from tests.reports.run_folders import (
     epoch_record,
     evaluation_record,
     run_record,
-    run_writer,
     step_record,
 )
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    return run_writer(tmp_path)
 
 
 def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, tmp_path: Path) -> None:

@@ -1,17 +1,10 @@
 """The speed of a run against figures worked out by hand."""
 
-from pathlib import Path
-
 import pytest
 
 from bigtrk.reports import read_run, summarise
 from bigtrk.reports.scaling import time_run
-from tests.reports.run_folders import MakeRun, epoch_record, run_writer
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    return run_writer(tmp_path)
+from tests.reports.run_folders import MakeRun, epoch_record
 
 
 def test_medians_leave_out_the_first_epoch(make_run: MakeRun) -> None:

@@ -1,11 +1,8 @@
 """The tables of tracks that were judged from files."""
 
-import io
-
-from rich.console import Console
-
 from bigtrk.records.evaluation import EventScore, MatchingRecord, ScoreRecord
-from bigtrk.reports import score_report, show
+from bigtrk.reports import score_report
+from tests.reports.pages import printed
 
 ATLAS = MatchingRecord(
     style="ATLAS",
@@ -36,10 +33,7 @@ def shown(*scores: float | None, **changes: object) -> str:
         events=tuple(an_event(number, score) for number, score in enumerate(scores)),
         events_without_tracks=0,
     ).model_copy(update=changes)
-    out = io.StringIO()
-    show(score_report(record), Console(file=out))
-    assert max(map(len, out.getvalue().splitlines())) <= 100
-    return out.getvalue()
+    return printed(score_report(record))
 
 
 def cells(text: str, start: str) -> list[list[str]]:

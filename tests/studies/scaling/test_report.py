@@ -19,7 +19,7 @@ from bigtrk.reports import show, write_page
 from bigtrk.reports.figures import wilson
 from bigtrk.studies.scaling.report import series_report
 from bigtrk.studies.scaling.series import Point, points, read_series, run_name
-from tests.reports.pages import Page, self_contained
+from tests.reports.pages import Page, row_of, self_contained
 from tests.reports.run_folders import (
     METRICS,
     epoch_record,
@@ -27,7 +27,6 @@ from tests.reports.run_folders import (
     run_writer,
     step_record,
 )
-from tests.reports.test_runs import row_of
 
 CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
 COUNTS = {"n_target": 2000, "n_predicted": 2500, "n_found": 1992, "n_true_predicted": 2300}
