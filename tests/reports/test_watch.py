@@ -4,6 +4,7 @@ import io
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,5 +162,5 @@ def test_steps_alone_are_no_news_before_ten_seconds(monkeypatch: pytest.MonkeyPa
         (11.0, training(epoch=3, idle=31.0), 1),
         (12.0, training(epoch=3, idle=32.0), 0),  # growing seconds are no news
     ):
-        monkeypatch.setattr(module.time, "monotonic", lambda now=now: now)
+        monkeypatch.setattr(time, "monotonic", partial(float, now))
         assert len(list(log.new_lines(run))) == lines, now
