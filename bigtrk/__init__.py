@@ -1,7 +1,7 @@
 """bigtrk trains track-finding graph networks on event graphs too large for one device.
 
-What is named here is the interface for scripts and notebooks, documented in `bigtrk.api`;
-everything else is private. It is imported when it is first asked for, since torch takes seconds.
+`__all__` names the interface for scripts and notebooks, documented in `bigtrk.api`; everything
+else is private. It is imported when it is first asked for, since torch takes seconds.
 """
 
 import os
@@ -9,25 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bigtrk.api import (
-        Configuration,
-        Event,
-        EventGraph,
-        Graphs,
-        Sector,
-        TrainedModel,
-        build_graph,
-        build_graphs,
-        build_tracks,
-        configure,
-        load_model,
-        open_graphs,
-        partition,
-        read_event,
-        simulate,
-        train,
-        write_graphs,
-    )
+    from bigtrk.api import *  # noqa: F403
 
 # By default waiting threads of GNU OpenMP spin for milliseconds before they sleep: on two cores
 # with a load of 5, epochs took 14 and 17 s, and with this 1.4 and 3 s. OpenMP reads the variable
@@ -36,7 +18,7 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys(
     os.environ["GOMP_SPINCOUNT"] = "10000"
 
 __version__ = "0.1.0"
-__all__ = [
+__all__ = [  # noqa: F405
     "Configuration",
     "Event",
     "EventGraph",

@@ -73,13 +73,8 @@ def simulate(
         ValueError: the folder holds something else, a number is out of range, such as no events, or
             there is no such detector.
     """
-    for name, value, least in (
-        ("events", events, 1),
-        ("particles", particles, 1),
-        ("seed", seed, 0),
-        ("first_event", first_event, 0),
-    ):
-        _check_least(name, value, least)
+    _check_least(1, events=events, particles=particles)
+    _check_least(0, seed=seed, first_event=first_event)
     numbers = range(first_event, first_event + events)
     simulate_folder(Path(folder), numbers, particles, seed, detectors)
 
@@ -174,9 +169,8 @@ class Graphs(Sequence[EventGraph]):
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
         if not -len(self) <= index < len(self):
-            raise IndexError(
-                f"{self.folder.path}: has {len(self)} graphs here, and none at {index}"
-            )
+            there = f"{len(self)} graphs here"
+            raise IndexError(f"{self.folder.path}: has {there}, and none at {index}")
         return self.folder.read(self.names[index])
 
 
@@ -255,7 +249,7 @@ def build_tracks(
     chosen = _choice(BuilderName, builder, "builder")
     if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
         raise InputError(f"score_cut={score_cut!r}: must be between 0 and 1")
-    _check_least("min_hits", min_hits, 1)
+    _check_least(1, min_hits=min_hits)
     checked = _checked_scores(graph, scores)
     return make_builder(chosen, score_cut)(classified(graph, lambda _: checked), min_hits)
 
@@ -288,27 +282,24 @@ def partition(
     """
     if (parts is None) == (max_edges is None):
         raise InputError("give either parts or max_edges")
-    _check_least("parts", parts, 1)
-    _check_least("max_edges", max_edges, 1)
-    _check_least("seed", seed, 0)
+    _check_least(1, **{"parts": parts} if max_edges is None else {"max_edges": max_edges})
+    _check_least(0, seed=seed)
     settings = CutSettings(parts, max_edges, _choice(Method, method, "method"), seed)
     part, made, _ = divide(graph, settings)
     return cut(graph, torch.from_numpy(part), made)
 
 
-def _check_least(name: str, value: int | None, least: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, Integral):
-        raise InputError(f"{name}={value!r}: must be a whole number")
-    if value < least:
-        raise InputError(f"{name}={value}: must be {least} or more")
+def _check_least(least: int, **values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Integral):
+            raise InputError(f"{name}={value!r}: must be a whole number")
+        if value < least:
+            raise InputError(f"{name}={value}: must be {least} or more")
 
 
 def _choice(kind: type[Name], value: str, name: str) -> Name:
     try:
         return kind(value)
     except ValueError:
-        raise InputError(
-            f"{name}={value}: is unknown{nearest(value, [one.value for one in kind])}"
-        ) from None
+        known = nearest(value, [one.value for one in kind])
+        raise InputError(f"{name}={value}: is unknown{known}") from None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bigtrk.disk.files import is_own_pipe, read_bytes
+from bigtrk.disk.files import read_bytes
 from bigtrk.disk.safe_yaml import MAX_BYTES, Types, parse_typed, parse_yaml, types_of, types_of_key
 from bigtrk.errors import InputError, one_line, reason
 
@@ -45,11 +45,7 @@ Tree = TypeVar("Tree", bound=BaseModel)
 
 
 def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] = ()) -> Tree:
-    """Reads `path` (all defaults if None), applies overrides, validates.
-
-    Raises:
-        InputError: unreadable YAML, an unknown key (the nearest one is suggested), a bad value.
-    """
+    """Reads `path` (all defaults if None), applies overrides, validates."""
     content = read_yaml(path, [kind]) if path else {}
     return apply_overrides(kind, content, overrides, str(path or "configuration"))
 
@@ -87,48 +83,41 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Returns every value of nested sections as JSON, by its dotted key."""
     found: dict[str, str] = {}
     for name, value in content.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = json.dumps(value)
+        key = f"{prefix}{name}"
+        found |= flat(value, f"{key}.") if isinstance(value, dict) else {key: json.dumps(value)}
     return found
 
 
 def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
     """Reads a YAML mapping, safely, as a value that is to have one of the types."""
-    text = read_bytes(path, MAX_BYTES, piped=True)
+    text = read_bytes(path, MAX_BYTES)
     try:
         content = parse_yaml(text.decode(), types)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except ValueError as error:
         raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
-    if content is None:
-        if is_own_pipe(path):
-            raise InputError(f"{path}: is empty; check the command that writes into this pipe")
-        return {}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise InputError(f"{path}: must be a mapping of sections, such as 'model:'")
-    return content
+    return content or {}
 
 
 def _apply(content: dict[str, Any], override: str, types: Types) -> None:
     key, equals, text = override.partition("=")
+    told = f"override {override!r}"
     if not equals or not key:
-        raise InputError(f"override {override!r}: write key.sub=value, such as model.hidden=64")
+        raise InputError(f"{told}: write key.sub=value, such as model.hidden=64")
     *sections, name = key.split(".")
     try:
         value = parse_typed(text, types_of_setting(types, key))
     except InputError as error:
-        raise InputError(f"override {override!r}: {error}") from None
+        raise InputError(f"{told}: {error}") from None
     except ValueError as error:
-        raise InputError(
-            f"override {override!r}: the value is not YAML ({reason(error)})"
-        ) from None
+        raise InputError(f"{told}: the value is not YAML ({reason(error)})") from None
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise InputError(f"override {override!r}: {section!r} is not a section")
+            raise InputError(f"{told}: {section!r} is not a section")
     content[name] = value
 
 
@@ -159,7 +148,6 @@ def _complaint(
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
     if not key:
         return f"{where}: must hold keys and their values (got {_SHORT.repr(error['input'])})"
-    # The message may quote what is wrong, too.
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
 
 

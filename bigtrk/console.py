@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -47,9 +47,8 @@ class Screen(Console):
     ) -> Iterator[Segment]:
         """Yields the segments of all that is printed; only those for control hold escape codes."""
         for segment in super().render(renderable, options):
-            yield (
-                segment if segment.control else segment._replace(text=printable_lines(segment.text))
-            )
+            text = segment.text if segment.control else printable_lines(segment.text)
+            yield segment._replace(text=text)
 
 
 console = Screen()
@@ -125,18 +124,13 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         raise SystemExit(INTERRUPTED) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
-        if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
-            alone = f"rank {rank}: " if rank and isinstance(error, OSError) else ""
-            complain(f"{program}: error: {alone}{_said(error)}")
+        said, of_disk = str(error), isinstance(error, OSError)
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full and error.filename is None:  # errors of files name them
+            said = f"the output cannot be written ({error.strerror})"
+        if rank == 0 or of_disk or isinstance(error, RankError):
+            complain(f"{program}: error: {f'rank {rank}: ' if rank and of_disk else ''}{said}")
         raise SystemExit(2) from None
-
-
-def _said(error: InputError | OSError) -> str:
-    """Returns what an error says; a full disk that names no file is that of the output."""
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if isinstance(error, OSError) and full and error.filename is None:
-        return f"the output cannot be written ({error.strerror})"
-    return str(error)
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
@@ -149,12 +143,11 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
     from typer.main import get_command
 
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
-    # Without a name the help shows what was typed, such as `python -m partition`.
-    name = None if arguments is None else program
-
     _expand_paths(app)
 
     def run() -> Any:
+        # Without a name the help shows what was typed, such as `python -m partition`.
+        name = None if arguments is None else program
         try:
             status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
@@ -169,10 +162,8 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
 
 
 def given_path(text: str | Path) -> Path:
-    """Returns the path that a user wrote, with its `~` and its variables replaced.
-
-    Raises:
-        InputError: there is no such variable or user, nor a file or folder of that very name.
+    """Returns the path that a user wrote, with its `~` and its variables replaced; refuses one
+    without such a variable or user, unless there is a file or folder of that very name.
     """
     written = str(text)
     at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~
@@ -191,23 +182,20 @@ def _expand_paths(app: "typer.Typer") -> None:
     for command in app.registered_commands:
         # A program may be run several times in one process.
         if command.callback and not hasattr(command.callback, "__wrapped__"):
-            command.callback = _with_given_paths(command.callback)
+            command.callback = wraps(command.callback)(partial(_call, command.callback))
     for group in app.registered_groups:
         if group.typer_instance:
             _expand_paths(group.typer_instance)
 
 
-def _with_given_paths(command: Callable[..., Any]) -> Callable[..., Any]:
-    def given(value: Any) -> Any:
-        if isinstance(value, list):
-            return [given(one) for one in value]
-        return given_path(value) if isinstance(value, Path) else value
+def _call(command: Callable[..., Any], **values: Any) -> Any:
+    return command(**{name: _given(value) for name, value in values.items()})
 
-    @wraps(command)
-    def called(**values: Any) -> Any:
-        return command(**{name: given(value) for name, value in values.items()})
 
-    return called
+def _given(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_given(one) for one in value]
+    return given_path(value) if isinstance(value, Path) else value
 
 
 def _show_defect(

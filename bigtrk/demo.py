@@ -2,6 +2,8 @@
 each by the commands that a user would type.
 """
 
+import multiprocessing
+import runpy
 import shlex
 import socket
 import subprocess
@@ -16,8 +18,7 @@ from bigtrk.shipped import shipped
 
 EVENTS, UNKNOWN = 8, 2  # UNKNOWN: events that nothing is trained or chosen on
 DEFAULT_PORT = 29500
-# Of the cuts that were tried on validation events of several seeds, the one where tracks are found
-# with few fakes.
+# The cut that finds tracks with few fakes on validation events of several seeds.
 _BUILDER = "--builder fast_walk --score-cut 0.9"
 _UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is validated
 
@@ -63,6 +64,24 @@ def commands(out: Path, particles: int, seed: int) -> list[str]:
     ]
 
 
+def _run(words: list[str]) -> int | None:
+    """Runs a command, launchers apart in a fork of a process that has torch; returns its status."""
+    if words[0] == "deepspeed":
+        launcher = Path(sys.executable).with_name(words[0])  # whether or not it is on the path
+        return subprocess.run([launcher, *words[1:]], check=False).returncode
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["bigtrk.api", "bigtrk.reports"])
+    process = forks.Process(target=_main, args=(words[2:] if words[0] == "python" else words,))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _main(words: list[str]) -> None:
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__")
+
+
 def _free_port() -> str:
     """Returns the launcher's option for another port, where another job has its default one."""
     with socket.socket() as probe:
@@ -74,28 +93,17 @@ def _free_port() -> str:
 
 
 def run_demo(out: Path, particles: int, seed: int) -> None:
-    """Runs `commands`, with `out` for what they make, which must not be there already.
-
-    Raises:
-        InputError: `out` exists, or a command failed.
-    """
+    """Runs `commands`, with `out` for what they make, which must not be there already."""
     if out.exists():
         raise InputError(f"{out}: exists already; remove it, or name another folder")
     start = time.perf_counter()
     for command in commands(out, particles, seed):
         console.rule(style="dim")
         say(f"$ {command}", style="bold")
-        program, *arguments = shlex.split(command)
-        # Programs beside this interpreter, whether or not its folder is on the path.
-        folder = Path(sys.executable).parent
-        status = subprocess.run([str(folder / program), *arguments], check=False).returncode
-        if status:
+        if status := _run(shlex.split(command)):
             raise InputError(f"'{command}' ended with status {status}")
     console.rule(style="dim")
     seconds = time.perf_counter() - start
-    say(
-        f"demo done in {seconds:.0f} s; the pipeline is {out}/pipeline, and the tracks are in "
-        f"{out}/tracks"
-    )
+    say(f"demo done in {seconds:.0f} s; {out}/pipeline made the tracks in {out}/tracks")
     say(f"to open in a browser: the report {out}/report.html, and an event {out}/event.html")
     say(f"to read: the model's card {out}/run/{CARD}")

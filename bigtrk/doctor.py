@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,52 +46,46 @@ OPTIONAL = {
     "tensorboard": "run.loggers=tensorboard",
     "wandb": "run.loggers=wandb",
 }
+IN_C = {
+    "passes over edges": "bigtrk.models.edges.native",
+    "sampling": "bigtrk.sampling.engines",
+    "tracks": "bigtrk.tracks.builders.paths",
+    "trees of hits": "bigtrk.tracks.builders.hit_tree",
+}
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A thing looked for. `found` is its version or path; `remedy` the command that gets it.
-
-    versions: those that will do, such as ">=2.10"; any if it is empty.
-    """
-
-    name: str
-    purpose: str
-    found: str | None
-    required: bool
-    remedy: str | None
-    versions: str = ""
-
-
 def examine() -> dict[str, Any]:
-    """Returns all findings, JSON-able; `ready` tells whether the engines can train here."""
+    """Returns all findings, JSON-able; `ready` tells whether the engines can train here.
+
+    A package or tool has its version or path in `found`, and in `remedy` the command that gets it.
+    """
     packages = [_package(name, purpose, True) for name, purpose in REQUIRED.items()]
     packages += [_package(name, purpose, False) for name, purpose in OPTIONAL.items()]
     tools = list(_tools())
-    host, problem = _host()
-    missing = [
-        requirement
-        for requirement, package in zip(REQUIRED, packages, strict=False)  # those come first
-        if package.remedy
-    ]
+    missing = [each for each, package in zip(REQUIRED, packages, strict=False) if package["remedy"]]
+    problem, compiled, warnings = None, {}, []
+    try:
+        host = machine()
+        compiled, warnings = _compiled(), list(_warnings(host["accelerator"]))
+    except (ImportError, OSError) as error:
+        host = {"cores": open_cores(), "memory_bytes": memory_bytes(), "accelerator": None}
+        remedy = _pip("--force-reinstall", "torch")
+        problem = f"torch cannot be imported ({error}); install it again: {remedy}"
     return {
         "ready": not missing and problem is None,
-        "packages": [asdict(package) for package in packages],
-        "tools": [asdict(tool) for tool in tools],
+        "packages": packages,
+        "tools": tools,
         "machine": host,
         "device": _device(host["accelerator"]),
-        "compiled": {} if problem else _compiled(),
-        "threads_per_rank": {
-            str(ranks): max(1, host["cores"] // ranks)
-            for ranks in (1, 2, 4, 8)
-            if ranks <= host["cores"]
-        },
+        "compiled": compiled,
         "engine": DEFAULT_ENGINE,
-        "warnings": [problem] if problem else list(_warnings(host["accelerator"])),
+        "warnings": [problem] if problem else warnings,
         "commands": [_pip(*missing)] if missing else [],
         "optional_commands": [
-            part.remedy for part in (*packages, *tools) if part.remedy and not part.required
+            part["remedy"]
+            for part in (*packages, *tools)
+            if part["remedy"] and not part["required"]
         ],
     }
 
@@ -113,26 +107,31 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def _package(requirement: str, purpose: str, required: bool) -> Finding:
+def _package(requirement: str, purpose: str, required: bool) -> dict[str, Any]:
     name, at_least, rest = requirement.partition(">=")
     found, versions = version(name), at_least + rest
     remedy = None if found and will_do(found, versions) else _pip(requirement)
-    return Finding(name, purpose, found, required, remedy, versions)
+    return _finding(name, purpose, found, remedy) | {"required": required, "versions": versions}
+
+
+def _finding(name: str, purpose: str, found: str | None, remedy: str | None) -> dict[str, Any]:
+    known = {"name": name, "purpose": purpose, "found": found, "remedy": remedy}
+    return {**known, "required": False, "versions": ""}
 
 
 def _pip(*requirements: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
 
 
-def _tools() -> Iterator[Finding]:
+def _tools() -> Iterator[dict[str, Any]]:
     path = None
     with suppress(OSError):
         path = shlex.join(compiler())
     purpose = "fast passes over edges and sampling on CPUs"
-    yield Finding("C compiler", purpose, path, False, None if path else _system("g++", "gcc-c++"))
-    yield Finding("srun", "several nodes under SLURM", shutil.which("srun"), False, None)
+    yield _finding("C compiler", purpose, path, None if path else _system("g++", "gcc-c++"))
+    yield _finding("srun", "several nodes under SLURM", shutil.which("srun"), None)
     path, purpose = shutil.which("pdsh"), "several nodes with the deepspeed launcher"
-    yield Finding("pdsh", purpose, path, False, None if path else _system("pdsh", "pdsh"))
+    yield _finding("pdsh", purpose, path, None if path else _system("pdsh", "pdsh"))
 
 
 def _system(debian: str, red_hat: str) -> str:
@@ -141,16 +140,6 @@ def _system(debian: str, red_hat: str) -> str:
         if shutil.which(manager):
             return f"sudo {manager} install {package}"
     return "load its module, or ask your administrator"
-
-
-def _host() -> tuple[dict[str, Any], str | None]:
-    """Returns the machine, and why torch cannot be used where it cannot."""
-    try:
-        return machine(), None
-    except (ImportError, OSError) as error:
-        host = {"cores": open_cores(), "memory_bytes": memory_bytes(), "accelerator": None}
-        remedy = _pip("--force-reinstall", "torch")
-        return host, f"torch cannot be imported ({error}); install it again: {remedy}"
 
 
 def _device(accelerator: str | None) -> dict[str, Any]:
@@ -175,32 +164,19 @@ def _compiled() -> dict[str, dict[str, Any]]:
     """Returns what a run on CPUs has in C and C++, compiled here and now if it was not before:
     whether it is used, where it is kept, and the problem if it is not used or kept.
     """
-    try:
-        from bigtrk.models.edges import native as passes
-        from bigtrk.sampling import engines as sampling
-        from bigtrk.tracks.builders import hit_tree, paths
-    except ImportError:  # of a package that is missing, which is said elsewhere
-        return {}
-    builds = {
-        "passes over edges": build(*passes.CODE),
-        "sampling": build(*sampling.CODE),
-        "tracks": build(*paths.CODE),
-        "trees of hits": build(*hit_tree.CODE),
-    }
-    return {
-        name: {
-            "used": found.library is not None,
-            "path": found.path and str(found.path),
-            "problem": found.problem,
-        }
-        for name, found in builds.items()
-    }
+    found = {}
+    with suppress(ImportError):  # of a package that is missing, which is said elsewhere
+        for name, module in IN_C.items():
+            made = build(*import_module(module).CODE)
+            path = made.path and str(made.path)
+            used = made.library is not None
+            found[name] = {"used": used, "path": path, "problem": made.problem}
+    return found
 
 
 def show(findings: dict[str, Any], console: Console) -> None:
     """Prints what `examine` found."""
     host, device = findings["machine"], findings["device"]
-    threads = [f"{n} at {ranks}" for ranks, n in findings["threads_per_rank"].items()]
     count = f"{device['count']} x " if device["count"] > 1 else ""
     pairs = {
         "host": host.get("host", "-"),
@@ -208,7 +184,6 @@ def show(findings: dict[str, Any], console: Console) -> None:
         "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
         "accelerator": f"{count}{device['accelerator'] or '-'}",
         "communication": device["backend"] or "-",
-        "threads per rank": f"{', '.join(threads)} ranks on this host",
         "default engine": findings["engine"],
     }
     _show_rows("This machine", [(Text(k, style="dim"), Text(pairs[k])) for k in pairs], console)

@@ -37,12 +37,8 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place:
-    """Reads the place from what deepspeed, torchrun, mpirun or srun left in the environment.
-
-    Without any of them this is rank 0 of 1 (plain python).
-
-    Raises:
-        RankError: a variable is missing, is no number, or does not fit another.
+    """Reads the place from what deepspeed, torchrun, mpirun or srun left in the environment;
+    without any of them this is rank 0 of 1 (plain python).
     """
     given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
     if any(given) and None not in given:  # both set to nothing are as good as not set
@@ -79,11 +75,11 @@ def _from_launcher(environment: Mapping[str, str]) -> Place:
 
 def _from_variables(environment: Mapping[str, str], row: Sequence[str], launcher: str) -> Place:
     rank, world, local_rank, local = row
-    numbers = (_index(environment, rank, world), _index(environment, local_rank, local))
     world_size, local_size = whole(environment, world), whole(environment, local)
+    at, local_at = _index(environment, rank, world), _index(environment, local_rank, local)
     if local_size > world_size:
         raise RankError(f"{local}={local_size}: must not be above {world}={world_size}")
-    return Place(numbers[0], world_size, numbers[1], local_size, launcher)
+    return Place(at, world_size, local_at, local_size, launcher)
 
 
 def _from_slurm(environment: Mapping[str, str]) -> Place:
@@ -98,18 +94,16 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         raise RankError(
             f"{name}: {given}; srun sets it for each task, so start ranks by it"
         ) from None
-    return Place(
-        rank=_index(environment, "SLURM_PROCID", _STEP_TASKS),
-        world_size=whole(environment, _STEP_TASKS),
-        local_rank=whole(environment, "SLURM_LOCALID"),
-        local_size=local_size,
-        launcher="srun",
+    rank, world_size = (
+        _index(environment, "SLURM_PROCID", _STEP_TASKS),
+        whole(environment, _STEP_TASKS),
     )
+    return Place(rank, world_size, whole(environment, "SLURM_LOCALID"), local_size, "srun")
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    """Refuses a rank of an unknown launcher: each would train alone. srun may set PMI's or PMIx's
-    rank in a step of one task, which is 0.
+    """Refuses a rank of an unknown launcher: each would train alone. srun may set rank 0 of PMI or
+    PMIx in a step of one task.
     """
     ranks = (*_LONE, *(rank for rank, *_ in _MPI))
     found = [name for name in ranks if name in environment]
@@ -124,11 +118,7 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
 
 
 def whole(environment: Mapping[str, str], name: str) -> int:
-    """Reads the whole number in the variable `name`.
-
-    Raises:
-        RankError: it is not set, or is no whole number of 0 or more.
-    """
+    """Reads the whole number in the variable `name`; a RankError if there is none."""
     text = environment.get(name)
     if text is None:
         raise RankError(f"{name} is not set; set it, or start the ranks with a launcher")

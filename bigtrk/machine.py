@@ -61,7 +61,7 @@ def card_problems() -> dict[str, str]:
         return {}
     cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     found = {}
-    if slow := [card for card in cards if _has_plain_passes(card)]:
+    if slow := [card for i, card in enumerate(cards) if takes_plain_passes(i)]:
         named = dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in slow)
         found["capability"] = (
             f"passes over edges are plain, and slower, on {', '.join(named)}: compiled ones need "
@@ -77,19 +77,14 @@ def card_problems() -> dict[str, str]:
     return found
 
 
-def takes_plain_passes(device: "torch.device") -> bool:
+def takes_plain_passes(device: "torch.device | int") -> bool:
     """True if a GPU of this host has no compiled passes: it is too old, or not NVIDIA's."""
     import torch
 
     if not torch.cuda.is_available():
         return False
-    return _has_plain_passes(torch.cuda.get_device_properties(device))
-
-
-def _has_plain_passes(card: Any) -> bool:
-    """Torch for ROCm calls AMD's GPUs cuda, too; their capability is of another scale."""
-    import torch
-
+    card = torch.cuda.get_device_properties(device)
+    # Torch for ROCm calls AMD's GPUs cuda, too; their capability is of another scale.
     return torch.version.hip is not None or (card.major, card.minor) < LOWEST_CAPABILITY
 
 
@@ -104,8 +99,8 @@ def cpu_info(name: str) -> str | None:
 
 
 def open_cores() -> int:
-    """Returns how many cores this process may use: those of its affinity, or the whole cores that
-    the CPU quota of its job or container allows where those are fewer.
+    """Counts the cores of this process: of its affinity, or of its job's or container's CPU quota
+    where those are fewer.
     """
     return min([len(os.sched_getaffinity(0)), *cpu_quotas(CGROUP, OWN_GROUPS)])
 
@@ -123,9 +118,7 @@ def memory_limits(root: Path, own: Path) -> list[int]:
 
 
 def cpu_quotas(root: Path, own: Path) -> list[int]:
-    """Lists the whole cores, at least one, that the CPU quotas of a process's control groups and of
-    those above them allow.
-    """
+    """Lists the whole cores, at least one, that the CPU quotas of these groups allow."""
     cores = []
     for file in _group_files(root, own, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         period = file.with_name("cpu.cfs_period_us")  # of version 1; cpu.max holds both
@@ -143,12 +136,9 @@ def _group_files(root: Path, own: Path, controller: str, second: str, first: str
     """
     for line in own.read_text().splitlines() if own.exists() else []:
         _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            top, name = root, second
-        elif controller in controllers.split(","):
-            top, name = root / controller, first
-        else:
+        if controllers and controller not in controllers.split(","):
             continue
+        top, name = (root / controller, first) if controllers else (root, second)
         folder = top / group.lstrip("/")
         places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
         yield from (place / name for place in places if (place / name).is_file())

@@ -28,7 +28,6 @@ from bigtrk.machine import cpu_info
 FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
 NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _REMEDY = "set XDG_CACHE_HOME to a folder of yours"
 
 
@@ -90,11 +89,7 @@ def build(
 
 
 def compiler() -> list[str]:
-    """Returns the C compiler as a command with arguments, such as "ccache gcc": CC's, else cc.
-
-    Raises:
-        OSError: there is no compiler.
-    """
+    """Returns the C compiler as a command with arguments, such as "ccache gcc": CC's, else cc."""
     named = os.environ.get("CC", "").strip() or "cc"
     try:
         program, *arguments = shlex.split(named)
@@ -122,9 +117,6 @@ def _cache_folder() -> Path:
     """Returns the folder in $XDG_CACHE_HOME, else in ~/.cache, and makes it for the user alone.
 
     An empty or relative path counts as unset, as the XDG base directory specification has it.
-
-    Raises:
-        OSError: this user has no home folder, or the folder cannot be made.
     """
     try:
         entered = pwd.getpwuid(os.getuid()).pw_dir
@@ -148,8 +140,9 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
     """Loads the library at `path`, made anew where it is missing or not as it was made."""
     _check_private(path.parent, path.parent.stat())
     for above in path.parent.resolve().parents:
-        if not above.stat().st_mode & stat.S_ISVTX:  # as that of /tmp
-            _check_mode(above, above.stat())
+        state = above.stat()
+        if not state.st_mode & stat.S_ISVTX:  # as that of /tmp
+            _check_private(above, state, of_anybody=True)
     if os.statvfs(path.parent).f_flag & os.ST_NOEXEC:
         raise PermissionError(f"{path.parent}: its file system is mounted noexec")
     try:
@@ -161,11 +154,8 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
 
 
 def _check(path: Path) -> None:
-    """Checks that a library is the user's own and has not changed since it was made: a cut one
-    would end the process (SIGBUS) when it is mapped.
-
-    Raises:
-        OSError: it is missing, a symbolic link, somebody else's, or has changed.
+    """Refuses a library that is missing, a link, not the user's own, or has changed since it was
+    made: a cut one would end the process (SIGBUS) when it is mapped.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
@@ -176,17 +166,13 @@ def _check(path: Path) -> None:
         raise OSError(f"{path}: is not as it was made")
 
 
-def _check_private(place: Path, state: os.stat_result) -> None:
+def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False) -> None:
     """Refuses what others could change."""
-    if state.st_uid not in (0, os.geteuid()):
+    if state.st_uid not in (0, os.geteuid()) and not of_anybody:
         raise PermissionError(
             f"{place}: belongs to user {state.st_uid}, who could change what is there; {_REMEDY}"
         )
-    _check_mode(place, state)
-
-
-def _check_mode(place: Path, state: os.stat_result) -> None:
-    if state.st_mode & _OTHERS_WRITE:
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{place}: others may write to it; chmod go-w it, or {_REMEDY}")
 
 

@@ -22,7 +22,6 @@ def give_back_large_blocks() -> None:
     By default glibc keeps freed blocks below 32 MiB in pieces that later blocks do not fill: a
     process then takes more memory than its tensors, which is what is counted (docs/memory.md).
     """
-    # With a limit of its own glibc would give back all but 128 KiB that are freed at its end.
     _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
 
 
@@ -64,9 +63,8 @@ def silence_sparse_warnings() -> None:
 def cores_for_this_thread() -> Iterator[None]:
     """Lets threads that start while the block runs use one core, and this one as many as before.
 
-    Each thread whose operations are split over cores has a team of OpenMP's threads. Once those of
-    all teams are more than the cores, they go to sleep as soon as they wait, in every team: steps
-    then took up to 1.8 times as long while a thread read the next ones.
+    Once the threads of all teams of OpenMP are more than the cores, they sleep as soon as they
+    wait: steps took up to 1.8 times as long while a thread read the next ones.
     """
     cores = torch.get_num_threads()
     torch.set_num_threads(cores)
@@ -80,24 +78,18 @@ def cores_for_this_thread() -> Iterator[None]:
 
 
 class Prefetcher:
-    """A thread that makes one thing while the one before it is used, for as long as this exists.
-
-    Each thread may have a heap of its own, which keeps what was freed in it after the thread has
-    ended: with a new thread for each epoch memory grew.
+    """A thread that makes one thing while the one before it is used, for as long as this exists:
+    with a new thread for each epoch, whose heap keeps what was freed in it, memory grew.
     """
 
     def __init__(self) -> None:
-        self._own: list[int] = []
-
-        def note_thread() -> None:
-            self._own.append(threading.get_ident())
-
-        self._thread = ThreadPoolExecutor(1, initializer=note_thread)
+        self._name = f"prefetcher {id(self)}"
+        self._thread = ThreadPoolExecutor(1, self._name)
 
     def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
-        """Yields, for each call, a function that waits for it and returns or raises what it did.
-        Each is to be called once, before the next is asked for: here nothing keeps its result. An
-        end waits for what is being made. A call must not itself take from this.
+        """Yields, for each call, a function that waits for it and returns or raises what it did,
+        to be called once, before the next is asked for. An end waits for what is being made. A call
+        must not itself take from this.
         """
         calls: list[Future[T]] = []
 
@@ -114,5 +106,5 @@ class Prefetcher:
         finally:
             begun = [call for call in calls if not call.cancel()]
             # The thread itself ends what was left unfinished, in a cycle, if it collects garbage.
-            if threading.get_ident() not in self._own:
+            if not threading.current_thread().name.startswith(self._name):
                 wait(begun)

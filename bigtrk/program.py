@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from bigtrk.console import exit_on_bad_input, given_path, warn_once
-from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
 from bigtrk.machine import card_problems
 from bigtrk.parallel.collectives import attempted, together
@@ -45,14 +44,11 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
         "arguments",
         nargs="*",
         metavar="CONFIG.yaml | key.sub=value",
-        help="without a file: bigtrk.yaml in this folder, else the shipped default; -: stdin",
+        help="without a file: bigtrk.yaml in this folder, else the shipped default",
     )
-    parser.add_argument(
-        "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
-    )
-    parser.add_argument(
-        "--code", action="append", default=[], metavar="MODULE", help=f"with --resume: {CODE_HELP}"
-    )
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="run folder to continue")
+    named = f"with --resume: {CODE_HELP}"
+    parser.add_argument("--code", action="append", default=[], metavar="MODULE", help=named)
     # The deepspeed launcher passes it; the environment says the same.
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)
     return parser
@@ -61,36 +57,25 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 def configure(arguments: argparse.Namespace) -> Configuration:
     """Returns the configuration to resume, or that of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
-    files = _files(arguments)
+    files = [given_path(argument) for argument in arguments.arguments if "=" not in argument]
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
     allow_code(arguments.code)
+    if files and arguments.resume:
+        raise InputError(f"{files[0]}: --resume takes the run's own configuration; leave it out")
     if arguments.resume:
-        if files:
-            raise InputError(
-                f"{files[0]}: --resume takes the run's own configuration; leave it out"
-            )
         return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
     return users_configuration(path, overrides)
 
 
-def _files(arguments: argparse.Namespace) -> list[Path]:
-    """Lists the files of a command line; `-` is standard input."""
-    named = [argument for argument in arguments.arguments if "=" not in argument]
-    return [STDIN if argument == "-" else given_path(argument) for argument in named]
-
-
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
-    for path in _files(arguments):
-        if ranks.world_size > 1 and is_own_pipe(path):
-            raise InputError(f"{path}: a pipe is read by one rank alone; write it to a file")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     run_configured(
         ranks,

@@ -42,9 +42,6 @@ def names_code(name: str) -> bool:
 def allow_code(names: Iterable[str]) -> None:
     """Lets `load_code` import the modules of `names`, each a `package.module` or
     `package.module:Name` that the user has named; from the working folder, too.
-
-    Raises:
-        InputError: a name is that of a file, or none of a module.
     """
     modules = [name.partition(":")[0] for name in names]
     for module in modules:
@@ -63,7 +60,7 @@ def code_options() -> list[str]:
 
 
 def code_origin(name: str, key: str) -> Origin:
-    """Finds out where what `name` stands for came from; arguments and errors are `load_code`'s."""
+    """Finds out the origin of what `load_code` gives."""
     found = load_code(name, key)
     module = getattr(found, "__module__", None) or name.partition(":")[0]
     installed = _installed(tuple(sys.path)).get(module.partition(".")[0])
@@ -78,11 +75,7 @@ def code_origin(name: str, key: str) -> Origin:
 def load_code(name: str, key: str) -> Any:
     """Imports the module of `name`, `package.module:Name`, and gives what it calls Name.
 
-    key: the configuration's, for messages.
-
-    Raises:
-        InputError: the module is neither allowed nor installed, fails when it is imported, or has
-            no such name.
+    key: the configuration's, for messages. Refuses a module that is neither allowed nor installed.
     """
     module, _, attribute = name.partition(":")
     if module not in _allowed and module.partition(".")[0] not in _installed(tuple(sys.path)):
@@ -99,12 +92,7 @@ def load_code(name: str, key: str) -> Any:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """Makes an error of an exit within, of code of users' own: it would end the program as if all
-    were well.
-
-    Raises:
-        RuntimeError: the code within calls `sys.exit`.
-    """
+    """Makes a RuntimeError of an exit within, of users' code: all would seem to be well."""
     try:
         yield
     except SystemExit as end:

@@ -42,7 +42,7 @@ from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
-from tests.programs import CHECKOUT, run_in_one
+from tests.programs import CHECKOUT, run_here, run_in_one
 from tests.tracks.builders import test_every_builder as every_builder
 from tests.tracks.builders.graphs import on_a_line
 
@@ -186,8 +186,10 @@ def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.Monkey
     every_builder.test_the_score_cut_is_given_or_its_own(BuilderName.COMPONENTS)
 
 
-def test_features_and_a_loss_train_as_the_page_says(tmp_path: Path) -> None:
-    """Other commands are told in a process of their own that the module is trusted."""
+def test_features_and_a_loss_train_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other commands are told that the module is trusted."""
     (module,), (command,) = (blocks("features_and_losses.md", kind) for kind in ("python", "shell"))
     (tmp_path / "mine.py").write_text(module)
     program, *settings = shlex.split(command.removeprefix("bigtrk "))
@@ -205,7 +207,13 @@ def test_features_and_a_loss_train_as_the_page_says(tmp_path: Path) -> None:
         "bigtrk filter runs/0001 graphs thinned --cut 0.1 --code mine",
         "bigtrk resume runs/0001 training.epochs=2 --code mine",
     ]
-    run_in_one(reads, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for command in reads:
+        monkeypatch.setattr(user_code, "_allowed", set())
+        status, _, error = run_here(command.split(), monkeypatch, capsys)
+        assert status == 0, error
+    del sys.modules["mine"]
     run = read_run(tmp_path / "runs" / "0001")
     assert len(run.epochs) == 2
     measured = run.record.measured

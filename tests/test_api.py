@@ -50,14 +50,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_importing_bigtrk_imports_nothing_heavy() -> None:
-    code = "import sys, bigtrk; dir(bigtrk); print(' '.join(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    packages = {module.partition(".")[0] for module in found.stdout.split()}
-    heavy = packages - set(sys.stdlib_module_names) - {"bigtrk", "__main__"}
     # What this environment's own start-up hooks import is there without bigtrk, too.
-    bare = [sys.executable, "-c", "import sys; print(' '.join(sys.modules))"]
-    without = subprocess.run(bare, capture_output=True, text=True, check=True).stdout.split()
-    assert heavy <= {module.partition(".")[0] for module in without}
+    code = "import sys; before = {*sys.modules}; import bigtrk; dir(bigtrk)\n"
+    code += "print(*({*sys.modules} - before))"
+    found = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    packages = {module.partition(".")[0] for module in found}
+    assert packages - set(sys.stdlib_module_names) == {"bigtrk"}
 
 
 def test_every_name_is_there_and_documented() -> None:
@@ -213,16 +211,12 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.partition(GRAPH), "give either parts or max_edges"),
         (lambda: bigtrk.partition(GRAPH, 0), "parts=0: must be 1 or more"),
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
-        (lambda: bigtrk.partition(GRAPH, 21), "21 parts asked of a graph with 20 nodes"),
-        (lambda: bigtrk.configure("model.hiden=3"), "unknown key 'model.hiden'; did you mean"),
         (lambda: bigtrk.configure("model"), "model: no such file; a setting is written"),
         (lambda: bigtrk.train(bigtrk.configure("data.train=[absent]")), "absent: no such folder"),
         (lambda: bigtrk.load_model("absent"), "absent/config.json: no such file"),
-        (lambda: bigtrk.open_graphs("absent"), "absent: no such folder"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),  # type: ignore[arg-type]
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
         (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
         (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]

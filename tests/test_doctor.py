@@ -17,13 +17,8 @@ import bigtrk
 from bigtrk import doctor
 from bigtrk.parallel.settings import EngineSettings
 
-# What is compiled, and the beginning of its library's name.
-IN_C = {
-    "passes over edges": "kernels",
-    "sampling": "sampling",
-    "tracks": "tracks",
-    "trees of hits": "trees",
-}
+# The beginnings of the names of libraries.
+IN_C = dict(zip(doctor.IN_C, ("kernels", "sampling", "tracks", "trees"), strict=True))
 Examine = Callable[..., dict[str, Any]]
 
 
@@ -65,7 +60,6 @@ def test_full_installation_is_ready(here: Examine, monkeypatch: pytest.MonkeyPat
     assert findings["ready"]
     assert (findings["commands"], findings["warnings"]) == ([], [])
     assert findings["device"] == {"accelerator": "cpu", "count": 0, "backend": "gloo"}
-    assert findings["threads_per_rank"] == {"1": 6, "2": 3, "4": 1}
     commands = " ".join(findings["optional_commands"])
     assert "pip install tensorboard" in commands
     assert "sudo apt-get install pdsh" in commands
@@ -88,7 +82,9 @@ def test_missing_and_old_packages_come_in_one_command(here: Examine) -> None:
     assert "Not ready to train" in text
 
 
-def test_passes_are_compiled_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_are_compiled_and_where_or_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -102,14 +98,9 @@ def test_passes_are_compiled_and_where(tmp_path: Path, monkeypatch: pytest.Monke
     assert f"{shutil.which('env')} cc" in [tool["found"] for tool in findings["tools"]]
     assert findings["machine"]["cores"] >= 1
     assert {"torch", "rich"} <= {p["name"] for p in findings["packages"] if p["found"]}
-
-
-def test_passes_are_plain_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CC", "false")
     findings = doctor.examine()
-    for name in IN_C:
-        found = findings["compiled"][name]
+    for found in findings["compiled"].values():
         assert (found["used"], found["path"]) == (False, None)
         assert f"{shutil.which('false')} made no library" in found["problem"]
     assert "plain, and compiled ones are faster: " in shown(findings)
@@ -135,8 +126,6 @@ def test_torch_that_cannot_be_imported(here: Examine, monkeypatch: pytest.Monkey
     [
         ("2.13.0+cpu", ">=2.10", True),
         ("2.9.1", ">=2.10", False),
-        ("1.26", ">=2", False),
-        ("0.19.4", ">=0.19.5,<0.20", False),
         ("0.19.8", ">=0.19.5,<0.20", True),
         ("0.20.0", ">=0.19.5,<0.20", False),
         ("0.1", "", True),

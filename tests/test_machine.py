@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from bigtrk import console
-from bigtrk.machine import (
-    card_problems,
-    cpu_quotas,
-    machine,
-    memory_limits,
-)
+from bigtrk.machine import card_problems, cpu_quotas, machine, memory_limits
 from bigtrk.models.edges import fused, passes_for, plain, triton_passes
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import Ranks
@@ -34,15 +29,11 @@ def test_memory_limits_of_a_group_and_those_above_it(tmp_path: Path) -> None:
     assert memory_limits(tmp_path, own) == [5000]
     assert memory_limits(tmp_path, tmp_path / "absent") == []
 
-
-def test_memory_limits_of_the_first_version(tmp_path: Path) -> None:
-    job = tmp_path / "memory" / "job"
-    job.mkdir(parents=True)
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    (job / "memory.limit_in_bytes").write_text("1000\n")
-    own = tmp_path / "own"
+    first = tmp_path / "memory" / "job"
+    first.mkdir(parents=True)
+    (first / "memory.limit_in_bytes").write_text("3000\n")
     own.write_text("5:cpu,cpuacct:/other\n4:memory:/job\n1:name=systemd:/a:b\n0::/\n")
-    assert sorted(memory_limits(tmp_path, own)) == [1000, 9223372036854771712]
+    assert sorted(memory_limits(tmp_path, own)) == [3000, 5000]
 
 
 def test_cpu_quotas_are_whole_cores_of_a_group_and_those_above_it(tmp_path: Path) -> None:

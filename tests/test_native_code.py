@@ -28,30 +28,46 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.fixture
+def kept(place: Place) -> Place:
+    """One whose cache holds the library."""
+    assert place.ask() == ("42", [])
+    return place
+
+
 def assert_made_apart(asked: Answer, why: str) -> None:
-    assert asked.answer == "42"
     (line,) = asked.said
+    assert asked.answer == "42"
     assert line.startswith("bigtrk: warning: passes compiled for this process alone: ")
     assert why in line
 
 
 def assert_plain(asked: Answer, why: str) -> None:
-    assert asked.answer == "plain"
     (line,) = asked.said
+    assert asked.answer == "plain"
     assert line.startswith("bigtrk: warning: plain passes")
     assert why in line
 
 
+def assert_not_run(place: Place, why: str) -> None:
+    """Checks that what was planted is neither run nor replaced, and that the line says why."""
+    planted = place.library.read_bytes()
+    assert_made_apart(place.ask(), why)
+    assert place.library.read_bytes() == planted
+
+
 def test_a_library_is_made_once_for_its_user_alone(place: Place) -> None:
+    place.home.chmod(0o1777)  # shared as /tmp is
     assert place.ask(umask=0) == ("42", [])
     made = place.library.stat()
-    assert [made.st_mode & 0o777, place.cache.stat().st_mode & 0o777] == [0o600, 0o700]
-    assert place.cache.parent.stat().st_mode & 0o777 == 0o700
+    modes = [one.stat().st_mode & 0o777 for one in (place.library, place.cache, place.cache.parent)]
+    assert modes == [0o600, 0o700, 0o700]
     assert place.ask(umask=0) == ("42", [])
     assert place.library.stat().st_ino == made.st_ino
 
 
-def test_a_file_in_place_of_the_cache(place: Place) -> None:
+def test_a_cache_that_cannot_be_made(place: Place) -> None:
+    assert_made_apart(place.ask(NO_HOME + CALL), "has no home folder: set XDG_CACHE_HOME")
     place.cache.parent.touch()
     assert_made_apart(place.ask(), f"{place.cache.parent}: cannot be made (File exists); set XDG")
 
@@ -76,31 +92,12 @@ def test_a_cache_whose_files_may_not_be_run(place: Place) -> None:
     assert_plain(place.ask_apart(everywhere), "is mounted noexec")
 
 
-def test_a_user_without_a_home(place: Place) -> None:
-    assert_made_apart(place.ask(NO_HOME + CALL), "has no home folder: set XDG_CACHE_HOME")
-
-
-def test_a_library_that_was_cut_short_or_damaged_is_made_again(place: Place) -> None:
-    assert place.ask().answer == "42"
-    whole = place.library.stat().st_size
-    for share in (0, 0.5):
-        os.truncate(place.library, int(whole * share))
-        assert place.ask() == ("42", [])
-        assert place.library.stat().st_size == whole
-    with place.library.open("r+b") as file:
-        file.write(bytes(64))
-    assert place.ask() == ("42", [])
-
-
-@pytest.mark.parametrize(
-    ("how", "why"), [("1", "made no library: answer.c: error: 1"), ("0", "made no library")]
-)
-def test_a_failed_compilation_is_tried_again(place: Place, how: str, why: str) -> None:
+def test_a_failed_compilation_is_tried_again(place: Place) -> None:
     compiler, state = place.work / "compiler", place.work / "compiler.how"
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
-    state.write_text(how)
-    assert_plain(place.ask(CC=str(compiler)), why)
+    state.write_text("1")
+    assert_plain(place.ask(CC=str(compiler)), "made no library: answer.c: error: 1")
     assert list(place.cache.iterdir()) == []
     state.unlink()
     assert place.ask(CC=str(compiler)) == ("42", [])
@@ -108,24 +105,15 @@ def test_a_failed_compilation_is_tried_again(place: Place, how: str, why: str) -
 
 def test_a_compiler_is_a_command_with_arguments(place: Place) -> None:
     assert place.ask(CC="env cc -Wall") == ("42", [])
-    for command in ("no-such-ccache cc", "'cc", "."):
+    for command in ("no-such-ccache cc", "'cc"):
         assert_plain(place.ask(CC=command), "no C compiler")
 
 
 def test_the_first_rank_of_a_host_says_it_once(place: Place) -> None:
     twice = CALL + 'compiled("again", Path("answer.c"))\n'
     assert_plain(place.ask(twice, CC="no-such-cc", LOCAL_RANK="0"), "no C compiler")
-    assert place.ask(twice, CC="no-such-cc", LOCAL_RANK="1") == ("plain", [])
     under_mpi = place.ask(twice, CC="no-such-cc", OMPI_COMM_WORLD_LOCAL_RANK="1", SLURM_LOCALID="0")
     assert under_mpi == ("plain", [])
-
-
-def test_ranks_that_start_at_once_share_a_library(place: Place) -> None:
-    assert place.ask().answer == "42"
-    place.library.write_bytes(place.library.read_bytes()[:4000])
-    ranks = [place.start() for _ in range(4)]
-    assert [finished(rank) for rank in ranks] == [("42", [])] * 4
-    assert list(place.cache.iterdir()) == [place.library]
 
 
 def test_hosts_of_other_processors_have_a_library_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,28 +124,25 @@ def test_hosts_of_other_processors_have_a_library_each(monkeypatch: pytest.Monke
     assert len(found) == 2
 
 
-@pytest.fixture
-def kept(place: Place) -> Place:
-    """One whose cache holds the library."""
-    assert place.ask() == ("42", [])
-    return place
+def test_a_library_that_was_cut_short_or_damaged_is_made_again(kept: Place) -> None:
+    whole = kept.library.stat().st_size
+    os.truncate(kept.library, whole // 2)
+    assert kept.ask() == ("42", [])
+    assert kept.library.stat().st_size == whole
+    with kept.library.open("r+b") as file:
+        file.write(bytes(64))
+    ranks = [kept.start() for _ in range(4)]
+    assert [finished(rank) for rank in ranks] == [("42", [])] * 4
+    assert list(kept.cache.iterdir()) == [kept.library]
 
 
-def assert_not_run(place: Place, why: str) -> None:
-    """Checks that what was planted is neither run nor replaced, and that the line says why."""
-    planted = place.library.read_bytes()
-    assert_made_apart(place.ask(), why)
-    assert place.library.read_bytes() == planted
-
-
-@pytest.mark.parametrize("named", ["", "here"])
-def test_the_working_folder_is_no_cache(kept: Place, named: str) -> None:
-    planted = kept.work / named / "bigtrk" / kept.library.name
+def test_the_working_folder_is_no_cache(kept: Place) -> None:
+    planted = kept.work / "here" / "bigtrk" / kept.library.name
     planted.parent.mkdir(parents=True)
     kept.plant(planted)
-    assert kept.ask(XDG_CACHE_HOME=named) == ("42", [])
+    assert kept.ask(XDG_CACHE_HOME="here") == ("42", [])
     kept.library.unlink()
-    assert kept.ask(XDG_CACHE_HOME=named, HOME=named).answer == "42"
+    assert kept.ask(XDG_CACHE_HOME="here", HOME="here").answer == "42"
 
 
 def test_a_library_that_others_may_write_is_made_again(kept: Place) -> None:
@@ -178,21 +163,13 @@ def test_what_belongs_to_another_user_is_not_run(kept: Place) -> None:
     assert_not_run(kept, f"{kept.cache}: belongs to user {OTHER}")
 
 
-@pytest.mark.parametrize(
-    ("folder", "mode"), [(".cache/bigtrk", 0o1777), (".cache/bigtrk", 0o775), (".", 0o757)]
-)
+@pytest.mark.parametrize(("folder", "mode"), [(".cache/bigtrk", 0o1777), (".", 0o757)])
 def test_a_cache_that_others_may_write_or_replace_is_not_used(
     kept: Place, folder: str, mode: int
 ) -> None:
     kept.plant(kept.library)
     (kept.home / folder).chmod(mode)
     assert_not_run(kept, f"{kept.home / folder}: others may write to it; chmod go-w it")
-
-
-def test_a_cache_beside_those_of_others_is_used(kept: Place) -> None:
-    """The folder may be shared as /tmp is."""
-    kept.home.chmod(0o1777)
-    assert kept.ask() == ("42", [])
 
 
 def test_a_link_in_place_of_a_library_is_not_followed(kept: Place) -> None:

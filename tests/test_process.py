@@ -9,17 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from bigtrk.process import Prefetcher
-from tests.programs import run_in_one
 
 WAIT = 300
 
 
 def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
+    """In new threads of every epoch memory grew."""
     prefetcher = Prefetcher()
 
     def made(number: int) -> tuple[int, threading.Thread]:
@@ -90,54 +89,16 @@ def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
         gc.enable()
 
 
-TRAINED = """
-import contextlib, sys, threading
-import bigtrk
-from bigtrk.sampling import shadow
-from bigtrk.training.data.batch import Loader
-threads = set()
-
-def noting(call):
-    def noted(*args, **kwargs):
-        threads.add(threading.current_thread().name)
-        return call(*args, **kwargs)
-
-    return noted
-
-Loader.load = noting(Loader.load)
-shadow.shadow_sector = noting(shadow.shadow_sector)
-settings = ["data.train=[graphs]", "model.hidden=8", "training.epochs=3", "run.folder=run"]
-with contextlib.redirect_stdout(sys.stderr):
-    bigtrk.train(bigtrk.configure(*settings, "sampling.method=shadow"))
-print(len(threads))
-"""
-
-
-@pytest.mark.slow
-def test_all_epochs_of_a_training_read_and_sample_in_the_same_threads(tmp_path: Path) -> None:
-    """One of each: in new ones of every epoch memory grew."""
-    run_in_one(
-        ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"], tmp_path
-    )
-    program = [sys.executable, "-c", TRAINED]
-    assert subprocess.check_output(program, cwd=tmp_path, text=True) == "2\n"
-
-
 @pytest.mark.parametrize(
-    ("module", "chosen", "spins"),
-    [
-        ("bigtrk.program", {}, "10000"),
-        ("partition.cli", {}, "10000"),
-        ("bigtrk.api", {"OMP_WAIT_POLICY": "passive"}, "0"),
-    ],
+    ("chosen", "spins"), [({}, "10000"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
 )
 def test_openmp_spins_briefly_unless_the_user_says_otherwise(
-    module: str, chosen: dict[str, str], spins: str
+    chosen: dict[str, str], spins: str
 ) -> None:
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
     inherited = {name: value for name, value in os.environ.items() if name not in names}
     loaded = subprocess.run(
-        [sys.executable, "-c", f"import {module}"],
+        [sys.executable, "-c", "import bigtrk.process"],
         env={**inherited, **chosen, "OMP_DISPLAY_ENV": "verbose"},
         capture_output=True,
         text=True,

@@ -18,6 +18,9 @@ Source = StrEnum(  # type: ignore[misc]
     "Source", {name.upper(): name for name in (*EventFormat, *GRAPH_READERS)}
 )
 _TRACKML = Source(EventFormat.TRACKML)
+Columns = Annotated[
+    str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
+]
 
 
 def simulate(
@@ -50,27 +53,20 @@ def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
     source: Annotated[
-        Source,
-        typer.Option(
-            "--from",
-            help="what made the events, or the graphs that have edges already",
-        ),
+        Source, typer.Option("--from", help="origin of the events, or of graphs with edges")
     ] = _TRACKML,
     event_range: Annotated[
         str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
     ] = None,
     windows: Annotated[
-        str | None,
-        typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
+        str | None, typer.Option(help="trackml, odd or a file; those of the detector without")
     ] = None,
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
     ] = False,
     pt_min: Annotated[
         float,
-        typer.Option(
-            min=0, help="GeV; with --learn-windows or --learn-module-map: softer, larger graphs"
-        ),
+        typer.Option(min=0, help="GeV; of what is learnt: the lower, the larger the graphs"),
     ] = 1.0,
     module_map: Annotated[
         Path | None, typer.Option(help="module map: join hits in triplets that pass it")
@@ -79,39 +75,27 @@ def build(
         bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
     ] = False,
     embedding: Annotated[
-        Path | None,
-        typer.Option(help="run of an embedding: join hits that are near each other in it"),
+        Path | None, typer.Option(help="run of an embedding: join hits that are near in it")
     ] = None,
     radius: Annotated[
         float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")
     ] = None,
     efficiency: Annotated[
-        float | None,
-        typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
+        float | None, typer.Option(help="with --embedding: share of target edges kept; 0.99")
     ] = None,
     true_edges: Annotated[
         bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
     ] = False,
-    node_features: Annotated[
-        str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
-    ] = None,
-    edge_features: Annotated[
-        str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
-    ] = None,
+    node_features: Columns = None,
+    edge_features: Columns = None,
     pt_unit: Annotated[
-        PtUnit | None,
-        typer.Option(
-            help="of pT in imported graphs, where files do not say which reader made them"
-        ),
+        PtUnit | None, typer.Option(help="of pT in imported graphs, where files do not say it")
     ] = None,
     prefix: Annotated[
         str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
     ] = "",
     phi_sections: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="sections in phi that imported graphs' events are in; 1 for whole"
-        ),
+        int | None, typer.Option(min=1, help="sections in phi of imported events; 1 for whole")
     ] = None,
     code: Code = None,
     as_json: AsJson = False,
@@ -139,12 +123,8 @@ def build(
         raise InputError("--radius and --efficiency are of --embedding; give its run, too")
     if imported and event_range is not None:
         raise InputError("--events is of events, not of graphs that are there; leave it out")
-    of_format = {
-        "node_features": _names(node_features),
-        "edge_features": _names(edge_features),
-        "pt_unit": pt_unit,
-        "phi_sections": phi_sections,
-    }
+    columns = {"node_features": _names(node_features), "edge_features": _names(edge_features)}
+    of_format = {**columns, "pt_unit": pt_unit, "phi_sections": phi_sections}
     options = options_of(GRAPH_READERS, source, "--from", of_format)
     names = None if imported else _chosen(events, source, event_range)
     if imported:
@@ -184,7 +164,6 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
 
 
 def _names(text: str | None) -> list[str]:
-    """Splits names at commas; none without `text`."""
     return [name.strip() for name in text.split(",")] if text else []
 
 

@@ -8,13 +8,7 @@ import typer
 
 from bigtrk.commands.options import TracksFrom
 from bigtrk.console import say
-from bigtrk.formats.registry import (
-    GRAPH_WRITERS,
-    MODEL_WRITERS,
-    TRACK_WRITERS,
-    Format,
-    options_of,
-)
+from bigtrk.formats.registry import GRAPH_WRITERS, MODEL_WRITERS, TRACK_WRITERS, Format, options_of
 from bigtrk.user_code import Code, allow_code
 
 export = typer.Typer(
@@ -36,8 +30,7 @@ def export_tracks(
         TrackFormat,
         typer.Option(
             "--format",
-            help="a TrackML submission; a row per track with the list of its hits; ACTS's "
-            "prototracks",
+            help="TrackML's submission; a row per track with its hits; ACTS's prototracks",
         ),
     ],
     events: Annotated[

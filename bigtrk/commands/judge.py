@@ -27,8 +27,6 @@ from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.reports.document import Document
-    from bigtrk.tracks.evaluation import TrackOptions
-    from bigtrk.training.steps.spill import SpillFolder
 
 
 def evaluate(
@@ -68,8 +66,16 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
     from bigtrk.records.pipeline import is_pipeline
+    from bigtrk.records.run_folder import RUN, read_run_if_any
+    from bigtrk.reports import evaluation_report
+    from bigtrk.reports.model_card import refresh_card
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
+    from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
+    from bigtrk.training.run_folder import run_of
 
     allow_code(code or ())
     folder = spill_folder(spill)
@@ -83,39 +89,17 @@ def evaluate(
             raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
         _evaluate_stages(run, data[0], min_hits, pt_min, html, as_json)
         return
-    scanned = SCAN_CUTS if scan_cuts else ()
-    chosen = builder or BuilderName.COMPONENTS
+    scanned, chosen = SCAN_CUTS if scan_cuts else (), builder or BuilderName.COMPONENTS
     options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
-    _evaluate_model(run, data, options if tracks else None, folder, html, as_json)
-
-
-def _evaluate_model(
-    run: Path,
-    data: list[Path],
-    options: "TrackOptions | None",
-    spill: "SpillFolder | None",
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    """Evaluates a run's model, on all ranks; the first prints and writes what was found."""
-    from bigtrk.parallel.host import configure_process
-    from bigtrk.parallel.process_group import process_group
-    from bigtrk.parallel.ranks import discover
-    from bigtrk.records.run_folder import RUN, read_run_if_any
-    from bigtrk.reports import evaluation_report
-    from bigtrk.reports.model_card import refresh_card
-    from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
-    from bigtrk.training.run_folder import run_of
-
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
-        evaluation = evaluate_run(run, data, options, ranks, spill)
+        evaluation = evaluate_run(run, data, options if tracks else None, ranks, folder)
     if ranks.is_first:
         if (run_of(run) / RUN).is_file():
             refresh_card(run_of(run))
-        report = evaluation_report(evaluation, read_run_if_any(run_of(run)))
-        _give(report, evaluation.model_dump(mode="json"), html, as_json)
+        made = evaluation_report(evaluation, read_run_if_any(run_of(run)))
+        _give(made, evaluation.model_dump(mode="json"), html, as_json)
 
 
 def _evaluate_stages(
@@ -130,14 +114,12 @@ def _evaluate_stages(
     if discover().world_size > 1:
         raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
     record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
-    report = pipeline_evaluation_report(read_pipeline(folder), record)
-    _give(report, record.model_dump(mode="json"), html, as_json)
+    made = pipeline_evaluation_report(read_pipeline(folder), record)
+    _give(made, record.model_dump(mode="json"), html, as_json)
 
 
 def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
-    """Writes the page of a report, and prints the report or its content. In this order: the reader
-    of what is printed may leave.
-    """
+    """Writes a report's page, then prints the report or its content, whose reader may leave."""
     from bigtrk.reports import show, write_page
 
     if html:
@@ -155,8 +137,7 @@ def score(
         typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),
     ] = 0.5,
     task: Annotated[
-        Task | None,
-        typer.Option(help="of a public arena: its metrics, too; all of EVENTS count"),
+        Task | None, typer.Option(help="of a public arena: its metrics, too; all of EVENTS count")
     ] = None,
     no_track: Annotated[
         int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
@@ -253,9 +234,7 @@ def display(
     ] = None,
     code: Code = None,
 ) -> None:
-    """Draw an event in three dimensions, across the beam and along it: hits, true and found tracks,
-    scored edges, sectors.
-    """
+    """Draw an event in three dimensions, across and along the beam: hits, tracks and sectors."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.event_display import DisplayOptions, display_event
     from bigtrk.records.pipeline import is_pipeline

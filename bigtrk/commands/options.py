@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 def check_page(page: Path | None) -> Path | None:
     """Refuses a page that could not be written, or would replace a file of another kind, before
     anything is computed for it.
-
-    Raises:
-        InputError: its folder is missing, it is one itself, or its name does not end with .html.
     """
     if page is None:
         return None
@@ -55,19 +52,14 @@ Precise = Annotated[
 PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
 ScoreCut = Annotated[
     float | None,
-    typer.Option(
-        min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
-    ),
+    typer.Option(min=0, max=1, help="edges above it make tracks; the builder's own without"),
 ]
 Spill = Annotated[
     Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
 ]
 TracksFrom = Annotated[
     Path,
-    typer.Argument(
-        help="folder of event<id>-tracks.parquet, one such file, or a submission: parquet, or "
-        "TrackML's CSV"
-    ),
+    typer.Argument(help="folder of event<id>-tracks.parquet, one such file, or a submission"),
 ]
 
 

@@ -33,8 +33,7 @@ def plan(
         str | None, typer.Option(help="cpu, A100, H100 or H200; else that of this machine")
     ] = None,
     measured: Annotated[
-        Path | None,
-        typer.Option(help="a run folder: its step slows the roofline down to what it took"),
+        Path | None, typer.Option(help="a run folder, whose step slows the roofline down")
     ] = None,
     choose: Annotated[
         bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
@@ -128,11 +127,7 @@ def search(
     ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on one host")] = 1,
     launcher: Annotated[
         str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="what starts bigtrk/train.py instead of torchrun, such as "
-            '"srun --ntasks 8 python"',
-        ),
+        typer.Option(metavar="COMMAND", help='instead of torchrun: "srun --ntasks 8 python"'),
     ] = None,
 ) -> None:
     """Search for the settings that make a metric best, by TPE, and end bad trials early.

@@ -53,11 +53,7 @@ def reconstruct(
     min_hits: MinHits = 3,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="quality that a track needs: a higher one than the pipeline's gives fewer fakes",
-        ),
+        typer.Option(min=0, max=1, help="quality that a track needs; the pipeline's own without"),
     ] = None,
     max_edges: MaxEdges = None,
     precision: Precise = None,
@@ -74,10 +70,10 @@ def reconstruct(
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
     edges = spill_folder(spill)
-    _make_tracks(
-        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges),
-        as_json,
+    made = _made_together(
+        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges)
     )
+    _show_made(made, as_json)
 
 
 def infer(
@@ -102,28 +98,24 @@ def infer(
     from bigtrk.pipeline.reconstruct import infer_folder
     from bigtrk.tracks.builders.registry import make_builder
 
-    made = make_builder(builder, score_cut)
+    build = make_builder(builder, score_cut)
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    folder = spill_folder(spill)
-    _make_tracks(
-        lambda ranks: infer_folder(run, graphs, out, made, options, ranks, folder), as_json
+    edges = spill_folder(spill)
+    made = _made_together(
+        lambda ranks: infer_folder(run, graphs, out, build, options, ranks, edges)
     )
+    _show_made(made, as_json)
 
 
 def submit(
     run: Annotated[
-        Path,
-        typer.Argument(help="folder of a pipeline, or of tracks that are made already"),
+        Path, typer.Argument(help="folder of a pipeline, or of tracks that are made already")
     ],
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="file to write, such as mine.parquet")],
     majority_particles: Annotated[
-        bool,
-        typer.Option(
-            "--majority-particles",
-            help="also name the particle of each track, by the truth of EVENTS",
-        ),
+        bool, typer.Option("--majority-particles", help="name each track's particle, by the truth")
     ] = False,
     max_edges: MaxEdges = None,
     spill: Spill = None,
@@ -142,14 +134,14 @@ def submit(
 
     allow_code(code or ())
     check_submission_name(out)
-    tracks, edges = run, spill_folder(spill)
+    tracks, edges, ranks = run, spill_folder(spill), discover()
     if is_pipeline(run):
         tracks = out.with_name(f"{out.stem}-tracks")
         options = MakingOptions(max_edges=max_edges)
         made = _made_together(
             lambda ranks: reconstruct_folder(run, events, tracks, options, ranks, spill=edges)
         )
-        if made.failed and not discover().is_first:
+        if made.failed and not ranks.is_first:
             raise typer.Exit(2)
         if made.failed:
             raise InputError(
@@ -160,19 +152,16 @@ def submit(
         raise InputError(
             f"{run}: is no trained pipeline; --max-edges and --spill are for making tracks"
         )
-    if discover().is_first:
+    if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(found.as_json(), as_json, lambda: say(f"{out}: {found}"))
 
 
-def _make_tracks(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
-    """Makes tracks on all ranks; the first prints what became of the events, with exit status 2
-    where one failed.
-    """
+def _show_made(made: "TracksMade", as_json: bool) -> None:
+    """Prints what became of the events, on the first rank; exit status 2 where one failed."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import show_tracks
 
-    made = _made_together(make)
     if discover().is_first:
         print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
         if made.failed:

@@ -18,8 +18,6 @@ from bigtrk.errors import InputError, reason
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
 
-STDIN = Path("/dev/stdin")
-_DESCRIPTORS = (Path("/dev/fd"), Path("/proc/self/fd"))
 # What file systems that lack an operation answer to it (object stores, CIFS, FAT, WSL).
 _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
 
@@ -36,6 +34,17 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turns errors of the disk (it is full, read-only, gone) into an InputError that names the
+    file, which ranks can tell each other.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(str(error)) from None
+
+
+@contextmanager
 def _if_known() -> Iterator[None]:
     """Goes on where the file system lacks an operation that data do without."""
     try:
@@ -43,6 +52,20 @@ def _if_known() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _LACKING:
             raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename inside `folder` survive a power loss, where its file system knows how."""
+    with naming(folder), _if_known():
+        _sync(folder)
 
 
 @contextmanager
@@ -69,8 +92,7 @@ def atomic_path(
     try:
         with naming(path):
             yield temporary
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
+            _sync(temporary)
         os.umask(umask := os.umask(0))  # it can only be read by setting it
         # safetensors makes its files private to their owner; colleagues read them too.
         with _if_known():
@@ -81,22 +103,8 @@ def atomic_path(
         temporary.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes a rename inside `folder` survive a power loss, where its file system knows how."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with naming(folder), _if_known():
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path and moves the result to `path`, making its folder.
-
-    Raises:
-        InputError: a file is where the folder should be.
-    """
+    """Calls `write` with a temporary path and moves the result to `path`, making its folder."""
     if path.parent.is_file():
         raise InputError(f"{path.parent}: is a file, not a folder to write to; name another")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,10 +113,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_output_name(path: Path, *endings: str) -> Path:
-    """Returns the name of a file to be written.
-
-    Raises:
-        InputError: it is a folder's, or has none of the `endings` by which such files are told.
+    """Returns the name of a file to be written; refuses a folder's, and one without one of the
+    `endings` by which such files are told.
     """
     if path.is_dir():
         named = path / f"mine{endings[0]}"
@@ -119,6 +125,10 @@ def check_output_name(path: Path, *endings: str) -> Path:
             f"{' or '.join(endings)}; name it so"
         )
     return path
+
+
+def _indented(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -146,16 +156,8 @@ def write_new_json(path: Path, content: Any) -> None:
         temporary.write_text(_indented(content))
 
 
-def _indented(content: Any) -> str:
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
 def unlinked(path: Path) -> Path:
-    """Returns `path`, at or in which something is to be written or removed.
-
-    Raises:
-        InputError: `path` is a symbolic link, which leads out of its folder.
-    """
+    """Returns `path`, to be written to or removed; refuses a link, which leads elsewhere."""
     if path.is_symlink():
         raise InputError(
             f"{path}: is a symbolic link, which may lead to another's files; remove it (the folder "
@@ -165,11 +167,7 @@ def unlinked(path: Path) -> Path:
 
 
 def open_to_append(path: Path) -> TextIO:
-    """Opens a text file to append to; it is made if it is missing.
-
-    Raises:
-        InputError: the file is a symbolic link, which is not followed.
-    """
+    """Opens a text file to append to, made if it is missing; refuses a symbolic link."""
 
     def no_link(name: str, flags: int) -> int:  # nor if somebody lays one in this moment
         return os.open(name, flags | os.O_NOFOLLOW, 0o666)
@@ -184,7 +182,7 @@ def seal(content: dict[str, Any]) -> bytes:
     """Encodes `content`, which is not empty, as indented JSON whose last entry vouches for all
     before it: "sha256" is the digest of the bytes up to there.
     """
-    return _sealed(json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}"))
+    return _sealed(_indented(content).encode().removesuffix(b"\n}\n"))
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
@@ -213,33 +211,18 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
     return [int(part) if odd % 2 else part for odd, part in enumerate(parts)], name
 
 
-def check_file(path: Path, piped: bool = False) -> None:
-    """Refuses a path that cannot be read to its end, such as a pipe or a device.
-
-    piped: one of the pipes that this process was started with is let through.
-
-    Raises:
-        InputError: `path` is missing or is not a file.
-    """
+def check_file(path: Path) -> None:
+    """Refuses a path that is missing or cannot be read to its end, such as a pipe or a device."""
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the name or its folder's")
-    if not path.is_file() and not (piped and is_own_pipe(path)):
+    if not path.is_file():
         raise InputError(f"{path}: is not a file; name one, or remove it")
 
 
-def is_own_pipe(path: Path) -> bool:
-    """Whether a path names a pipe that this process was started with, such as standard input."""
-    return path.is_fifo() and (path == STDIN or path.parent in _DESCRIPTORS)
-
-
-def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> bytes:
-    """Returns the content of a file of at most `most` bytes. piped: as for `check_file`.
-
-    Raises:
-        InputError: the file is missing, larger, or cannot be read.
-    """
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """Returns the content of a file of at most `most` bytes."""
     try:
-        check_file(path, piped)
+        check_file(path)
         with path.open("rb") as handle:
             content = handle.read(-1 if most is None else most + 1)
     except OSError as error:
@@ -252,11 +235,7 @@ def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> byte
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file of text, numbers and no more nesting than a record has.
-
-    Raises:
-        InputError: the file cannot be read, is not JSON, or is too large.
-    """
+    """Reads a JSON file of text, numbers and no more nesting than a record has."""
     content = read_bytes(path, MAX_JSON_BYTES)
     try:
         return parse_json(content.decode())
@@ -278,20 +257,6 @@ def parse_json(text: str) -> Any:
         return checked(json.loads(text, parse_constant=refuse))
     except RecursionError:
         raise ValueError("it nests too deep") from None
-
-
-@contextmanager
-def disk_errors() -> Iterator[None]:
-    """Turns errors of the disk (it is full, read-only, gone) into bad input, which ranks can tell
-    each other; the message names the file.
-
-    Raises:
-        InputError: for each OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise InputError(str(error)) from None
 
 
 def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
@@ -317,12 +282,8 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yields an empty temporary folder beside `path`; on success the files written there are
-    fsynced, and it takes the place of `path` and of all that was there.
-
-    If the block raises, the temporary folder is removed and `path` is left as it was.
-
-    Raises:
-        InputError: `path` is a symbolic link.
+    fsynced, and it takes the place of `path` and of all that was there. If the block raises, the
+    temporary folder is removed and `path` is left as it was.
     """
     unlinked(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -335,11 +296,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         with naming(path):
             yield temporary
             for made in (*temporary.rglob("*"), temporary):
-                if made.is_dir():
-                    sync_folder(made)
-                else:
-                    with made.open("rb") as handle:
-                        os.fsync(handle.fileno())
+                (sync_folder if made.is_dir() else _sync)(made)
         if path.exists():
             path.rename(aside)
         temporary.rename(path)
@@ -353,11 +310,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields as `whole_folder` does, for a folder that is new or empty.
-
-    Raises:
-        InputError: something is at `path` already, and is left as it was.
-    """
+    """Yields as `whole_folder` does, for a folder that is new or empty; refuses any other."""
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise InputError(f"{path}: holds something already; name a new folder, or remove it")
     with whole_folder(path) as temporary:

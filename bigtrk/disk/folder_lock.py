@@ -14,8 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,7 +23,19 @@ from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, unlinked
 from bigtrk.errors import InputError
 
+LOCK = "lock"
 ENDED = 0  # in place of a time of start
+BEAT = 5.0  # s between two signs of life
+DEAD = 60.0  # s without one
+# A lock is watched for so long before its owner is judged dead: a file system that stood still did
+# so for the owner, too, and on Lustre times are those of clients' clocks.
+WATCHED = 3 * BEAT
+POLL = 0.5  # s
+SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
+
+
+class HeldError(InputError):
+    """A living process holds the folder."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,13 @@ class Owner:
         return Owner(host, process, _started(process) or ENDED, _space())
 
     @staticmethod
-    def parse(name: str) -> "Owner":
-        """Parses an owner's name; any other raises ValueError."""
-        host, process, started, space = name.rsplit("-", 3)
-        return Owner(host, int(process), int(started), space)
+    def of(held: Path) -> "Owner":
+        """Reads the owner from the name of its file in a lock."""
+        try:
+            host, process, started, space = held.name.rsplit("-", 3)
+            return Owner(host, int(process), int(started), space)
+        except ValueError:
+            raise InputError(f"{held}: is no lock of bigtrk's; remove it") from None
 
     @property
     def name(self) -> str:
@@ -92,20 +106,6 @@ def _space() -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-LOCK = "lock"
-BEAT = 5.0  # s between two signs of life
-DEAD = 60.0  # s without one
-# A lock is watched for so long before its owner is judged dead: a file system that stood still did
-# so for the owner, too, and on Lustre times are those of clients' clocks.
-WATCHED = 3 * BEAT
-POLL = 0.5  # s
-SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
-
-
-class HeldError(InputError):
-    """A living process holds the folder."""
-
-
 class FolderLock:
     """The right to write in a folder: from `take` to `release`, or to the end of the block that
     enters this.
@@ -114,7 +114,6 @@ class FolderLock:
     def __init__(self) -> None:
         self._own = Owner.here()
         self._place: Path | None = None
-        self._patient = False
         self._released = threading.Event()
 
     def take(self, folder: Path, patient: bool = False) -> None:
@@ -126,13 +125,19 @@ class FolderLock:
             HeldError: another process holds the folder.
             InputError: the disk refuses.
         """
-        self._patient = patient
-        place = unlinked(folder / LOCK)
-        with disk_errors(), self._prepared(folder) as new:
-            while not (_replaces(new, place) or self._takes_over(place, new)):
-                pass  # whoever was in the way is gone
+        place, new = unlinked(folder / LOCK), folder / f".{LOCK}-{self._own.name}"
+        with disk_errors():
+            new.mkdir()
+            try:
+                (new / self._own.name).touch(exist_ok=False)
+                while not (_replaces(new, place) or self._takes_over(place, new, patient)):
+                    pass  # whoever was in the way is gone
+            finally:
+                with suppress(FileNotFoundError):
+                    (new / self._own.name).unlink()
+                    new.rmdir()
         self._place = place
-        threading.Thread(target=self._beat, name="lock", daemon=True).start()
+        threading.Thread(target=self._beat, args=(place,), name="lock", daemon=True).start()
 
     def check(self) -> None:
         """Checks that the folder is still held, for instance before writing in it: a process that
@@ -148,53 +153,39 @@ class FolderLock:
         except OSError as error:
             raise InputError(f"{self._place}: {error.strerror}, {ends}") from None
         if self._own.name not in owners:
-            taken = ", ".join(str(Owner.parse(name)) for name in owners) or "nobody"
+            taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "nobody"
             raise InputError(f"{self._place.parent}: is held by {taken}, {ends}")
 
-    @contextmanager
-    def _prepared(self, folder: Path) -> Iterator[Path]:
-        """Yields a folder that is to become the lock."""
-        new = folder / f".{LOCK}-{self._own.name}"
-        new.mkdir()
-        try:
-            (new / self._own.name).touch(exist_ok=False)
-            yield new
-        finally:
-            with suppress(FileNotFoundError):
-                (new / self._own.name).unlink()
-                new.rmdir()
-
-    def _takes_over(self, place: Path, new: Path) -> bool:
+    def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:
         """Takes over the lock of a dead owner; False if it has been released meanwhile, or may be
         soon. Raises HeldError where the owner lives, and is not waited for.
         """
         try:
             for held in place.iterdir():
-                owner = _owner(held)
-                if not self._is_dead(owner, held, new):
-                    if self._patient:
-                        time.sleep(SHORT)
-                        return False
+                owner = Owner.of(held)
+                if self._is_dead(owner, held, new, patient):
+                    os.utime(held, follow_symlinks=False)
+                    held.rename(place / self._own.name)
+                    say(f"{place.parent}: {owner} is gone; its lock is taken over")
+                    return True
+                if not patient:
                     raise HeldError(
                         f"{place.parent}: {owner} is writing there; wait until it has ended, or "
                         f"end it, or choose another folder"
                     )
-                os.utime(held, follow_symlinks=False)
-                held.rename(place / self._own.name)
-                say(f"{place.parent}: {owner} is gone; its lock is taken over")
-                return True
+                time.sleep(SHORT)
         except FileNotFoundError:  # released, or another process was first
             pass
         return False
 
-    def _is_dead(self, owner: Owner, held: Path, new: Path) -> bool:
+    def _is_dead(self, owner: Owner, held: Path, new: Path, patient: bool) -> bool:
         """True if the owner has ended; watches for signs of life where that cannot be known. Raises
         FileNotFoundError once it has released the lock, or somebody has taken it over.
         """
         ended = owner.has_ended()
         if ended is not None:
             return ended
-        if not self._patient:
+        if not patient:
             say(f"{held.parent}: waiting for a sign of life of {owner}, {DEAD:.0f} s at most")
         last = _changed(held)
         silent, start = max(0.0, _changed(new / self._own.name) - last), time.monotonic()
@@ -205,11 +196,10 @@ class FolderLock:
             time.sleep(POLL)
         return False
 
-    def _beat(self) -> None:
-        assert self._place is not None
+    def _beat(self, place: Path) -> None:
         while not self._released.wait(BEAT):
             with suppress(OSError):  # whoever is about to write finds it out
-                os.utime(self._place / self._own.name, follow_symlinks=False)
+                os.utime(place / self._own.name, follow_symlinks=False)
 
     def __enter__(self) -> Self:
         return self
@@ -235,14 +225,14 @@ class LockWatch:
 
     def __init__(self, folder: Path) -> None:
         self._place = folder / LOCK
-        self._last: tuple[Path, float] | None = None
+        self._last: tuple[Owner, float] | None = None
         self._since, self._moved = 0.0, False
 
     @property
     def owner(self) -> Owner | None:
         """The process that holds the folder, dead or alive; None if there is none."""
         try:
-            return next((_owner(held) for held in self._place.iterdir()), None)
+            return next(map(Owner.of, self._place.iterdir()), None)
         except FileNotFoundError:
             return None
 
@@ -254,14 +244,12 @@ class LockWatch:
         ended = owner.has_ended() if owner else True
         if owner is None or ended is not None:
             return not ended
-        try:
-            held = self._place / owner.name
-            seen = held, _changed(held)
-        except FileNotFoundError:  # released, or taken over, in this moment
+        changed = self._changed(owner)
+        if changed is None:
             return None
-        if self._last is None or seen != self._last:
-            self._moved = self._last is not None and seen[0] == self._last[0]
-            self._last, self._since = seen, time.monotonic()
+        if (owner, changed) != self._last:
+            self._moved = self._last is not None and owner == self._last[0]
+            self._last, self._since = (owner, changed), time.monotonic()
         if time.monotonic() - self._since >= DEAD:
             return False
         return True if self._moved else None
@@ -271,8 +259,12 @@ class LockWatch:
         holds the folder.
         """
         owner = self.owner
+        changed = self._changed(owner) if owner else None
+        return None if changed is None else max(0.0, time.time() - changed)
+
+    def _changed(self, owner: Owner) -> float | None:
         try:
-            return max(0.0, time.time() - _changed(self._place / owner.name)) if owner else None
+            return _changed(self._place / owner.name)
         except FileNotFoundError:  # released, or taken over, in this moment
             return None
 
@@ -286,13 +278,6 @@ def _replaces(new: Path, place: Path) -> bool:
             raise
         return False
     return True
-
-
-def _owner(held: Path) -> Owner:
-    try:
-        return Owner.parse(held.name)
-    except ValueError:
-        raise InputError(f"{held}: is no lock of bigtrk's; remove it") from None
 
 
 def _changed(path: Path) -> float:

@@ -39,9 +39,6 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
 def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
     """Parses a line of a file, of which at most `LONGEST_LINE` + 1 bytes were read; returns None
     for one that is blank or half-written.
-
-    Raises:
-        InputError: it is one too many, too long, or no JSON object.
     """
     place = f"{path}, line {number}"
     if number > MOST_LINES:
@@ -74,17 +71,19 @@ class JsonTail:
         """True if lines that were read are no longer there, so that all are to be read again: a
         run that is resumed drops those after its checkpoint.
         """
-        if self._end == 0 or self._found() == self._last:
+        found = b""
+        if self._path.is_file():
+            with disk_errors(), naming(self._path), self._path.open("rb") as handle:
+                handle.seek(self._end - len(self._last))
+                found = handle.read(len(self._last))
+        if self._end == 0 or found == self._last:
             return False
         self._end, self._number, self._last = 0, 0, b""
         return True
 
     def new_lines(self) -> Iterator[Line]:
-        """Yields the whole lines after those already read; none where there is no file.
-
-        Raises:
-            InputError: the file cannot be read; or a line is too long or no JSON object, and is
-                read again by the next call.
+        """Yields the whole lines after those already read; none where there is no file. A line that
+        is refused, as by `read_lines`, is read again by the next call.
         """
         if not self._path.exists():
             return
@@ -92,20 +91,9 @@ class JsonTail:
         with disk_errors(), naming(self._path), self._path.open("rb") as handle:
             handle.seek(self._end)
             while raw := handle.readline(LONGEST_LINE + 1):
-                is_whole = raw.endswith(b"\n")
-                if not is_whole and len(raw) <= LONGEST_LINE:
+                if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:
                     return
-                line = _parsed(self._path, self._number + 1, raw)
-                if line is not None:
+                if line := _parsed(self._path, self._number + 1, raw):
                     yield line
-                # A line that whoever asks for it refuses has not been read.
                 self._end, self._number = self._end + len(raw), self._number + 1
                 self._last = raw
-
-    def _found(self) -> bytes:
-        """Returns what is where the last line was read."""
-        if not self._path.is_file():
-            return b""
-        with disk_errors(), naming(self._path), self._path.open("rb") as handle:
-            handle.seek(self._end - len(self._last))
-            return handle.read(len(self._last))

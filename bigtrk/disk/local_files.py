@@ -22,30 +22,29 @@ _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", 
 _NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
 _NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"}
 _MEMORY = {"tmpfs", "ramfs"}
+PAGE = 4096  # direct reads and writes begin and end at multiples of this
 
 
 def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     """Returns the type of the file system of `folder` if that lies on other machines, else None."""
-    return _type_of(folder, mounts, _NETWORK)
+    kind = _type_of(folder, mounts)
+    return kind if kind in _NETWORK else None
 
 
 def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     """Returns the type of the file system of `folder` if its files lie in memory, else None."""
-    return _type_of(folder, mounts, _MEMORY)
+    kind = _type_of(folder, mounts)
+    return kind if kind in _MEMORY else None
 
 
 def free_bytes(place: Path | int) -> int:
-    """Returns the bytes that this user may still fill where a folder, or an open file, lies.
-
-    Raises:
-        OSError: there is no such folder.
-    """
+    """Returns the bytes that this user may still fill where a folder, or an open file, lies."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
-def _type_of(folder: Path, mounts: Path, types: set[str]) -> str | None:
-    """Returns the type of the file system mounted nearest above `folder`, if it is one of these."""
+def _type_of(folder: Path, mounts: Path) -> str | None:
+    """Returns the type of the file system mounted nearest above `folder`."""
     path = folder.resolve()
     found: dict[Path, str] = {}
     lines = mounts.read_text().splitlines() if mounts.exists() else []
@@ -53,12 +52,7 @@ def _type_of(folder: Path, mounts: Path, types: set[str]) -> str | None:
         fields, _, after = line.partition(" - ")
         place = fields.split()[4].encode().decode("unicode_escape")
         found[Path(place)] = after.split()[0]
-    kind = next((found[place] for place in (path, *path.parents) if place in found), None)
-    return kind if kind in types else None
-
-
-# Direct reads and writes begin and end at multiples of this.
-PAGE = 4096
+    return next((found[place] for place in (path, *path.parents) if place in found), None)
 
 
 @dataclass
@@ -73,10 +67,7 @@ class UnnamedFile:
 
     def grow(self, size: int) -> None:
         """Reserves room. Where a file system cannot, the C library writes bytes, through the cache:
-        a direct file would refuse them.
-
-        Raises:
-            OSError: there is none; it says how much was asked for, and how much is free.
+        a direct file would refuse them. An OSError says how much was asked for, and is free.
         """
         flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
         fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
@@ -112,9 +103,6 @@ class UnnamedFiles:
     def take(self, size: int) -> UnnamedFile:
         """Takes the smallest unused file that is large enough, or else the largest, and enlarges
         it; a new one if there is none.
-
-        Raises:
-            OSError: the folder is full, or is no folder to write in.
         """
         # Other threads free files meanwhile.
         unused = sorted(self._unused, key=lambda file: file.size)
@@ -132,11 +120,7 @@ class UnnamedFiles:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Says what an error of the disk prevents, and the remedy.
-
-        Raises:
-            RankError: there is one.
-        """
+        """Makes a RankError of one of the disk: what it prevents, and the remedy."""
         try:
             yield
         except OSError as error:

@@ -42,18 +42,12 @@ def values_of_groups(file: BinaryIO) -> list[int]:
     file.seek(size - TAIL_BYTES - length)
     try:
         footer = _value(iter(file.read(length)), STRUCT)
-        return [
-            sum(_natural(chunk[META_DATA][NUM_VALUES]) for chunk in group[COLUMNS])
-            for group in footer[ROW_GROUPS]
-        ]
+        groups = [[one[META_DATA][NUM_VALUES] for one in g[COLUMNS]] for g in footer[ROW_GROUPS]]
+        if all(isinstance(values, int) and values >= 0 for group in groups for values in group):
+            return [sum(group) for group in groups]
     except (StopIteration, KeyError, TypeError, RecursionError):
-        raise ValueError("its footer is damaged") from None
-
-
-def _natural(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise TypeError
-    return value
+        pass
+    raise ValueError("its footer is damaged")
 
 
 def _value(content: Iterator[int], kind: int) -> Any:
@@ -103,7 +97,6 @@ def _integer(content: Iterator[int]) -> int:
 
 
 Int64 = NDArray[np.int64]
-
 LARGEST = np.iinfo(np.int64).max
 NONE = np.iinfo(np.uint64).max
 
@@ -118,9 +111,10 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
     """
     groups = IntegerGroups(path, required, optional)
     groups.check_size(int(groups.first_row[-1]))
-    parts = [groups.read(group) for group in range(len(groups.first_row) - 1)]
     none: Int64 = np.zeros(0, np.int64)
-    return {name: np.concatenate([none, *(part[name] for part in parts)]) for name in groups.names}
+    parts = [dict.fromkeys(groups.names, none)]
+    parts += [groups.read(group) for group in range(len(groups.first_row) - 1)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in groups.names}
 
 
 class IntegerGroups:
@@ -142,8 +136,7 @@ class IntegerGroups:
         or_none: Sequence[str] = (),
     ) -> None:
         check_file(path)
-        self._path = path
-        self._or_none = or_none
+        self._path, self._or_none = path, or_none
         with _damage_told(path):
             self._file = pq.ParquetFile(path)
             self.names = _present(self._file.schema_arrow, required, optional, path)
@@ -153,12 +146,7 @@ class IntegerGroups:
         self.first_row: Int64 = np.cumsum([0, *rows])
 
     def check_size(self, rows: int) -> None:
-        """Refuses more rows than a file should hold: a few bytes can stand for any number of equal
-        ones.
-
-        Raises:
-            InputError: `rows` would unpack to more than `bigtrk.disk.unpacking` allows.
-        """
+        """Refuses more rows than unpacking allows: a few bytes can stand for any number of them."""
         packed = self._path.stat().st_size
         if rows * len(self.names) * 8 > limit_of(packed):
             raise InputError(
@@ -176,12 +164,8 @@ class IntegerGroups:
         first = int(self.first_row[group])
         with _damage_told(self._path):
             table = self._file.read_row_group(group, columns=wanted, use_threads=False)
-            return {
-                name: _integers(
-                    table.column(name), name, self._path, first, or_none=name in self._or_none
-                )
-                for name in wanted
-            }
+            read = {name: (table.column(name), name in self._or_none) for name in wanted}
+            return {name: _integers(*read[name], name, self._path, first) for name in wanted}
 
 
 @contextmanager
@@ -217,7 +201,7 @@ def _present(
     return present
 
 
-def _integers(column: pa.ChunkedArray, name: str, path: Path, first: int, or_none: bool) -> Int64:
+def _integers(column: pa.ChunkedArray, or_none: bool, name: str, path: Path, first: int) -> Int64:
     """Returns a column of which row 0 is the file's row `first`; or_none: NONE becomes -1."""
     if column.null_count:
         row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])

@@ -23,7 +23,7 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 # each key of a mapping; of EACH, those of the items of a list.
 Types = Sequence[Any]
 EACH = "*"
-_LIST, _MERGED = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
+_LIST = "tag:yaml.org,2002:seq"
 # What YAML takes a plain scalar for that may be meant as text, such as off, 007 and 2024-06-01.
 _READ_AS: dict[str, set[Any]] = {
     "tag:yaml.org,2002:null": {NoneType},
@@ -96,9 +96,9 @@ def parse_typed(text: str, types: Types) -> Any:
     if is_list and any(quoted):
         try:
             return parse_yaml(f"[{written}]", types)
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except ValueError:
             raise InputError(f'{written}: quote whole items, such as "a,b",c') from None
     if all(quoted) and written[0] == written[-1]:
         return parse_yaml(written, types)
@@ -112,7 +112,8 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     marks = node.start_mark, node.end_mark
     items = _items(types)
     if isinstance(node, yaml.MappingNode):
-        pairs = [(key, _typed(value, _below(types, key))) for key, value in node.value]
+        # Aliases are refused, so that nothing is merged.
+        pairs = [(key, _typed(value, types_of_key(types, key.value))) for key, value in node.value]
         return yaml.MappingNode(node.tag, pairs, *marks)
     if isinstance(node, yaml.SequenceNode):
         # A list of sections that are merged has their types.
@@ -145,13 +146,6 @@ def _check_number(node: yaml.ScalarNode, types: Types) -> None:
     is_yes = node.tag == _BOOL and bool not in types
     if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
         raise InputError(f"{node.value}: write a number, without a leading 0 or a colon")
-
-
-def _below(types: Types, key: yaml.Node) -> Types:
-    """Lists the types of a key's value; what is merged has those of the mapping."""
-    if not isinstance(key, yaml.ScalarNode):
-        return []
-    return types if key.tag == _MERGED else types_of_key(types, key.value)
 
 
 def _origin(kind: Any) -> Any:  # get_origin's declared types leave out what it returns of a list

@@ -34,11 +34,7 @@ def refuse_old_torch(path: Path, head: bytes) -> None:
 
 
 def check_members(path: Path, archive: ZipFile) -> None:
-    """Refuses members that no archive of data needs: names that lead out of it, and links.
-
-    Raises:
-        InputError: a member's name is absolute or has "..", or a member is a symbolic link.
-    """
+    """Refuses members that no archive of data needs: names that lead out of it, and links."""
     for member in archive.infolist():
         name = member.filename.replace("\\", "/")
         parts = PurePosixPath(name)
@@ -89,7 +85,6 @@ def gunzip(content: bytes, limit: int, where: str) -> bytes:
 
 
 def too_large(where: str, limit: int) -> InputError:
-    """Returns the error for a file that unpacks to more than `limit` bytes."""
     return InputError(
         f"{where}: unpacks to more than {limit / 2**20:,.0f} MiB, as an archive bomb does; if it "
         "is what you expect, unpack it yourself and name the folder"

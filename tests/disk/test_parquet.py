@@ -32,30 +32,26 @@ GOOD = pa.array([1, 2])
 
 
 @pytest.mark.parametrize(
-    ("b", "message"),
+    ("table", "message"),
     [
-        (pa.array([1.0, float("nan")]), "column b holds double, not integers; write it as int64"),
-        (pa.array(["1", "2"]), "column b holds string, not integers"),
-        (pa.array([[1], [2]]), "column b holds list<"),
-        (pa.array([True, False]), "column b holds bool, not integers"),
-        (pa.array([1, None]), "row 2: b is blank; write a whole number"),
-        (pa.array([1, 2**63], pa.uint64()), "row 2: b is 9223372036854775808, beyond int64"),
+        ({"b": pa.array([1.0, 2.5])}, "column b holds double, not integers; write it as int64"),
+        ({"b": pa.array([[1], [2]])}, "column b holds list<"),
+        ({"b": pa.array([1, None])}, "row 2: b is blank; write a whole number"),
+        ({"b": pa.array([1, 2**63], pa.uint64())}, "row 2: b is 9223372036854775808, beyond int64"),
+        ({}, "missing column b; the table needs a, b: rename"),
+        ({"b": GOOD, "twice": GOOD}, "column b appears twice; remove one"),
     ],
 )
-def test_values_that_are_no_integers_are_named(tmp_path: Path, b: pa.Array, message: str) -> None:
+def test_columns_that_are_no_integers_are_named(
+    tmp_path: Path, table: dict[str, pa.Array], message: str
+) -> None:
+    names = ["a", *table] if "twice" not in table else ["a", "b", "b"]
     with pytest.raises(InputError, match=message) as caught:
-        read(tmp_path / "x", pa.table({"a": GOOD, "b": b}))
+        read(tmp_path / "x", pa.table([GOOD, *table.values()], names=names))
     assert str(tmp_path / "x") in str(caught.value)
 
 
-def test_columns_that_are_missing_or_there_twice_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="missing column b; the table needs a, b: rename"):
-        read(tmp_path / "x", pa.table({"a": GOOD}))
-    with pytest.raises(InputError, match="column b appears twice; remove one"):
-        read(tmp_path / "x", pa.table([GOOD] * 3, names=["a", "b", "b"]))
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n", b"PAR1" * 100])
+@pytest.mark.parametrize("content", [b"", b"PAR1" * 100])
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match=r"x: not a readable parquet file .*; write it again"):
@@ -78,29 +74,18 @@ def test_more_rows_than_a_file_of_its_size_holds_are_not_unpacked(
         IntegerGroups(path, ["a"], [])
 
 
-def test_groups_are_read_one_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    table = pa.table({"a": pa.array(range(5)), "b": pa.array([0, 0, 0, 0, 2**63], pa.uint64())})
-    pq.write_table(table, path, row_group_size=2)
-    groups = IntegerGroups(path, ["a", "b"], optional=["c"])
+def test_groups_are_read_one_by_one_and_none_is_minus_one(tmp_path: Path) -> None:
+    path, last = tmp_path / "x", pa.array([0, 0, 0, 0, 2**64 - 1], pa.uint64())
+    pq.write_table(pa.table({"a": last, "b": last}), path, row_group_size=2)
+    groups = IntegerGroups(path, ["a", "b"], optional=["c"], or_none=["a"])
     assert groups.first_row.tolist() == [0, 2, 4, 5]
     assert {name: column.tolist() for name, column in groups.read(1).items()} == {
-        "a": [2, 3],
+        "a": [0, 0],
         "b": [0, 0],
     }
-    assert list(groups.read(2, ["a"])) == ["a"]
-    with pytest.raises(InputError, match="row 5: b is 9223372036854775808, beyond int64"):
+    assert groups.read(2, ["a"])["a"].tolist() == [-1]
+    with pytest.raises(InputError, match="row 5: b is 18446744073709551615, beyond int64"):
         groups.read(2)
-
-
-def test_none_of_an_unsigned_column_is_minus_one(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    none = pa.array([3, 2**64 - 1], pa.uint64())
-    pq.write_table(pa.table({"a": none, "b": none}), path)
-    found = IntegerGroups(path, ["a", "b"], optional=[], or_none=["a"])
-    assert found.read(0, ["a"])["a"].tolist() == [3, -1]
-    with pytest.raises(InputError, match="row 2: b is 18446744073709551615, beyond int64"):
-        found.read(0)
 
 
 def counted(path: Path) -> list[int]:
@@ -135,12 +120,10 @@ def footer(content: bytes) -> bytes:
     "content",
     [
         b"",
-        b"PAR1",
         footer(b"PAR1")[:-1],
         b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1",
         footer(b"\x1c" * 5000),  # nests
-        footer(b"\x19\xfc" + b"\xff" * 9),  # lists
-        footer(b"\x19\xfc" + b"\xff" * 9 + b"\x01"),
+        footer(b"\x19\xfc" + b"\xff" * 9 + b"\x01"),  # lists
         footer(b"\x1f\x00"),  # a type that there is not
         footer(b"\x00"),  # names no row groups
     ],
