@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MOST_LINES = 10  # of progress in a log: one command's
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 128 + signal.SIGINT
+_FULL = errno.ENOSPC, errno.EDQUOT
 _warned: set[str] = set()
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})", re.ASCII)
 Item = TypeVar("Item")
@@ -125,8 +126,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         said, of_disk = str(error), isinstance(error, OSError)
-        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if is_full and error.filename is None:  # errors of files name them
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
             said = f"the output cannot be written ({error.strerror})"
         if rank == 0 or of_disk or isinstance(error, RankError):
             complain(f"{program}: error: {f'rank {rank}: ' if rank and of_disk else ''}{said}")

@@ -18,10 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bigtrk.machine import card_problems, machine, memory_bytes, open_cores, version
+from bigtrk.machine import machine, memory_bytes, open_cores, slow_cards, version
 from bigtrk.native_code import build, compiler
 
-DEFAULT_ENGINE = "ddp"
 REQUIRED = {
     "torch>=2.10": "training",
     "deepspeed>=0.19.5,<0.20": "the deepspeed engine and launcher",
@@ -79,7 +78,6 @@ def examine() -> dict[str, Any]:
         "machine": host,
         "device": _device(host["accelerator"]),
         "compiled": compiled,
-        "engine": DEFAULT_ENGINE,
         "warnings": [problem] if problem else warnings,
         "commands": [_pip(*missing)] if missing else [],
         "optional_commands": [
@@ -135,7 +133,6 @@ def _tools() -> Iterator[dict[str, Any]]:
 
 
 def _system(debian: str, red_hat: str) -> str:
-    """Returns the command that installs a package of the system's."""
     for manager, package in (("apt-get", debian), ("dnf", red_hat)):
         if shutil.which(manager):
             return f"sudo {manager} install {package}"
@@ -152,7 +149,8 @@ def _device(accelerator: str | None) -> dict[str, Any]:
 
 
 def _warnings(accelerator: str) -> Iterator[str]:
-    yield from card_problems().values()
+    if slow := slow_cards():
+        yield slow
     if accelerator == "cpu" and NVIDIA_DRIVER.exists():
         yield (
             "an NVIDIA driver is loaded, but torch sees no device: CUDA_VISIBLE_DEVICES hides it, "
@@ -184,12 +182,18 @@ def show(findings: dict[str, Any], console: Console) -> None:
         "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
         "accelerator": f"{count}{device['accelerator'] or '-'}",
         "communication": device["backend"] or "-",
-        "default engine": findings["engine"],
     }
     _show_rows("This machine", [(Text(k, style="dim"), Text(pairs[k])) for k in pairs], console)
     for title in ("packages", "tools"):
         _show_rows(title.capitalize(), map(_row, findings[title]), console)
-    in_c = [f"{name}: {_in_c(**built)}" for name, built in findings["compiled"].items()]
+    in_c = []
+    for name, built in findings["compiled"].items():
+        state = f"plain, and compiled ones are faster: {built['problem']}"
+        if built["used"]:
+            state = (
+                f"compiled, {built['path'] or 'by each process for itself: ' + built['problem']}"
+            )
+        in_c.append(f"{name}: {state}")
     _show_lines("In C on CPUs", in_c, console)
     for warning in findings["warnings"]:
         console.print(Text(f"Warning: {warning}", style="yellow"), soft_wrap=True)
@@ -207,12 +211,6 @@ def _row(finding: dict[str, Any]) -> tuple[Text, ...]:
         state += f" (needs {finding['versions']})"
     name, purpose = Text(finding["name"], style=style), Text(finding["purpose"], style="dim")
     return name, Text(state, style=style), purpose
-
-
-def _in_c(used: bool, path: str | None, problem: str | None) -> str:
-    if not used:
-        return f"plain, and compiled ones are faster: {problem}"
-    return f"compiled, {path}" if path else f"compiled by each process for itself: {problem}"
 
 
 def _show_rows(title: str, rows: Iterable[tuple[Text, ...]], console: Console) -> None:

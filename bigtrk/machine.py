@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import torch
 
 LOWEST_CAPABILITY = 8, 0  # of the compiled passes over edges
-LEAST_BYTES = 8 * 2**30  # less is filled by the edges of a usual event at the default width
 PACKAGES = ("torch", "numpy", "deepspeed", "torch-geometric", "pymetis", "safetensors")
 CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -53,28 +52,20 @@ def accelerator() -> str:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
-def card_problems() -> dict[str, str]:
-    """Returns a line for each reason why GPUs of this host are not used well, by its topic."""
+def slow_cards() -> str | None:
+    """Returns a line that names this host's GPUs without compiled passes, if there are any."""
     import torch
 
-    if not torch.cuda.is_available():
-        return {}
-    cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    found = {}
-    if slow := [card for i, card in enumerate(cards) if takes_plain_passes(i)]:
-        named = dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in slow)
-        found["capability"] = (
-            f"passes over edges are plain, and slower, on {', '.join(named)}: compiled ones need "
-            f"an NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
-        )
-    smallest = min(cards, key=lambda card: card.total_memory)
-    if smallest.total_memory < LEAST_BYTES:
-        gib = smallest.total_memory / 2**30
-        found["memory"] = (
-            f"{smallest.name} has {gib:.1f} GiB, in which few events fit whole: bigtrk plan "
-            f"--memory {gib:.1f} says how many sectors do"
-        )
-    return found
+    cards = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    slow = [torch.cuda.get_device_properties(i) for i in cards if takes_plain_passes(i)]
+    named = dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in slow)
+    needed = ".".join(map(str, LOWEST_CAPABILITY))
+    if not slow:
+        return None
+    return (
+        f"passes over edges are plain, and slower, on {', '.join(named)}: compiled ones need an "
+        f"NVIDIA GPU of compute capability {needed}"
+    )
 
 
 def takes_plain_passes(device: "torch.device | int") -> bool:

@@ -63,10 +63,8 @@ def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
 def build(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Build:
-    """Compiles like `compiled`, and tells where it is kept. The next process retries a failure.
-
-    Where the user's cache cannot be used, the library is made in a temporary folder of this
-    process: that takes seconds once, while plain passes would take longer in each step.
+    """Compiles like `compiled`, and tells where it is kept: where the user's cache cannot be used,
+    in a temporary folder of this process. The next process retries a failure.
     """
     try:
         command = [*compiler(), *FLAGS, *flags, str(source)]
@@ -177,9 +175,7 @@ def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False)
 
 
 def _compile(path: Path, command: Sequence[str]) -> None:
-    """Makes a library. Ranks that make it at the same time replace each other's, library and
-    digest at once.
-    """
+    """Makes a library. Ranks that make it at the same time replace each other's, digest and all."""
     with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         output = Path(folder) / "library.so"
         done = subprocess.run(

@@ -17,10 +17,8 @@ _PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3, "MALL
 
 
 def give_back_large_blocks() -> None:
-    """Has freed tensors of 4 MiB or more go back to the system, and smaller ones stay.
-
-    By default glibc keeps freed blocks below 32 MiB in pieces that later blocks do not fill: a
-    process then takes more memory than its tensors, which is what is counted (docs/memory.md).
+    """Has freed tensors of 4 MiB or more go back to the system, and smaller ones stay: in blocks
+    that glibc would keep, later ones do not fit, and memory is not what is counted.
     """
     _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
 

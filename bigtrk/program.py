@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from bigtrk.console import exit_on_bad_input, given_path, warn_once
 from bigtrk.errors import InputError
-from bigtrk.machine import card_problems
+from bigtrk.machine import slow_cards
 from bigtrk.parallel.collectives import attempted, together
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
@@ -96,8 +96,8 @@ def run_configured(
     is_restart: torchrun has restarted the ranks, which go on with their run.
     """
     configure_process(ranks)
-    for topic, text in card_problems().items():
-        warn_once(topic, text)
+    if slow := slow_cards():
+        warn_once("capability", slow)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)
     if not configured.exception() and configured.result().sampling.method == "none":

@@ -13,11 +13,7 @@ _moves = 0
 
 
 class traced:  # noqa: N801  # used like a function
-    """A named range, also in a profiler's trace. An error raised inside names it in a note.
-
-    torch's record_function costs 5 us even if no profiler runs, and counts as an operation where
-    operations are counted (cost/footprint.py).
-    """
+    """A named range, also in a profiler's trace. An error raised inside names it in a note."""
 
     __slots__ = ("_name", "_range")
 
@@ -29,7 +25,7 @@ class traced:  # noqa: N801  # used like a function
         global _moves
         _moves += 1
         _entered.append(self._name)
-        if profiler._is_profiler_enabled:
+        if profiler._is_profiler_enabled:  # else the range would cost 5 us, and be counted
             self._range = profiler.record_function(self._name)
             self._range.__enter__()
 

@@ -25,9 +25,7 @@ Code = Annotated[list[str] | None, typer.Option("--code", metavar="MODULE", help
 
 
 class Origin(NamedTuple):
-    """The origin of code: an installed distribution and its version, else a file and its SHA-256;
-    the version is None where there is neither.
-    """
+    """An installed distribution and its version, else a file and its SHA-256, or a name alone."""
 
     source: str
     version: str | None

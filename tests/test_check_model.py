@@ -16,7 +16,6 @@ import sys
 
 import torch
 from torch import nn
-from torch.nn.functional import dropout
 from torch_geometric.nn import SAGEConv
 
 
@@ -66,26 +65,12 @@ class Net(nn.Module):
         return self.convs[1](self.norm(self.convs[0](x, edge_index)).relu(), edge_index)
 
 
-class Dropped(Net):
-    def forward(self, x, edge_index):
-        return dropout(super().forward(x, edge_index), 0.1)
-
-
-class CentredNet(Net):
-    def forward(self, x, edge_index):
-        x = self.convs[0](x, edge_index)
-        return self.convs[1]((x - x.mean(0)).relu(), edge_index)
-
-
 class Failing:
     pass
 """
 
 
-def line_of(text: str) -> str:
-    """The place of the only line of the models that has `text`, as messages tell it."""
-    (number,) = [n for n, line in enumerate(MODELS.splitlines(), start=1) if text in line]
-    return f" in checked_models.py:{number}"
+LINE = MODELS.splitlines().index("        return x - x.mean(0)") + 1
 
 
 @pytest.fixture(autouse=True)
@@ -134,21 +119,10 @@ def test_what_the_model_prints_is_not_among_the_results(check: Any) -> None:
     ("arguments", "words"),
     [
         (["checked_models:Leaving"], ["calls sys.exit(0)"]),
-        (
-            ["checked_models:Centred"],
-            [f"Centred, mean{line_of('return x - x.mean(0)')}: ", "all rows"],
-        ),
+        (["checked_models:Centred"], [f"mean in checked_models.py:{LINE}: ", "all rows"]),
         (
             ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
             ["layer norm (BatchNorm1d): averages over nodes"],
-        ),
-        (
-            ["pyg", "model.options.module=checked_models:Dropped"],
-            [f"net (Dropped), dropout{line_of('dropout(super()')}: ", "in a second pass"],
-        ),
-        (
-            ["pyg", "model.options.module=checked_models:CentredNet"],
-            [f"net (CentredNet), mean{line_of('(x - x.mean(0)).relu()')}: ", "over all rows"],
         ),
     ],
 )
@@ -165,7 +139,6 @@ def test_a_model_that_is_not(check: Any, arguments: list[str], words: list[str])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["interactoin"], "interactoin"),
         (["checked_models:Failing"], "is no class of torch.nn.Module"),
         (["checked_models:Sums", "model.options.hiden=3"], "did you mean 'hidden'"),
         (["pyg"], "model.options.module"),

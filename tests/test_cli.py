@@ -71,31 +71,14 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:
     assert (ended.returncode, ended.stderr) == (2, said)
 
 
-@pytest.mark.parametrize("command", ALONE)
-def test_the_help_of_a_program_is_that_of_its_command(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    texts = []
-    for typed in (["bigtrk", command], [ALONE[command]]):
-        status, help_, error = run_here([*typed, "--help"], monkeypatch, capsys)
-        assert (status, error) == (0, "")
-        usage, _, rest = help_.strip().partition("\n")
-        texts.append((usage.partition("[")[2].strip(), rest))
-    assert texts[0] == texts[1]
-    assert "--resume" in texts[0][1] or "--parts" in texts[0][1]
-
-
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
         ("train", ["model.hiden=3"]),
-        ("train", ["--parts", "2"]),
         ("partition", ["absent", "sectors", "--parts", "2"]),
-        ("partition", ["absent", "sectors", "--resume"]),
     ],
 )
-def test_bad_input_is_told_as_the_program_does(
+def test_help_and_bad_input_are_told_as_the_program_does(
     command: str,
     arguments: list[str],
     tmp_path: Path,
@@ -103,13 +86,17 @@ def test_bad_input_is_told_as_the_program_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = run_here(["bigtrk", command, *arguments], monkeypatch, capsys)
-    alone = run_here([ALONE[command], *arguments], monkeypatch, capsys)
-    status, out, error = alone
+    monkeypatch.setenv("COLUMNS", "200")
+    named, program = ["bigtrk", command], ALONE[command]
+    said = run_here([*named, *arguments], monkeypatch, capsys)
+    status, out, error = run_here([program, *arguments], monkeypatch, capsys)
     assert status == 2
     assert error.startswith(f"{ALONE[command]}: error: ")
     assert said == (status, out, error.replace(ALONE[command], f"bigtrk {command}"))
     assert list(tmp_path.iterdir()) == []
+    texts = [run_here([*typed, "--help"], monkeypatch, capsys)[1] for typed in (named, [program])]
+    assert texts[0].strip().partition("\n")[2] == texts[1].strip().partition("\n")[2]
+    assert "--resume" in texts[0] or "--parts" in texts[0]
 
 
 def test_both_from_a_folder_of_their_own(

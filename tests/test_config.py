@@ -11,14 +11,6 @@ from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
 
 
-def test_values_by_key() -> None:
-    values = by_key(load_settings(Configuration, None, ["model.hidden=16", "data.train=[a, b]"]))
-    assert values["model.hidden"] == "16"
-    assert values["data.train"] == '["a", "b"]'
-    assert values["training.minutes"] == "null"
-    assert values["profile"] == "false"
-
-
 @pytest.mark.parametrize(
     ("override", "hint"),
     [

@@ -15,7 +15,6 @@ from rich.console import Console
 
 import bigtrk
 from bigtrk import doctor
-from bigtrk.parallel.settings import EngineSettings
 
 # The beginnings of the names of libraries.
 IN_C = dict(zip(doctor.IN_C, ("kernels", "sampling", "tracks", "trees"), strict=True))
@@ -51,7 +50,6 @@ def test_required_packages_are_those_of_the_project() -> None:
     extras = declared["optional-dependencies"]
     users = extras.keys() - {"fuzz", "dev", "docs", "examples"}
     assert set(doctor.OPTIONAL) == {package for name in users for package in extras[name]}
-    assert EngineSettings().name == doctor.DEFAULT_ENGINE
 
 
 def test_full_installation_is_ready(here: Examine, monkeypatch: pytest.MonkeyPatch) -> None:

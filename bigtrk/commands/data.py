@@ -141,11 +141,7 @@ def build(
 
 
 def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | None:
-    """Lists the events of a folder or archive that `numbers` asks for; None for all of them.
-
-    Raises:
-        InputError: there are none, or they are not of the `source` that was asked for.
-    """
+    """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
     from bigtrk.events.reader import find_events, format_of
 
     if source == str(EventFormat.COLLIDERML) and format_of(events) is not EventFormat.COLLIDERML:

@@ -79,8 +79,7 @@ def atomic_path(
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
     is a symbolic link, the link is replaced: what it points to is not written to.
 
-    Raises:
-        InputError: a device, pipe or socket is at `path`, which a rename would replace.
+    A device, pipe or socket at `path`, which a rename would replace, is refused.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is no regular file, and cannot be replaced by one; name another")
@@ -137,10 +136,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_new_json(path: Path, content: Any) -> None:
-    """Writes `content` as indented JSON, atomically, where nothing is yet; its folder is there.
-
-    Raises:
-        FileExistsError: something is there, be it a symbolic link; it is left as it was.
+    """Writes `content` as indented JSON, atomically, where nothing is yet, else raises
+    FileExistsError; its folder is there.
     """
 
     def place_new(temporary: Path, path: Path) -> None:
@@ -186,11 +183,7 @@ def seal(content: dict[str, Any]) -> bytes:
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
-    """Decodes what `seal` made.
-
-    Raises:
-        ValueError: there is no digest, or a byte has changed.
-    """
+    """Decodes what `seal` made; raises ValueError where a byte has changed."""
     before, found, _ = raw.rpartition(_SEAL)
     if not found:
         raise ValueError("it has no checksum")
@@ -244,11 +237,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parses JSON text, which holds no NaN, and nothing that could not be written again.
-
-    Raises:
-        ValueError: it is not JSON, nests too deep, or `checked` refuses a value.
-    """
+    """Parses JSON text, which holds no NaN, and nothing that could not be written again."""
 
     def refuse(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")

@@ -217,11 +217,7 @@ class FolderLock:
 
 
 class LockWatch:
-    """Watches from outside whether a folder is held by a living process.
-
-    Raises:
-        InputError: on a look, if something else than a lock is there.
-    """
+    """Watches from outside whether a folder is held by a living process."""
 
     def __init__(self, folder: Path) -> None:
         self._place = folder / LOCK

@@ -1,8 +1,5 @@
 """The file systems that folders lie on; and files without a name on local disks, which are gone
-with the process, however it ends.
-
-Unnamed files are read and written past the file system's cache where it allows that: pages there
-would count as memory of a job, and push out what it needs.
+with the process, and read and written past the cache: its pages would count as memory of a job.
 """
 
 import fcntl

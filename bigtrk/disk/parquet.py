@@ -29,9 +29,6 @@ def values_of_groups(file: BinaryIO) -> list[int]:
     """Returns the number of values of each row group, of all of its columns.
 
     It is read here, since pyarrow ends the process when it is asked for a column of a damaged file.
-
-    Raises:
-        ValueError: the file has no footer, or it is damaged.
     """
     size = file.seek(0, 2)
     file.seek(max(size - TAIL_BYTES, 0))
@@ -52,11 +49,7 @@ def values_of_groups(file: BinaryIO) -> list[int]:
 
 def _value(content: Iterator[int], kind: int) -> Any:
     """Reads a value of the compact protocol: a structure as its fields by their ids; of text and
-    numbers that are none of integers nothing.
-
-    Raises:
-        StopIteration: the content ends within a value.
-        TypeError: a type is none of the protocol's.
+    numbers that are none of integers nothing. StopIteration and TypeError tell damage.
     """
     if kind in (TRUE, FALSE):
         return kind == TRUE
@@ -123,9 +116,6 @@ class IntegerGroups:
 
     first_row [G + 1]: the row at which each group begins, counted from 0, and where the last ends.
     or_none: columns in which -1 stands for none; where they are unsigned, 2^64 - 1 does.
-
-    Raises:
-        InputError: as of `read_integers`.
     """
 
     def __init__(
@@ -155,11 +145,7 @@ class IntegerGroups:
             )
 
     def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:
-        """Reads a group's columns, each [M] int64: all that the file has, or those of `names`.
-
-        Raises:
-            InputError: the group is damaged, or a value is no whole number below 2^63.
-        """
+        """Reads a group's columns, each [M] int64: all that the file has, or those of `names`."""
         wanted = self.names if names is None else list(names)
         first = int(self.first_row[group])
         with _damage_told(self._path):

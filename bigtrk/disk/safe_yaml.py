@@ -87,9 +87,6 @@ def types_of_key(types: Types, key: str) -> Types:
 def parse_typed(text: str, types: Types) -> Any:
     """Parses what was typed for one setting. Where text is due, that is all of it unless it is in
     quotes, and a list needs no brackets; else it is YAML.
-
-    Raises:
-        InputError, ValueError: as of `parse_yaml`; an item of a list is quoted in part.
     """
     written, is_list = text.strip(), _take_text(_items(types))
     quoted = written[:1] in _QUOTES, written[-1:] in _QUOTES

@@ -19,20 +19,6 @@ def limit_of(packed: int) -> int:
     return min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * packed))
 
 
-# What a file of torch.save began with before torch 1.6, which was no archive: a pickled number.
-_OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")
-HEAD = 2 + len(_OLD_TORCH)
-
-
-def refuse_old_torch(path: Path, head: bytes) -> None:
-    """Refuses a file of torch.save in the form before torch 1.6; `head`: its first bytes."""
-    if head[2:].startswith(_OLD_TORCH):
-        raise InputError(
-            f"{path}: is in the form that torch.save had before torch 1.6; load it with torch.load "
-            "and save it again with torch.save"
-        )
-
-
 def check_members(path: Path, archive: ZipFile) -> None:
     """Refuses members that no archive of data needs: names that lead out of it, and links."""
     for member in archive.infolist():

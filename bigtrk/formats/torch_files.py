@@ -23,12 +23,10 @@ from torch import Tensor
 
 from bigtrk.disk.files import check_file, read_bytes
 from bigtrk.disk.unpacking import (
-    HEAD,
     check_members,
     gunzip,
     limit_of,
     read_member,
-    refuse_old_torch,
 )
 from bigtrk.errors import InputError, one_line, reason
 
@@ -107,13 +105,11 @@ class TorchReader:
         check_file(file)
         with _naming_damage(file, self.again):
             with file.open("rb") as opened:
-                head = opened.read(HEAD)
-            refuse_old_torch(file, head)
+                head = opened.read(2)
             if not head.startswith(b"\x1f\x8b"):
                 return self._in_archive(file, ZipFile(file))
             packed = read_bytes(file)
             content = gunzip(packed, limit_of(len(packed)), str(file))
-            refuse_old_torch(file, content)
             return self._in_archive(file, ZipFile(io.BytesIO(content)))
 
     def columns(self, file: Path) -> dict[str, Any]:

@@ -74,19 +74,15 @@ def test_a_published_file_names_its_commit_and_ends_in_the_last_line(
     assert json.loads(last) == content["summary"] == SUMMARY
 
 
-@pytest.mark.parametrize("arguments", [[], ["--output", "found.json"]])
-def test_nothing_tracked_is_written_unless_it_is_published(
-    checkout: Path, arguments: list[str]
-) -> None:
+def test_nothing_tracked_is_written_unless_it_is_published(checkout: Path) -> None:
     (checkout / "new.py").touch()
-    opened(*arguments).write(SUMMARY, rows=[1])
+    opened().write(SUMMARY, rows=[1])
+    assert not Path("found.json").exists()
+    opened("--output", "found.json").write(SUMMARY, rows=[1])
     assert git(checkout, "status", "--porcelain") == "?? new.py"
-    assert Path("found.json").exists() == bool(arguments)
-    if arguments:
-        content = written(Path("found.json"))
-        assert content["commit"] == git(checkout, "rev-parse", "HEAD")
-        assert content["clean"] is False
-        assert content["rows"] == [1]
+    content = written(Path("found.json"))
+    assert content["commit"] == git(checkout, "rev-parse", "HEAD")
+    assert (content["clean"], content["rows"]) == (False, [1])
 
 
 def commit(checkout: Path) -> None:
@@ -97,8 +93,7 @@ def change(checkout: Path) -> None:
     (checkout / "new.py").touch()
 
 
-@pytest.mark.parametrize("meanwhile", [commit, change])
-@pytest.mark.parametrize("output", [None, "found.json"])
+@pytest.mark.parametrize(("meanwhile", "output"), [(commit, None), (change, "found.json")])
 def test_what_was_measured_while_the_tree_changed_is_kept_and_not_published(
     checkout: Path, meanwhile: Any, output: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

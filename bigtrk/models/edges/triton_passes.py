@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.console import warn_once
-from bigtrk.machine import card_problems, takes_plain_passes
+from bigtrk.machine import slow_cards, takes_plain_passes
 from bigtrk.models.edges import plain, work
 from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
@@ -104,8 +104,7 @@ def _is_plain(device: torch.device) -> bool:
     """Whether a GPU has no compiled passes; the first time a line says why."""
     plain_passes = takes_plain_passes(device)
     if plain_passes:
-        for topic, text in card_problems().items():
-            warn_once(topic, text)
+        warn_once("capability", slow_cards() or "")
     return plain_passes
 
 
