@@ -149,11 +149,10 @@ def test_a_script_for_slurm_holds_no_line_of_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A comment names the folder: a line break in it would begin a command."""
-    for number in range(3):
-        graph = random_graph(number, 40, 200)
+    graphs = [random_graph(number, 40, 200) for number in range(3)]
+    for graph in graphs:
         write_graph(tmp_path / "graphs", graph, {})
-    names = [random_graph(number, 40, 200).name for number in range(3)]
-    write_manifest(tmp_path / "graphs", "graphs", {}, names)
+    write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name for graph in graphs])
     monkeypatch.chdir(tmp_path)
     options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
     command = ["bigtrk", "scale", "weak", "graphs", *options]

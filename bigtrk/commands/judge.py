@@ -32,15 +32,11 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[
         Path,
-        typer.Argument(
-            help="run folder of bigtrk/train.py, a file of weights in it, or folder of a pipeline"
-        ),
+        typer.Argument(help="run folder, a file of weights in it, or folder of a pipeline"),
     ],
     data: Annotated[
         list[Path],
-        typer.Argument(
-            help="folders of graphs or sectors; of a pipeline, folder or zip of events with truth"
-        ),
+        typer.Argument(help="folders of graphs or sectors; of a pipeline, events with truth"),
     ],
     tracks: Annotated[
         bool,
@@ -160,9 +156,7 @@ def score(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            help="run folders, folders of `bigtrk scale`, those of pipelines, or that of a search"
-        ),
+        typer.Argument(help="folders of runs, of `bigtrk scale`, of pipelines, or of a search"),
     ],
     html: Page = None,
     as_json: AsJson = False,

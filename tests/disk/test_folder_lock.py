@@ -102,11 +102,9 @@ def test_a_sign_of_life_is_enough_where_the_process_is_not_seen(
     monkeypatch.setattr(Owner, "has_ended", lambda _: None)
     with FolderLock() as lock:
         lock.take(tmp_path)
-        # As if its host's clock were an hour behind.
-        os.utime(tmp_path / LOCK / ME.name, (0, 0))
+        os.utime(tmp_path / LOCK / ME.name, (0, 0))  # its host's clock is far behind
         with FolderLock() as other, pytest.raises(InputError, match="is writing there"):
             other.take(tmp_path)
-        lock.check()
 
 
 @pytest.mark.usefixtures("quick")
@@ -202,30 +200,21 @@ def test_who_lost_the_lock_is_told_and_takes_nothing_back(tmp_path: Path, loss: 
     assert folder.exists() == (loss != "moved")
 
 
-def lay_link(folder: Path) -> None:
-    (folder.parent / "other").mkdir()
-    (folder / LOCK).symlink_to(folder.parent / "other")
-
-
-STRANGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "link": (lay_link, f"{LOCK}: is a symbolic link"),
-    "file": (lambda folder: (folder / LOCK).touch(), "Not a directory"),
-    "other": (
-        lambda folder: (folder / LOCK / "notes").mkdir(parents=True),
-        "notes: is no lock of bigtrk's; remove it",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", STRANGE)
-def test_what_is_no_lock_is_named(tmp_path: Path, kind: str) -> None:
-    folder = tmp_path / "a"
-    folder.mkdir()
-    strange, said = STRANGE[kind]
-    strange(folder)
+@pytest.mark.parametrize(
+    ("lay_strange", "said"),
+    [
+        (lambda place: place.symlink_to(place.parent), f"{LOCK}: is a symbolic link"),
+        (lambda place: place.touch(), "Not a directory"),
+        (lambda place: (place / "notes").mkdir(parents=True), "notes: is no lock of bigtrk's; rem"),
+    ],
+)
+def test_what_is_no_lock_is_named(
+    tmp_path: Path, lay_strange: Callable[[Path], object], said: str
+) -> None:
+    lay_strange(tmp_path / LOCK)
     with FolderLock() as lock, pytest.raises(InputError, match=said):
-        lock.take(folder)
-    assert list(folder.iterdir()) == [folder / LOCK]
+        lock.take(tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / LOCK]
 
 
 def test_a_patient_process_waits_for_a_living_one(tmp_path: Path) -> None:

@@ -41,9 +41,6 @@ def test_a_file_that_lost_lines_is_read_anew(tmp_path: Path, kept: bytes) -> Non
     assert not tail.begins_anew()
     expected = [n for n in (1, 5) if line(n) in kept]
     assert numbers(tail) == expected
-    path.unlink()
-    assert tail.begins_anew() == bool(expected)
-    assert numbers(tail) == []
 
 
 def test_lines_and_files_larger_than_any_are_refused(
