@@ -9,7 +9,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bigtrk.api import *  # noqa: F403
+    from bigtrk.api import (
+        Configuration,
+        Event,
+        EventGraph,
+        Graphs,
+        Sector,
+        TrainedModel,
+        build_graph,
+        build_graphs,
+        build_tracks,
+        configure,
+        load_model,
+        open_graphs,
+        partition,
+        read_event,
+        simulate,
+        train,
+        write_graphs,
+    )
 
 # By default waiting threads of GNU OpenMP spin for milliseconds before they sleep: on two cores
 # with a load of 5, epochs took 14 and 17 s, and with this 1.4 and 3 s. OpenMP reads the variable
@@ -18,7 +36,7 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys(
     os.environ["GOMP_SPINCOUNT"] = "10000"
 
 __version__ = "0.1.0"
-__all__ = [  # noqa: F405
+__all__ = [
     "Configuration",
     "Event",
     "EventGraph",
