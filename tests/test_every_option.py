@@ -71,6 +71,7 @@ COMMANDS = [
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan graphs --measured runs/0001 --code own_code model.layers=1",
     "bigtrk plan --choose graphs --ranks 2 --memory 4 model.layers=1",
+    "bigtrk plan --choose --try graphs --ranks 1 --memory 4 model.layers=1 model.recompute=chunk",
     "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk doctor --json",
 ]

@@ -38,6 +38,9 @@ def plan(
     choose: Annotated[
         bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
     ] = False,
+    try_: Annotated[
+        bool, typer.Option("--try", help="with --choose: train a few steps of those that fit")
+    ] = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,21 +48,25 @@ def plan(
 
     Seconds are a roofline; --measured RUN takes them from a run's step. --choose leaves what is
     configured as it is, takes the first settings that fit, and prints the commands that cut the
-    events and train; without events, those of the configuration.
+    events and train; without events, those of the configuration. With --try it trains some that fit
+    for a few steps on this host, and takes the fastest.
     """
     from bigtrk.planning import tables
     from bigtrk.planning.command import Command
     from bigtrk.planning.plan import make_plan
     from bigtrk.planning.sizes import Sizes
     from bigtrk.shipped import DEFAULT
+    from bigtrk.studies.trials import try_out
 
+    if try_ and not choose:
+        raise InputError("bigtrk plan: --try is for --choose; add that")
     if measured and choose:
         raise InputError("bigtrk plan: --choose compares no seconds; leave --measured out")
     allow_code(code or ())
     sizes, options = Sizes(nodes, edges, events), (ranks, ranks_per_node, memory, machine)
     asked = Command(arguments or [], DEFAULT, sizes, *options, measured)
     if choose:
-        chosen = asked.choice()
+        chosen = asked.choice(try_out if try_ else None)
         print_result(chosen, as_json, lambda: tables.show_choice(chosen, console))
     else:
         answer = make_plan(asked.question())

@@ -2,15 +2,17 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
 from bigtrk.shipped import shipped
-from bigtrk.training.automatic import Limit, Option, Task, choose
+from bigtrk.training.automatic import MEASURED, Limit, Option, Task, choose
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.steps.routers import GIB
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,36 @@ class Given:
     folders: Sequence[Path]
 
 
-def make_choice(question: Question, given: Given) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Trial:
+    """A short training of an option: the seconds of a step and the peak bytes of a rank, None of
+    one that failed, and the failure.
+    """
+
+    option: Option
+    seconds: float | None
+    peak_bytes: float | None
+    failure: str = ""
+
+    def fits(self, limit: Limit) -> bool:
+        """Whether it ended, within the limit."""
+        return self.peak_bytes is not None and limit.holds(self.peak_bytes)
+
+
+TryOut = Callable[[Task, Given], list[Trial]]
+
+
+def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
     """Chooses and makes all of the answer, JSON-able, in bytes and seconds.
+
+    try_out: trains some options for a few steps, of which the fastest is chosen.
 
     Raises:
         InputError: no option fits; names the memory that would do.
     """
     task, largest = _task(question), question.largest
-    considered = choose(task)
-    chosen = considered[-1]
+    considered, trials = choose(task), try_out(task, given) if try_out else []
+    chosen = _fastest(trials, task.limit) if try_out else considered[-1]
     return {
         "machine": question.machine.name,
         "model": question.configuration.model.model_dump(mode="json"),
@@ -47,9 +70,30 @@ def make_choice(question: Question, given: Given) -> dict[str, Any]:
         "memory_bytes": task.limit.memory,
         "budget_bytes": task.limit.budget,
         "options": [_row(one) for one in considered],
+        "trials": [
+            {**_row(one.option), "seconds": one.seconds, "peak": one.peak_bytes} for one in trials
+        ],
         "choice": _row(chosen),
         "commands": _commands(chosen, task, given),
     }
+
+
+def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
+    """Returns the option whose trial had the shortest steps within a rank's memory."""
+    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(limit)]
+    if ended:
+        return trials[min(ended)[1]].option
+    peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
+    if not peaks:
+        raise InputError(
+            f"none of {len(trials)} options could be trained; the first ended with: "
+            f"{trials[0].failure}; correct that"
+        )
+    raise InputError(
+        f"none of {len(trials)} options trained within {MEASURED:.0%} of the "
+        f"{limit.memory / GIB:.2f} GiB of a rank: the least that one took is "
+        f"{min(peaks) / GIB:.3f} GiB; give more memory, add ranks or lower model.hidden"
+    )
 
 
 def _task(question: Question) -> Task:
@@ -86,11 +130,11 @@ def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
         for folder, cut in cuts.items()
     ]
     engine = chosen.candidate.configured(task.configuration).engine.name
-    program = [str(shipped("train.py")), *_training_arguments(chosen, task, given, train)]
+    program = [str(shipped("train.py")), *training_arguments(chosen, task, given, train)]
     return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
 
 
-def _training_arguments(
+def training_arguments(
     chosen: Option, task: Task, given: Given, train: Sequence[Path]
 ) -> list[str]:
     """Lists the arguments of a training with an option's settings: of events in `train`, or of

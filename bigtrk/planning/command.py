@@ -8,7 +8,7 @@ from typing import Any
 from bigtrk.console import given_path
 from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
-from bigtrk.planning.choice import Given, make_choice
+from bigtrk.planning.choice import Given, TryOut, make_choice
 from bigtrk.planning.plan import Question
 from bigtrk.planning.scaling import as_measured
 from bigtrk.planning.sizes import MiniBatches, Sizes, mini_batches
@@ -56,8 +56,10 @@ class Command:
             sampled=sampled,
         )
 
-    def choice(self) -> dict[str, Any]:
+    def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
         """Chooses settings; without events they are those that the configuration trains on.
+
+        try_out: trains some options for a few steps.
 
         Raises:
             InputError: the memory of ranks is not said, an argument is bad, or no option fits.
@@ -81,7 +83,7 @@ class Command:
             folders = configuration.data.train
         named = any("=" not in one and given_path(one) == path for one in self.arguments)
         files = [path] if named else []
-        return make_choice(self.question(folders), Given(files, overrides, folders))
+        return make_choice(self.question(folders), Given(files, overrides, folders), try_out)
 
     def _one_number(self) -> int:
         world, *more = read_ranks(self.ranks)

@@ -23,11 +23,11 @@ MEMORY_RULE = (
 MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
 SECTORS_RULE = "s: computing and exchanging the largest event, without the step's reduction."
 ROOFLINE = (
-    "a roofline of {}: no prediction, steps may take several times as long; name "
-    "a run with --measured"
+    "a roofline of {}: no prediction, steps may take several times as long; measure with "
+    "--choose --try, or name a run with --measured"
 )
 AS_MEASURED = "a roofline of {}, slowed down until a step takes what that of {} took"
-FIRST_THAT_FITS = "the first that fits, by counted memory"
+FIRST_THAT_FITS = "the first that fits, by counted memory; add --try to measure which is fastest"
 OPTIONS_RULE = (
     "In the order in which they are taken, each in the sectors in which it fits or takes least. "
     "Memory: peak of one rank."
@@ -47,6 +47,8 @@ def show_choice(answer: Row, console: Console) -> None:
     out = at_width(console)
     show_header("Choice", _choice_facts(answer), out)
     show_table(_options(answer), out)
+    if answer["trials"]:
+        show_table(_trials(answer), out)
     for command in answer["commands"]:
         say(command)
 
@@ -162,6 +164,7 @@ def _sectors(plan: Row) -> Table:
 
 def _choice_facts(answer: Row) -> dict[str, str]:
     largest, chosen = answer["events"]["largest"], answer["choice"]
+    why = "the fastest trial that fits" if answer["trials"] else FIRST_THAT_FITS
     return {
         "machine": answer["machine"],
         "model": figures.settings(answer["model"]),
@@ -169,7 +172,7 @@ def _choice_facts(answer: Row) -> dict[str, str]:
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "memory": f"{figures.memory(answer['memory_bytes'])} of each of {answer['ranks']} rank(s), "
         f"of which {figures.memory(answer['budget_bytes'])} may be filled",
-        "choice": f"{_settings(chosen)}, {_cut(chosen)}: {FIRST_THAT_FITS}",
+        "choice": f"{_settings(chosen)}, {_cut(chosen)}: {why}",
         "counted": figures.memory(chosen["memory"]),
     }
 
@@ -197,6 +200,21 @@ def _best(options: Sequence[Row]) -> list[Row]:
         if known is None or row["fits"] or row["memory"] < known["memory"]:
             best[_settings(row)] = row
     return list(best.values())
+
+
+def _trials(answer: Row) -> Table:
+    columns = ("tried", "sectors", "memory", "counted", "s")
+    rows = [
+        (
+            _settings(row),
+            str(row["parts"]),
+            "failed" if row["peak"] is None else figures.memory(row["peak"]),
+            figures.memory(row["memory"]),
+            "" if row["seconds"] is None else figures.seconds(row["seconds"]),
+        )
+        for row in answer["trials"]
+    ]
+    return Table("Trials", columns, tuple(rows), (), text_columns=1)
 
 
 def _settings(row: Row) -> str:

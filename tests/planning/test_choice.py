@@ -56,9 +56,9 @@ def test_sizes_alone_give_both_commands(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--choose", "--try"], "plan --try is gone; train a few steps"),
+        (["--try"], "--try is for --choose"),
         (["--choose", "--measured", "run"], "--choose compares no seconds"),
-        (["--calibrate"], "plan --calibrate is gone; use bigtrk plan --measured RUN"),
+        (["--calibrate"], "plan --calibrate is gone; use bigtrk plan --choose --try"),
         (["--check"], "plan --check is gone; use bigtrk plan --measured RUN"),
         (["--allow-bf16"], "plan --allow-bf16 is gone; set model.precision=bf16"),
     ],
