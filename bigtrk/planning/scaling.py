@@ -43,10 +43,28 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(f"{run.folder}: has no two steps of whole events; let it train longer")
-    world, events = run.record.world_size, run.record.data.train_events or math.inf
-    cost = make_cost(_configuration(run), world, world, machine, events=events)
+    cost = _recorded_cost(run, machine)
     counted = median(step_seconds(cost, tasks) for tasks in _routed(run, steps))
     return machine.slower(median(measured) / counted)
+
+
+def epoch_seconds(run: Run, machine: Machine) -> float:
+    """Returns the seconds of an epoch of a run as it was routed, by the roofline of a machine.
+
+    Raises:
+        InputError: the record lacks what is needed.
+    """
+    # All epochs train the same events: the first stands for them.
+    first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]
+    if not first:
+        raise InputError(f"{run.folder}: does not say how events were routed")
+    cost = _recorded_cost(run, machine)
+    return sum(step_seconds(cost, tasks) for tasks in _routed(run, first))
+
+
+def _recorded_cost(run: Run, machine: Machine) -> CostModel:
+    world, events = run.record.world_size, run.record.data.train_events or math.inf
+    return make_cost(_configuration(run), world, world, machine, events=events)
 
 
 def _configuration(run: Run) -> Configuration:

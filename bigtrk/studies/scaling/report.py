@@ -44,6 +44,11 @@ POWER_NOTE = (
     "hosts (RAPL). The energy is a device's whole, whoever else uses it."
 )
 
+PREDICTION = (
+    "predicted: an epoch by a measured step of the fewest ranks and the counted exchanges; no "
+    "waiting is counted."
+)
+
 
 @dataclass(frozen=True)
 class SeriesReport:
@@ -186,7 +191,9 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
         for cells in _validation(point)
     ]
     return [
-        table_of("Scaling", rows(map(_speed, found)), *rules, TIME_RULE, *_notes(every)),
+        table_of(
+            "Scaling", rows(map(_speed, found)), *rules, TIME_RULE, PREDICTION, *_notes(every)
+        ),
         table_of("Validation after the last epoch", errors, PAPER, INTERVAL_RULE, text_columns=3),
         table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
         table_of(
@@ -205,6 +212,7 @@ def _speed(point: Point) -> dict[str, str]:
         "events": figures.count(data.train_events),
         "edges": figures.count(data.edges),
         "epoch s": figures.seconds_with_error(point.epoch_seconds),
+        "predicted s": figures.seconds(point.predicted),
         "batch s": figures.seconds_with_error(point.batch_seconds),
         "speed-up": figures.with_error(point.speedup, 2),
         "efficiency %": figures.percent_with_error(point.efficiency, 1),

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError
+from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import MeanEdgeMetrics, Shares
 from bigtrk.records.record import read_record
 from bigtrk.records.run_folder import RUN, Run, read_run
@@ -80,6 +82,7 @@ def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
 class Point:
     """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
     an epoch's joules and dollars of all devices, and mean shares; None where not known.
+    predicted: seconds of an epoch by a measured step of the fewest ranks, and counted exchanges.
     """
 
     series: str
@@ -90,6 +93,7 @@ class Point:
     batch_seconds: Estimate | None
     speedup: Estimate
     efficiency: Estimate
+    predicted: float | None
     metrics: dict[str, Estimate | None]
     intervals: dict[str, tuple[float, float]]
     shares: Shares | None
@@ -114,6 +118,7 @@ def points(series: Series) -> list[Point]:
     """Returns the points by number of ranks, ascending."""
     times = {ranks: _epoch_seconds(runs) for ranks, runs in series.runs.items()}
     first, price = min(times), series.record.price_per_device_hour
+    predicted = _predicted(series)
     found = []
     for ranks, runs in series.runs.items():
         factor = ranks / first
@@ -137,6 +142,7 @@ def points(series: Series) -> list[Point]:
                 batch_seconds=estimate(t.batch_seconds for t in timings),
                 speedup=gain.times(factor) if weak else gain,
                 efficiency=gain if weak else gain.times(1 / factor),
+                predicted=predicted.get(ranks),
                 metrics=metrics,
                 intervals=_intervals(metrics, last),
                 shares=mean_shares(t.shares for t in timings),
@@ -153,6 +159,16 @@ def _epoch_seconds(runs: Sequence[Run]) -> Estimate:
     if found is None or not found.mean:
         raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
     return found
+
+
+def _predicted(series: Series) -> dict[int, float]:
+    """Returns the predicted seconds of an epoch by ranks; none where they cannot be counted."""
+    try:
+        machine = machine_of(series.first.record.machine.accelerator or "cpu")
+        measured = as_measured(machine, series.first)
+        return {ranks: epoch_seconds(runs[0], measured) for ranks, runs in series.runs.items()}
+    except InputError:
+        return {}
 
 
 def _intervals(

@@ -153,6 +153,17 @@ def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> 
     assert "no price; give run.price_per_device_hour" in text
 
 
+def test_prediction_stands_beside_the_measurement(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    one, two = measured(folder).values()
+    assert one.predicted is not None
+    assert two.predicted is not None
+    assert row_of(printed(folder), "Scaling", "weak")[6] == f"{one.predicted:.2f}"
+    for path in folder.glob("*/metrics.jsonl"):
+        path.write_text(re.sub(r'"routes": \{[^}]*\}', '"routes": {}', path.read_text()))
+    assert measured(folder)[2].predicted is None
+
+
 def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "weak")
     path = folder / run_name(1, 2) / "metrics.jsonl"
