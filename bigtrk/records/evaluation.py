@@ -66,8 +66,8 @@ class Binned(Record):
 
 
 def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
-    """Raises ValueError unless all that is binned in one quantity has the same bins, as the rows of
-    a table, above 0 on a logarithmic axis; a name ends with its quantity, as "merged_by_pt".
+    """Raises ValueError unless ratios in one quantity have the same bins, above 0 on logarithmic
+    axes; a name ends with its quantity, as "merged_by_pt".
     """
     edges: dict[str, tuple[Bound, ...]] = {}
     for name, found in binned:
@@ -159,10 +159,8 @@ class Judged(Record):
 
 class TrackRecord(Judged):
     """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
-
-    perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
-    and loss_bins the same, as "merged_by_pt" (`tracks/evaluation.py` defines them). scan: the
-    tracks by other cuts, where these were asked for.
+    perfect: tracks of perfect scores. losses: reconstructable particles by category of loss
+    (`tracks/evaluation.py`), and loss_bins, as "merged_by_pt". scan: the tracks by other cuts.
     """
 
     builder: Text = "components"
@@ -177,11 +175,9 @@ class TrackRecord(Judged):
 
 
 class EvaluationRecord(FileRecord):
-    """A file in `evaluations/` of a run's folder.
-
-    data: the folder of events; `folders` are several. step: that of the checkpoint whose weights
-    were evaluated; None for the model that the run ended with. weights: the file of others that
-    were evaluated instead.
+    """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
+    step: that of the evaluated checkpoint; None for the model that the run ended with. weights: the
+    file of others that were evaluated instead.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -234,13 +230,10 @@ class PipelineEvaluationRecord(FileRecord):
     """A file in `evaluations/` of a pipeline's folder.
 
     weights: the digests of the stages' weights. pt_min: in GeV. edge_cut: the score of the
-    classifier above which an edge counts as kept; the track builder reads all scores.
-
-    stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
-    "builder", whose edges are those that would be true if each track were a particle, and whose
-    `findable` particles are those found. losses: particles to be found by their category of loss,
-    and loss_bins the same, as "merged_by_pt" (`pipeline/evaluation.py` defines them).
-    notes: what was said of events, such as a radius that was reduced.
+    classifier above which an edge counts as kept; the track builder reads all scores. stages:
+    "event" (the true edges that there are), "radius", "filter", "classifier" and "builder", whose
+    edges are those that would be true if each track were a particle, and whose `findable` particles
+    are those found. losses, loss_bins: as in `TrackRecord`. notes: such as of a reduced radius.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -294,10 +287,8 @@ class ColliderMLScore(Record):
 
 
 class ScoreRecord(Judged):
-    """The tracks of all events together, and of each; `pt_min` in GeV.
-
-    events_without_tracks: events of `data` that `tracks` lacks, which are not judged unless by a
-    public task. colliderml: judged by that task's metrics.
+    """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks: those
+    of `data` that `tracks` lacks, which are judged by a public task alone.
     """
 
     tracks: str
@@ -315,14 +306,9 @@ Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
 
 def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluationRecord) -> Path:
     """Writes a record, atomically, to a new file in the folder of the run or pipeline that was
-    evaluated; returns its path.
-
-    It has the name of the data folder and the time in UTC: `graphs-20261122T064105Z.json`, and a
-    number where that is taken.
-
-    Raises:
-        InputError: `evaluations` is a symbolic link.
-        OSError: the disk refuses.
+    evaluated; returns its path, of the name of the data folder and the time in UTC, and a number
+    where that is taken: `graphs-20261122T064105Z.json`. Raises InputError where `evaluations` is a
+    symbolic link.
     """
     folder = unlinked(evaluated / EVALUATIONS)
     folder.mkdir(exist_ok=True)
@@ -337,10 +323,8 @@ def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluat
 
 
 def read_evaluations(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
-    """Reads the newest evaluation of a run or pipeline on each folder of data, in their order.
-
-    Raises:
-        InputError: a file is of another format, broken, or says what no evaluation can; names it.
+    """Reads the newest evaluation of a run or pipeline on each folder of data, in their order;
+    raises InputError as `read_record`.
     """
     newest: dict[str, Kind] = {}
     for path in sorted((evaluated / EVALUATIONS).glob("*.json")):

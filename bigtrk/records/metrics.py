@@ -26,7 +26,7 @@ class StepRecord(Record):
     micro_steps: the shares of events that each rank had one after another. routes: the number of
     sectors of each event, by name; ranks: of the ranks that held them, where it is another.
     imbalance: the most loaded rank's predicted seconds over the mean's. A `spike` was left out of
-    the training. pt_loss: the auxiliary one, before its weight.
+    the training. pt_loss: before its weight.
     """
 
     kind: Literal["step"] = "step"
@@ -153,10 +153,9 @@ class AverageRecord(Record):
 
 
 class EpochRecord(Record):
-    """One epoch of so many steps, without the `spikes` left out; time may have ended it before all
-    that were planned. seconds: its training part; batch_seconds: the median step. lr: the last
-    step's. imbalance: the slowest rank's compute time over the mean's. peak_memory_bytes: the
-    largest rank's, on a CPU without the pages of files.
+    """One epoch of so many steps, without the `spikes` left out, which time may have ended early.
+    seconds: its training part; batch_seconds: the median step. lr: the last step's. imbalance: the
+    slowest rank's compute time over the mean's. peak_memory_bytes: the largest rank's.
     """
 
     kind: Literal["epoch"] = "epoch"
@@ -199,8 +198,8 @@ def place_of(record: MetricsRecord) -> int:
 
 
 def metric_of(metric: str, record: EpochRecord) -> float | None:
-    """Returns a metric of an epoch by its name in `training.best.metric`, that of averaged weights
-    where there are any; None where the epoch has none.
+    """Returns a metric of an epoch by its name in `training.best.metric`, of averaged weights where
+    there are any; None where the epoch has none.
     """
     if metric == "train_loss":
         return record.train_loss

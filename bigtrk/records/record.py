@@ -55,11 +55,8 @@ class Record(Settings):
 
 
 class FileRecord(Record):
-    """A record that has a file of its own, and says of which format that is.
-
-    made_again: the way in which a user makes the file anew. format: a number that each kind has by
-    default, and that grows when the meaning of its keys changes; files of versions before formats
-    have none.
+    """A record that has a file of its own. made_again: the way in which a user makes the file anew.
+    format: a number that each kind has by default, and that grows when the meaning of keys changes.
     """
 
     made_again: ClassVar[str]
@@ -71,11 +68,7 @@ Kind = TypeVar("Kind", bound=FileRecord)
 
 
 def write_record(path: Path, record: FileRecord | None) -> None:
-    """Writes a record, atomically, or removes the file where there is none.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Writes a record, atomically, or removes the file where there is none."""
     if record is None:
         path.unlink(missing_ok=True)
     else:
@@ -83,11 +76,8 @@ def write_record(path: Path, record: FileRecord | None) -> None:
 
 
 def read_record(kind: type[Kind], path: Path) -> Kind:
-    """Reads the record that `path` holds.
-
-    Raises:
-        InputError: the file is missing, is of another format, or says what no such record can;
-            the message names it, the key and the remedy.
+    """Reads the record that `path` holds; raises InputError, which names file, key and remedy,
+    where it is missing, of another format, or says what no such record can.
     """
     content, known = read_json(path), kind.model_fields["format"].default
     found = content.get("format") if isinstance(content, dict) else known

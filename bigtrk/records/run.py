@@ -29,8 +29,8 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
-    """The events that were trained. sources: the formats of the files that the graphs were built
-    from. edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
+    """The events that were trained. sources: the formats of the files behind the graphs.
+    edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
     particles above 1 GeV with at least 3 hits, that its graph holds; where all graphs tell.
     """
 
@@ -82,10 +82,9 @@ class Resumption(Record):
 
 
 class RunRecord(FileRecord):
-    """`run.json`: written when training starts, and again when it is resumed: then with the ranks
-    and the engine that it goes on with. parameters: the number of trainable ones. code: that of the
-    user's own at the start, by its name in `config`. ended: what ended the training; finished: when
-    its model was written.
+    """`run.json`: written when training starts, and again when it is resumed, with the ranks and
+    engine that it goes on with. code: that of the user's own at the start, by its name in `config`.
+    ended: what ended the training; finished: when.
     """
 
     made_again: ClassVar[str] = "train again"

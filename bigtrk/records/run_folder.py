@@ -30,10 +30,8 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 @dataclass(frozen=True)
 class Run:
-    """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet.
-
-    `validations` are those between the ends of epochs; `evaluations` the newest by data folder;
-    `best` the best epoch, if the run keeps one.
+    """A run as recorded so far; steps, epochs and validations on the way ascend, each once, if any
+    are there. evaluations: the newest by data folder. best: the best epoch, if the run keeps one.
     """
 
     folder: Path
@@ -56,11 +54,7 @@ def read_run_record(folder: Path) -> RunRecord:
 
 
 def append_metrics(folder: Path, record: MetricsRecord) -> None:
-    """Adds a line to `metrics.jsonl`, whose format is that of the run's `run.json`.
-
-    Raises:
-        InputError: the file is a symbolic link.
-    """
+    """Adds a line to `metrics.jsonl`; raises InputError where that is a symbolic link."""
     path = folder / METRICS
     with naming(path), open_to_append(path) as lines:
         lines.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
@@ -70,10 +64,7 @@ def append_metrics(folder: Path, record: MetricsRecord) -> None:
 
 def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
     """Reads the lines of `metrics.jsonl`, bytes and record; none where there is no such file yet.
-
-    Raises:
-        InputError: a line is broken or incomplete (file and line are named). A half-written last
-            one, as a crash leaves it, is left aside.
+    Raises InputError where a line is broken, but for a half-written last one, as a crash leaves it.
     """
     path = folder / METRICS
     for line in read_lines(path) if path.exists() else ():
@@ -84,9 +75,8 @@ def read_run(folder: Path) -> Run:
     """Reads a run folder; after a resume the later line of a step or epoch is the one that counts.
 
     Raises:
-        InputError: no folder, no `run.json`, a record of another format, broken or incomplete
-            (file and line are named). A half-written last line of `metrics.jsonl`, as a crash
-            leaves it, is left aside.
+        InputError: no folder, no `run.json`, or a record is of another format or broken (file and
+            line are named).
     """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of a run, such as runs/0001")
@@ -108,11 +98,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
-    """Reads the epochs of a run as `read_run` does, and no steps; none where there are none yet.
-
-    Raises:
-        InputError: the line of an epoch is broken or incomplete.
-    """
+    """Reads the epochs of a run as `read_run` does, and no steps; none where there are none yet."""
     path = folder / METRICS
     found = map(metrics_record, read_lines(path, _EPOCH_LINE) if path.exists() else ())
     return _newest(EpochRecord, found)
@@ -150,11 +136,7 @@ KINDS: dict[str, type[MetricsRecord]] = {
 
 
 def metrics_record(line: Line) -> MetricsRecord:
-    """Makes the record of a line of `metrics.jsonl`.
-
-    Raises:
-        InputError: the line is incomplete, or says what no record can.
-    """
+    """Makes the record of a line of `metrics.jsonl`; raises InputError where it cannot be one."""
     kind = KINDS[parse(_AnyLine, line.content, line.place).kind]
     return parse(kind, line.content, line.place)
 

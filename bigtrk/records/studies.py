@@ -41,8 +41,8 @@ class _SearchFile(FileRecord):
 
 class SearchRecord(_SearchFile):
     """`search.json`, which all that continues a search must ask for, too. space: the settings
-    searched, as their file has them. configuration: that of all trials, without these, made of the
-    arguments `given`. population: how it is trained, and its number of `trials`.
+    searched. configuration: that of all trials, without these, made of the arguments `given`.
+    population: how it is trained, and its number of `trials`.
     """
 
     metric: Text
@@ -152,11 +152,7 @@ def is_search(folder: Path) -> bool:
 
 
 def read_search(folder: Path) -> SearchFolder:
-    """Reads a search, which others may go on with meanwhile; the study is not needed.
-
-    Raises:
-        InputError: `search.json` is missing, or a record is of another format or broken.
-    """
+    """Reads a search, which others may go on with meanwhile; raises InputError as `read_record`."""
     record, trials = read_record(SearchRecord, folder / SEARCH), []
     result = read_if_any(ResultRecord, folder / RESULT)
     for one in sorted(result.trials if result else (), key=lambda one: one.number):
@@ -174,9 +170,8 @@ MOST_REPEATS = 1000
 
 class SeriesRecord(FileRecord):
     """The request of a series. events, validation: per rank (weak) or in all (strong).
-    configuration: that of all its runs, but for what differs by design. price_per_device_hour: in
-    dollars. ranks_per_node: None for all ranks on one host. cores_per_rank: of the `host_cores` of
-    one host; None on a cluster.
+    configuration: what its runs share. price_per_device_hour: in dollars. ranks_per_node: None for
+    one host. cores_per_rank: of the `host_cores` of one host; None on a cluster.
     """
 
     made_again: ClassVar[str] = "run the series again in another folder"

@@ -24,8 +24,8 @@ class BestEpoch:
 
 @dataclass(frozen=True)
 class Best:
-    """The state of the search for the best epoch: the best so far, the one before it, and the
-    number of epochs since the best (or the start).
+    """The search for the best epoch: the best so far, the one before it, and the number of epochs
+    since the best (or the start).
     """
 
     metric: Metric
@@ -58,8 +58,8 @@ class Best:
         return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
-        """Lists the checkpoints to keep beside the newest, the one after `step` steps: the best
-        and, where the newest itself is that, the best for whoever falls back on the one before it.
+        """Lists the checkpoints to keep beside the newest, which is that after `step` steps: the
+        best and, where the newest is the best, the best before it, for who falls back.
         """
         known = [self.best, self.before if self.best and self.best.step == step else None]
         return [checkpoint_name(one.step) for one in known if one]
@@ -72,10 +72,8 @@ def search_of(configuration: Configuration) -> Best | None:
 
 
 def check_recorded(configuration: Configuration, n_validation: int) -> None:
-    """Checks that a run that validates on so many events records the metric of its best epoch.
-
-    Raises:
-        InputError: it does not.
+    """Raises InputError where a run that validates on so many events does not record the metric of
+    its best epoch.
     """
     metric, why = configuration.training.best.metric, None
     if metric in (None, "train_loss"):

@@ -9,14 +9,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import bigtrk
-from bigtrk.config import Settings, Tree, parse
+from bigtrk.config import Settings, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.settings import make_model
 from bigtrk.records.run import MeasuredScales
-from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.manifest import Shape, read_header
 from bigtrk.training.data.features import NOTHING_MEASURED, check_measured
 from bigtrk.training.named_code import code_named, warn_of_other_code
@@ -42,9 +40,8 @@ class Description(Settings):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model read from a run's folder. trained_on: the identities of events. measured: the scales
-    of features that have none of their own. step: that of the checkpoint it was read from; None for
-    the model that a run ends with.
+    """A model read from a run's folder. trained_on: the identities of events. step: that of the
+    checkpoint it was read from; None for the model that a run ends with.
     """
 
     model: nn.Module
@@ -66,9 +63,7 @@ def describe(
     trained_on: Sequence[str],
     measured: MeasuredScales = NOTHING_MEASURED,
 ) -> dict[str, Any]:
-    """Makes the content of config.json: the configuration, the constants that normalise its
-    features, and the identities of the events that were trained on.
-    """
+    """Makes the content of config.json; trained_on: the identities of events."""
     return Description(
         format="bigtrk model",
         configuration=configuration.model_dump(mode="json"),
@@ -79,19 +74,14 @@ def describe(
 
 
 def model_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the trained model of a run, named as for `load_model`.
-
-    Raises:
-        InputError: what the folder says of it is missing or damaged.
-    """
-    return _configuration(run, read_description(run))
+    """Reads the configuration of the trained model of a run; errors as of `read_description`."""
+    content = read_description(run).configuration
+    return parse(Configuration, content, str(run_of(run) / DESCRIPTION))
 
 
 def read_description(run: Path) -> Description:
-    """Reads what a run says of its trained model.
-
-    Raises:
-        InputError: it is missing or damaged.
+    """Reads a run's description of its trained model; raises InputError where it is missing or
+    damaged.
     """
     path = run_of(run) / DESCRIPTION
     if not path.exists():
@@ -101,23 +91,18 @@ def read_description(run: Path) -> Description:
         )
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != "bigtrk model":
-        raise InputError(
-            f"{path}: does not describe a bigtrk model; name the folder of a run whose training "
-            f"has ended"
-        )
-    return _parsed(Description, content, path)
+        raise InputError(f"{path}: does not describe a bigtrk model; name the folder of a run")
+    return parse(Description, content, str(path))
 
 
 def load_model(run: Path) -> StoredModel:
-    """Loads the trained model of a run: with the weights that it ended with, or those of another
-    file in its folder, where that is named.
-
-    Raises:
-        InputError: its files are missing, damaged, or do not fit each other.
+    """Loads the trained model of a run, with the weights that it ended with or those of another
+    file in its folder that is named; raises InputError where its files are missing, damaged, or do
+    not fit each other.
     """
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
-    configuration = _configuration(run, description)
+    configuration = parse(Configuration, description.configuration, str(path))
     check_measured(str(path), configuration.data, description.measured)
     then, here = description.scales, _known_scales(configuration)
     for name in {**then, **here}:
@@ -137,11 +122,7 @@ def load_model(run: Path) -> StoredModel:
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:
-    """Loads weights by name.
-
-    Raises:
-        InputError: the file is missing or damaged, or holds what are no weights.
-    """
+    """Loads weights by name; raises InputError where the file is damaged or of other types."""
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
             raise InputError(
@@ -154,10 +135,8 @@ def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
     """Checks that the weights `stored` in `file`, by name, are those of the model that
-    `configuration` (of `source`) describes, without taking memory for one of ours.
-
-    Raises:
-        InputError: one is missing, unknown or of another shape.
+    `configuration` (of `source`) describes, without taking memory for a model of ours; raises
+    InputError where one is missing, unknown or of another shape.
     """
     try:
         with torch.device("meta"):
@@ -168,14 +147,14 @@ def check_shapes(
         model = build_model(configuration)  # a class of the user's own that reads values
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for name in (*expected, *stored):
-        held, asked = stored.get(name), expected.get(name)
-        if held != asked:
+        if stored.get(name) != expected.get(name):
+            held, asked = (
+                list(shapes[name]) if name in shapes else "nothing" for shapes in (stored, expected)
+            )
             raise InputError(
-                f"{file}: holds {list(held) if held is not None else 'nothing'} of "
-                f"{one_line(name)}, where {source} asks for "
-                f"{list(asked) if asked is not None else 'nothing'} (model, data.node_features, "
-                f"data.edge_features, training.pt_weight); restore the two files that belong "
-                f"together"
+                f"{file}: holds {held} of {one_line(name)}, where {source} asks for {asked} "
+                f"(model, data.node_features, data.edge_features, training.pt_weight); restore the "
+                f"two files that belong together"
             )
 
 
@@ -184,17 +163,3 @@ def _known_scales(configuration: Configuration) -> dict[str, float]:
     data = configuration.data
     names = (*data.node_features, *data.edge_features)
     return {name: SCALES[name] for name in names if name in SCALES}
-
-
-def _configuration(run: Path, description: Description) -> Configuration:
-    return _parsed(Configuration, description.configuration, run_of(run) / DESCRIPTION)
-
-
-def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
-    try:
-        return parse(kind, content, str(path))
-    except InputError as error:
-        raise InputError(
-            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} beside it names the "
-            f"version that did)"
-        ) from None

@@ -27,7 +27,7 @@ from bigtrk.training.best import Best, check_recorded
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription, stored_weights
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.manifest import read_checkpoint
-from bigtrk.training.checkpoint.resume import check_place, continue_record, find_checkpoint
+from bigtrk.training.checkpoint.resume import continue_record, find_checkpoint
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import data_record
 from bigtrk.training.guards import StopRequest
@@ -72,9 +72,9 @@ class Parts:
     described: dict[str, Any]
 
 
-def make_parts(job: Job, found: Found | None) -> Parts:
-    """Makes the parts of a training, which goes on from the checkpoint `found` if there is one: its
-    engine is still to load that. Collective, as are the calls marked so and those of `together`.
+def make_parts(job: Job) -> Parts:
+    """Makes the parts of a training; one that is resumed has its checkpoint still to load.
+    Collective, as are the calls marked so and those of `together`.
 
     Raises:
         InputError: the model or the loss keeps no contract, an event does not fit, or weights,
@@ -96,8 +96,6 @@ def make_parts(job: Job, found: Found | None) -> Parts:
         )
         check_host_memory(configuration, ranks, trained)  # collective
         spill_edges(model, configuration, ranks, trained, scored)  # collective
-    if found:
-        check_place(found, steps.per_epoch)
     # Groups of all numbers of ranks that share an event in training or validation.
     world = make_world(ranks, [*steps.num_ranks, *scoring.num_ranks])  # collective
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -256,7 +254,7 @@ def open_run(job: Job) -> Iterator[Run]:
             on_first_rank(hold, lock, job.resume)
             with traced("finding the checkpoint"):  # collective
                 found = find_checkpoint(job.configuration, job.ranks, job.events, job.resume)
-        parts = make_parts(job, found)  # collective
+        parts = make_parts(job)  # collective
         writer = RunWriter(job, parts, lock, opened)
         folder = writer.open_folder(found)  # collective
         engine, averages, record = parts.engine, parts.averages, parts.record

@@ -40,11 +40,8 @@ def checkpoint_name(step: int) -> str:
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
-    """Takes the lock of a run's folder.
-
-    Raises:
-        InputError: another process writes there, the disk refuses, or what is written there is a
-            symbolic link.
+    """Takes the lock of a run's folder; raises InputError where another process writes there, the
+    disk refuses, or what is written there is a symbolic link.
     """
     for name in (METRICS, CHECKPOINTS, WANDB, FLIGHT):
         unlinked(folder / name)
@@ -79,21 +76,15 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
 
 
 def remove_run(folder: Path) -> None:
-    """Removes a run, whatever state it is in.
-
-    Raises:
-        InputError: it is being written, or is a symbolic link.
-    """
+    """Removes a run in any state; raises InputError where it is being written, or is a link."""
     with FolderLock() as lock, disk_errors():
         hold(lock, unlinked(folder))
         shutil.rmtree(folder)
 
 
 def clear_run(folder: Path) -> None:
-    """Removes the records of a run that has no checkpoint, so that its folder can take it again.
-
-    Raises:
-        InputError: it is being written, holds a symbolic link, or the disk refuses.
+    """Removes the records of a run that has no checkpoint, so that its folder can take it again;
+    raises InputError as `hold`.
     """
     with FolderLock() as lock, disk_errors():
         hold(lock, folder)
@@ -108,12 +99,9 @@ def save_model(
     description: dict[str, Any],
     others: Mapping[str, dict[str, Tensor] | None] | None = None,
 ) -> None:
-    """Writes model.safetensors and config.json: all that `load_model` needs.
-
-    others: by the file's name, other weights of the model to be written beside them, if any.
-
-    Raises:
-        InputError: the disk refuses.
+    """Writes model.safetensors and config.json: all that `load_model` needs. others: by the file's
+    name, other weights of the model to be written beside them, if any. Raises InputError where the
+    disk refuses.
     """
     with disk_errors():
         for name, found in {WEIGHTS: weights, **(others or {})}.items():
@@ -123,10 +111,8 @@ def save_model(
 
 
 def record_end(folder: Path, end: End | None) -> None:
-    """Writes down in a run's record what has just ended its training; None: it goes on.
-
-    Raises:
-        InputError: the disk refuses, or the record is damaged.
+    """Writes down in a run's record what has just ended its training; None: it goes on. Raises
+    InputError where the disk refuses.
     """
     with disk_errors():
         now = datetime.now(UTC).replace(microsecond=0) if end else None

@@ -12,9 +12,8 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch import Tensor
 
-from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
@@ -23,75 +22,60 @@ from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.folder import (
     Found,
     commit,
-    last_good,
     make_temporary,
-    set_aside,
+    take_last_good,
     temporary_of,
-    without_lost_best,
 )
 from bigtrk.training.checkpoint.manifest import (
     RANDOM,
     Checkpoint,
     Progress,
-    shard_name,
+    Range,
     write_shard,
 )
 from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 
 
-@dataclass(frozen=True)
-class Copied:
-    """The state that a rank writes: tensors by name in the file, pieces as in the manifest, and the
-    shapes of all parameters.
+def copied(
+    engine: Engine, averages: Averages | None = None
+) -> tuple[dict[str, Tensor], dict[str, Range]]:
+    """Copies this rank's part of the state, and of averaged weights, to host memory of its own:
+    tensors by name in the file, pieces as in the manifest.
     """
-
-    tensors: dict[str, Tensor]
-    pieces: dict[str, tuple[int, int, int]]
-    shapes: dict[str, tuple[int, ...]]
-
-
-def copied(engine: Engine, averages: Averages | None = None) -> Copied:
-    """Copies this rank's part of the state, and of averaged weights, to host memory of its own."""
-    found = Copied({f"{RANDOM}cpu": torch.get_rng_state()}, {}, {})
+    tensors = {f"{RANDOM}cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        found.tensors[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
-    for piece in engine.pieces():
-        found.shapes[piece.name] = piece.shape
-        first, last = piece.written.start, piece.written.stop
-        if first == last:
-            continue
-        assert piece.name not in found.pieces, "a rank writes one piece of a parameter"
+        tensors[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
+    pieces: dict[str, Range] = {}
+    written = [piece for piece in engine.pieces() if piece.written]
+    for piece in written:
+        assert piece.name not in pieces, "a rank writes one piece of a parameter"
         assert piece.updates is not None, "what is written has its count of updates"
-        updates = int(piece.updates)
-        found.pieces[piece.name] = (piece.start + first, piece.start + last, updates)
-        found.tensors.update(_on_host(piece))
-    for piece in averages.pieces() if averages else ():
-        found.tensors.update(_on_host(piece))
-    return found
+        first, last = piece.written.start, piece.written.stop
+        pieces[piece.name] = (piece.start + first, piece.start + last, int(piece.updates))
+    for piece in (*written, *(averages.pieces() if averages else ())):
+        part = slice(piece.written.start, piece.written.stop)
+        for kind, values in piece.values.items():
+            tensors[f"{kind}/{piece.name}"] = values[part].to("cpu", copy=True)
+    return tensors, pieces
 
 
-def _on_host(piece: Piece) -> dict[str, Tensor]:
-    """Copies what is written of a piece, by name in the file."""
-    first, last = piece.written.start, piece.written.stop
-    return {
-        f"{kind}/{piece.name}": values[first:last].to("cpu", copy=True)
-        for kind, values in piece.values.items()
-    }
-
-
-def check_finite(state: Copied) -> None:
+def check_finite(tensors: dict[str, Tensor]) -> None:
     """Refuses values that are not finite. Gradients that are not show only in the next step's loss,
     which stops the run: too late for a checkpoint in between.
 
     Raises:
         InputError: a value is not finite; names its tensor.
     """
-    for name, values in state.tensors.items():
+    for name, values in tensors.items():
         if not values.isfinite().all():
             raise InputError(
                 f"{name} is not finite; lower optimizer.lr or set optimizer.gradient_clipping, and "
                 f"resume from the checkpoint before"
             )
+
+
+def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
+    return {piece.name: piece.shape for piece in engine.pieces()}
 
 
 @torch.no_grad()
@@ -101,37 +85,25 @@ def restore(
     """Gives `engine` and `averages` the state in `folder`, whichever engine and ranks wrote it.
 
     Raises:
-        InputError: the state is that of another model, or has no averages; or its random numbers
-            cannot go on.
+        InputError: the state is that of another model, or has no averages.
     """
     if averages and not checkpoint.averaged:
         raise InputError(f"{folder}: has no averaged weights (training.average_decay)")
-    shapes = {piece.name: piece.shape for piece in engine.pieces()}
-    if shapes != checkpoint.shapes:
-        differ = sorted(shapes.items() ^ checkpoint.shapes.items())
+    if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
         raise InputError(f"{folder}: of another model (such as in {differ[0][0]})")
     reader = _Reader(folder, checkpoint)
     for piece in (*engine.pieces(), *(averages.pieces() if averages else ())):
         with traced(piece.name):
             reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
-        try:
-            reader.set_generators(dist.get_rank())
-        except (KeyError, RuntimeError, TypeError) as error:
-            file = folder / shard_name(dist.get_rank())
-            raise InputError(
-                f"{file}: holds no state of the random generators ({reason(error)}); remove this "
-                f"checkpoint"
-            ) from None
+        reader.set_generators(dist.get_rank())
 
 
 def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -> dict[str, Tensor]:
     """Reads the whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
 
-    kind: "weight", or AVERAGE of a checkpoint that has averaged weights.
-
-    Raises:
-        InputError: a file cannot be read.
+    kind: "weight", or AVERAGE of a checkpoint that has averaged weights. Raises InputError where a
+    file cannot be read.
     """
     with disk_errors():
         reader = _Reader(folder, checkpoint)
@@ -192,9 +164,9 @@ class RunDescription:
 class Checkpointer:
     """Writes the checkpoints of a run in a thread, one at a time, and loads them.
 
-    An error in the thread of one rank is raised on all, at the next save or at the end. All methods
-    are collective. check_held: rank 0 calls it before it writes; it raises InputError where the
-    run's folder has become another process's. averages: averaged weights, a part of the state.
+    An error in the thread of one rank is raised on all as InputError, at the next save or at the
+    end. All methods are collective. check_held: rank 0 calls it before it writes; it raises
+    InputError where the run's folder has become another process's. averages: a part of the state.
     """
 
     def __init__(
@@ -214,50 +186,45 @@ class Checkpointer:
         self._saving: Future[None] | None = None
 
     def save(self, progress: Progress) -> None:
-        """Copies the state, which is then written while training goes on.
-
-        Raises:
-            InputError: the checkpoint before could not be written.
-        """
+        """Copies the state, which is then written while training goes on."""
         self.wait()
         state = copied(self._engine, self._averages)
-        self._saving = self._pool.submit(self._write, progress, state)
+        shapes = _shapes(self._engine)
+        self._saving = self._pool.submit(self._write, progress, shapes, *state)
 
     def wait(self) -> None:
-        """Waits until the last save is on disk.
-
-        Raises:
-            InputError: a rank could not write.
-        """
+        """Waits until the last save is on disk."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()
 
     def load(self, found: Found | None = None) -> Progress:
-        """Returns the engine to the checkpoint `found`, or else to the newest good one.
-
-        Raises:
-            InputError: none is good.
+        """Returns the engine to the checkpoint `found`, or else to the newest good one; raises
+        InputError where none is good.
         """
         self.wait()
         found = found or find(self._run)
         together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))
         return found.checkpoint.progress
 
-    def _write(self, progress: Progress, state: Copied) -> None:
+    def _write(
+        self,
+        progress: Progress,
+        shapes: dict[str, tuple[int, ...]],
+        tensors: dict[str, Tensor],
+        pieces: dict[str, Range],
+    ) -> None:
         """Runs in the thread: every rank writes its file, then rank 0 commits the checkpoint."""
-        rank, name = dist.get_rank(), checkpoint_name(progress.step)
+        name, group = checkpoint_name(progress.step), self._group
         temporary = temporary_of(self._root, name)
         try:
             self._on_first_rank(lambda: make_temporary(self._root, name))
-            together(check_finite, state, group=self._group)
-            shard = together(
-                write_shard, temporary, rank, state.tensors, state.pieces, group=self._group
-            )
+            together(check_finite, tensors, group=group)
+            shard = together(write_shard, temporary, dist.get_rank(), tensors, pieces, group=group)
             checkpoint = Checkpoint(
                 progress,
-                state.shapes,
-                tuple(gather_items(shard, self._group)),
+                shapes,
+                tuple(gather_items(shard, group)),
                 software=software(),
                 averaged=self._averages is not None,
                 **vars(self._description),
@@ -291,19 +258,5 @@ class Checkpointer:
 
 
 def find(run: Path) -> Found:
-    """Finds the newest good checkpoint; damaged ones are named and set aside, and a best one that
-    is damaged is forgotten. Collective.
-
-    Raises:
-        InputError: there is none.
-    """
-
-    def search() -> Found:
-        found = last_good(run)
-        damaged = set_aside(found)
-        found, lost = without_lost_best(found)
-        for said in filter(None, (damaged, lost)):
-            say(said)
-        return found
-
-    return on_first_rank(search)
+    """Finds the newest good checkpoint on rank 0, as `take_last_good` does. Collective."""
+    return on_first_rank(take_last_good, run)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bigtrk.console import warn_once
+from bigtrk.console import say
 from bigtrk.disk.files import atomic_path, disk_errors, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.records.record import write_record
@@ -47,7 +47,7 @@ class Found:
 
 
 def last_good(run: Path) -> Found:
-    """Finds the newest checkpoint whose files are all as they were written.
+    """Finds the newest checkpoint whose files are all as they were written; changes nothing.
 
     Raises:
         InputError: there is no checkpoint, or none is good; or one is a symbolic link.
@@ -74,11 +74,8 @@ def has_any(run: Path) -> bool:
 
 
 def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
-    """Returns what `read` makes of the newest good checkpoint of a run, which may be writing new
-    ones and removing old ones meanwhile. Changes nothing.
-
-    Raises:
-        InputError: there is none that is good, or `read` refuses it.
+    """Returns what `read` makes of the newest good checkpoint of a run, which may write new ones
+    and remove old ones meanwhile. Raises InputError as `last_good` and `read` do.
     """
     while True:
         newest = _folders(run / CHECKPOINTS)[-1:]
@@ -90,43 +87,39 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
                 raise
 
 
-def set_aside(found: Found) -> str | None:
-    """Renames damaged checkpoints, so that they are neither tried again nor counted among those
-    kept; returns a message for the user, if there were any.
+def take_last_good(run: Path) -> Found:
+    """Finds a checkpoint as `last_good` does. Newer ones, which are damaged, are set aside: they
+    are neither tried again nor counted. A best epoch whose own checkpoint is damaged is forgotten.
+    Both are said.
 
     Raises:
-        InputError: the disk refuses.
+        InputError: as `last_good`; or the disk refuses.
     """
-    if not found.damaged:
-        return None
-    with disk_errors():
-        for folder in map(found.folder.with_name, found.damaged):
-            aside = folder.with_name(DAMAGED + folder.name)
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
-        _name_latest(found.folder)
-    return found.complaint
-
-
-def without_lost_best(found: Found) -> tuple[Found, str | None]:
-    """Forgets the best epoch that a checkpoint knows where that epoch's own is not good any more;
-    also returns a message for the user, if so.
-    """
-    checkpoint = found.checkpoint
-    search = checkpoint.progress.best
-    if search is None or search.record is None or search.record.checkpoint == checkpoint.name:
-        return found, None
-    folder = found.folder.with_name(search.record.checkpoint)
+    found = last_good(run)
+    if found.complaint:
+        with disk_errors():
+            for folder in map(found.folder.with_name, found.damaged):
+                aside = folder.with_name(DAMAGED + folder.name)
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+            _name_latest(found.folder)
+        say(found.complaint)
+    progress = found.checkpoint.progress
+    best = progress.best.record if progress.best else None
+    if best is None or best.checkpoint == found.folder.name:
+        return found
+    folder = found.folder.with_name(best.checkpoint)
     try:
         read_checkpoint(folder)
+        return found
     except InputError as error:
-        said = (
+        say(
             f"{folder}: the best checkpoint so far is damaged: {error}; the best of the epochs to "
             f"come takes its place"
         )
-        progress = replace(checkpoint.progress, best=replace(search, best=None, before=None))
-        return replace(found, checkpoint=replace(checkpoint, progress=progress)), said
-    return found, None
+    assert progress.best is not None
+    forgotten = replace(progress, best=replace(progress.best, best=None, before=None))
+    return replace(found, checkpoint=replace(found.checkpoint, progress=forgotten))
 
 
 def make_temporary(root: Path, name: str) -> None:
@@ -150,10 +143,10 @@ def temporary_of(root: Path, name: str) -> Path:
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
     """Makes a checkpoint of the temporary folder, whose other files are there; names the best one
-    in `best.json`, and drops old ones.
+    in `best.json`, and drops old ones, or tries to: a file that is still open on NFS stays for now.
 
     Raises:
-        InputError: the disk refuses, but for old ones, of which it warns.
+        InputError: the disk refuses.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     with disk_errors():
@@ -168,25 +161,11 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
     kept = [] if best is None else best.kept(checkpoint.progress.step)
     for old in _folders(root)[:-KEEP]:
         if old.name not in kept:
-            _remove_old(old)
-
-
-def _remove_old(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:  # such as of a file that is still open, on NFS
-        warn_once(
-            "old checkpoints",
-            f"{folder}: cannot be removed now ({error}); tried again after each checkpoint",
-        )
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def name_best(run: Path, progress: Progress) -> None:
-    """Names the best checkpoint in a run's `best.json`, as of `progress`.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Names the best checkpoint in a run's `best.json`; raises OSError where the disk refuses."""
     if progress.best is not None:
         write_record(run / BEST, progress.best.record)
 

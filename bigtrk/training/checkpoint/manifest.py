@@ -5,9 +5,8 @@
     checkpoints/step-00000120/shard-00000.safetensors
 
 Values are stored by the parameter's name and their place in it, so any engine on any number of
-ranks can read them. Nothing is pickled. A digest reveals damage, but whoever forges a manifest can
-make one that fits: so every value has a type and a range, file names are those of the ranks, and
-the pieces make up each parameter once.
+ranks can read them. Nothing is pickled. A digest reveals damage, but a forged manifest can have one
+that fits: so values have types and ranges, and pieces make up each parameter once.
 """
 
 import hashlib
@@ -46,16 +45,13 @@ FLOATS = ("F32", "F64")
 Shape = tuple[int, ...]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Updates = Annotated[int, Field(ge=0, lt=2**31)]  # kept as float32 by AdamW
-Piece = tuple[Count, Count, Updates]
+Range = tuple[Count, Count, Updates]
 
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """The totals of an epoch's steps so far, for its record.
-
-    steps, events (an event counts in each of its steps) and edges: the numbers learnt from.
-    loss: the sum of the steps' losses, each times its events. seconds: those of all training,
-    spikes included. left_out: the steps that were spikes.
+    """The totals of an epoch's steps so far. events: an event counts in each of its steps. loss:
+    the sum of the steps' losses, each times its events. seconds: also those of spikes. left_out: the steps that were spikes, which the other totals leave out.
     """
 
     steps: Count = 0
@@ -84,8 +80,7 @@ class EpochTotals:
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
-    whole run (`step`), and what the learning rate, the spike guard, the epoch's record and the
-    search for the best epoch depend on.
+    whole run (`step`), and the state of schedule, spike guard, totals and best epoch.
     """
 
     epoch: Count
@@ -95,18 +90,6 @@ class Progress:
     history: LossHistory
     totals: EpochTotals
     best: Best | None = None
-
-    def fits(self, per_epoch: int) -> bool:
-        """Whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
-        first, totals = self.epoch * per_epoch, self.totals
-        counted = totals.steps + len(totals.left_out)
-        best = self.best.best if self.best else None
-        return (
-            self.cursor == self.step - first == counted <= per_epoch
-            and all(first <= step < self.step for step in totals.left_out)
-            and (counted == 0 or totals.seconds > 0)
-            and (best is None or (best.epoch < self.epoch and best.step <= self.step))
-        )
 
 
 @dataclass(frozen=True)
@@ -118,16 +101,14 @@ class ShardFile:
     file: str
     bytes: Count
     sha256: Digest
-    pieces: dict[str, Piece]
+    pieces: dict[str, Range]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """The content of a manifest. shapes: those of the model's parameters, by name. averaged:
-    whether there are averaged weights, too.
-
-    Resuming needs neither the engine nor the configuration nor the versions of software that wrote
-    it; they are for people.
+    whether there are averaged weights, too. Engine, configuration and software are for people:
+    resuming needs none of them.
     """
 
     progress: Progress
@@ -177,12 +158,10 @@ def shard_name(rank: int) -> str:
 
 
 def write_shard(
-    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
+    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Range]
 ) -> ShardFile:
-    """Writes a rank's `tensors` to disk and reads them back.
-
-    Raises:
-        InputError: the file cannot be written, or reads back differently.
+    """Writes a rank's `tensors` to disk; raises InputError where it cannot, or where the file reads
+    back differently.
     """
     path, content = folder / shard_name(rank), save(tensors)
     shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
@@ -201,7 +180,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: a file is missing or has changed; all such files are named. Or the manifest
             belongs to another folder, or does not fit the files.
     """
-    checkpoint = _decode(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
+    checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
         raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
     damaged = []
@@ -217,11 +196,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def _decode(raw: bytes) -> Checkpoint:
-    """Decodes the bytes of a manifest.
-
-    Raises:
-        InputError: they have changed since they were written, or describe no possible checkpoint.
+def _decoded(raw: bytes) -> Checkpoint:
+    """Makes a checkpoint of the bytes of a manifest; each rank's file must have its own name, and
+    the pieces hold each parameter's values once, after equally many updates.
     """
     try:
         content = unseal(raw)
@@ -238,39 +215,32 @@ def _decode(raw: bytes) -> Checkpoint:
         first = error.errors()[0]
         key = one_line(".".join(map(str, first["loc"])))
         raise InputError(f"{MANIFEST}: {key}: {one_line(first['msg'])}") from None
-    _check_shards(checkpoint)
-    return checkpoint
-
-
-def _check_shards(checkpoint: Checkpoint) -> None:
-    """Checks that each rank's file has its own name, which leads nowhere else, and that each
-    parameter's pieces hold its values once each, after equally many updates.
-    """
-    pieces: dict[str, list[Piece]] = {name: [] for name in checkpoint.shapes}
+    pieces: dict[str, list[Range]] = {name: [] for name in checkpoint.shapes}
     for rank, shard in enumerate(checkpoint.shards):
         if shard.file != shard_name(rank):
+            named = one_line(repr(shard.file))
             raise InputError(
-                f"{MANIFEST}: shards.{rank}.file: is {one_line(repr(shard.file))}, not "
-                f"{shard_name(rank)!r}"
+                f"{MANIFEST}: shards.{rank}.file: is {named}, not {shard_name(rank)!r}"
             )
         for name, piece in shard.pieces.items():
             pieces.setdefault(name, []).append(piece)
     for name, found in pieces.items():
         shape = checkpoint.shapes.get(name)
-        if shape is None or not _make_up(found, math.prod(shape)):
+        if shape is None or not _make_up(sorted(found), math.prod(shape)):
             raise InputError(
                 f"{MANIFEST}: the pieces of {one_line(name)} do not make up its shape "
                 f"({list(shape or ())}), or differ in their updates"
             )
+    return checkpoint
 
 
-def _make_up(pieces: list[Piece], size: int) -> bool:
-    end = 0
-    for start, stop, _ in sorted(pieces):
-        if start != end or stop <= start:
-            return False
-        end = stop
-    return end == size and len({updates for *_, updates in pieces}) <= 1
+def _make_up(pieces: list[Range], size: int) -> bool:
+    starts, ends = [piece[0] for piece in pieces], [piece[1] for piece in pieces]
+    return (
+        [*starts, size] == [0, *ends]
+        and all(start < end for start, end, _ in pieces)
+        and len({updates for *_, updates in pieces}) <= 1
+    )
 
 
 def _damage(folder: Path, shard: ShardFile) -> str | None:

@@ -44,9 +44,8 @@ CHANGEABLE = (
     "profile",
 )
 FIXED = "optimizer.name"
-# The entries that a resumed run's record keeps from its start.
+# The entries that a resumed run's record keeps from its start, and those each resumption notes.
 STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
-# The entries that each resumption notes.
 CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
@@ -74,10 +73,8 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
 
 
 def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
-    """Reads the scales that a run measured when it was started.
-
-    Raises:
-        InputError: `run` holds no run, or lacks a scale that its configuration needs.
+    """Reads the scales that a run measured when it was started; raises InputError where it lacks
+    one that its configuration needs.
     """
     measured = read_run_record(run).measured
     check_measured(str(run / RUN), configuration.data, measured)
@@ -125,29 +122,13 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
         )
 
 
-def check_place(found: Found, per_epoch: int) -> None:
-    """Checks that the checkpoint's place exists in a run of `per_epoch` steps an epoch.
-
-    Raises:
-        InputError: it does not.
-    """
-    at = found.checkpoint.progress
-    if not at.fits(per_epoch):
-        raise InputError(
-            f"{found.folder}: step {at.step} (step {at.cursor} of epoch {at.epoch}; "
-            f"{at.totals.steps} done, {len(at.totals.left_out)} left out) is no place in a run of "
-            f"{per_epoch} steps an epoch; remove this checkpoint"
-        )
-
-
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
     """Writes how a run continues, from `record`, and drops from its records and `best.json` what
     came after its checkpoint: those steps will be computed again, and a crash may have left half a
     line.
 
     Raises:
-        InputError: the records are not those of a bigtrk run (names the file, and the line in it),
-            or the disk refuses.
+        InputError: a record is broken (names the file, and the line in it), or the disk refuses.
     """
     before = read_run_record(run)
     resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})

@@ -28,7 +28,7 @@ from bigtrk.training.checkpoint.checkpointer import stored_weights
 from bigtrk.training.checkpoint.folder import Found, read_newest
 from bigtrk.training.checkpoint.resume import recorded_scales, resumed_configuration
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import Events, EventSource, open_events, split_validation
+from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.evaluation.scoring import (
     EventMetrics,
     ScoredEvent,
@@ -60,7 +60,7 @@ def evaluated_configuration(run: Path) -> Configuration:
     Raises:
         InputError: the folder holds neither a model nor checkpoints, or what it says is damaged.
     """
-    if _is_finished(run) or run_of(run) != run:
+    if _is_finished(run):
         return model_configuration(run)
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
@@ -68,6 +68,10 @@ def evaluated_configuration(run: Path) -> Configuration:
             f"ends, and no {CHECKPOINTS}; name a run that has got so far"
         )
     return resumed_configuration(run, [])
+
+
+def _is_finished(run: Path) -> bool:
+    return run_of(run) != run or ((run / WEIGHTS).exists() and (run / DESCRIPTION).exists())
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
@@ -79,24 +83,18 @@ def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
         InputError: there is neither, files are damaged or do not fit each other, or the events that
             the checkpoint was trained on cannot be told.
     """
-    if on_first_rank(lambda: _is_finished(run) or run_of(run) != run):
+    if on_first_rank(_is_finished, run):
         stored = load_model(run)
         stored.model.to(ranks.device)
         return stored
     weights: dict[str, Tensor] = {}
-    configuration, trained_on, measured, step = on_first_rank(
-        lambda: _read_unfinished(run, weights)
-    )
+    configuration, trained_on, measured, step = on_first_rank(_read_unfinished, run, weights)
     model = build_model(configuration)
     if ranks.is_first:
         model.load_state_dict(weights)
     model.to(ranks.device)
     share_weights(model)
     return StoredModel(model, configuration, trained_on, measured, step)
-
-
-def _is_finished(run: Path) -> bool:
-    return (run / WEIGHTS).exists() and (run / DESCRIPTION).exists()
 
 
 def _read_unfinished(
@@ -113,21 +111,7 @@ def _read_unfinished(
         return found
 
     found = read_newest(run, read)
-    own = (source.origin for source in _training_events(run, configuration, found))
-    trained_on = frozenset((*own, *earlier_events(configuration)))
-    if found.complaint:
-        complain(found.complaint)
-    complain(
-        f"{run}: has not ended; evaluating its checkpoint {found.folder.name}, written by "
-        f"{found.checkpoint.engine} on {len(found.checkpoint.shards)} rank(s)"
-    )
-    measured = recorded_scales(run, configuration)
-    return configuration, trained_on, measured, found.checkpoint.progress.step
-
-
-def _training_events(run: Path, configuration: Configuration, found: Found) -> list[EventSource]:
-    """Finds the events that a checkpoint was trained on, which it knows a digest of."""
-    data = configuration.data
+    checkpoint, data = found.checkpoint, configuration.data
     remedy = (
         "so that the events it trains on cannot be left out; evaluate in the folder where it was "
         "started, with its data as they were, or let it end"
@@ -136,11 +120,19 @@ def _training_events(run: Path, configuration: Configuration, found: Found) -> l
         train, held = split_validation(data.train, data.validation, data.events)
     except InputError as error:
         raise InputError(f"{run}: has not ended, and {error}, {remedy}") from None
-    if Events(train, held).training_digest != found.checkpoint.data:
+    if Events(train, held).training_digest != checkpoint.data:
         raise InputError(
             f"{run}: was trained on other events than its data folders hold now, {remedy}"
         )
-    return train
+    trained_on = {*(source.origin for source in train), *earlier_events(configuration)}
+    if found.complaint:
+        complain(found.complaint)
+    complain(
+        f"{run}: has not ended; evaluating its checkpoint {found.folder.name}, written by "
+        f"{checkpoint.engine} on {len(checkpoint.shards)} rank(s)"
+    )
+    measured = recorded_scales(run, configuration)
+    return configuration, frozenset(trained_on), measured, checkpoint.progress.step
 
 
 @dataclass(frozen=True)
@@ -186,8 +178,8 @@ def evaluate_run(
         sizes = held_sectors(LaidEvents(sources, router))
         together(lambda: spill_scoring(evaluated.model, spill, ranks, sizes))
     world = make_world(ranks, router.num_ranks)
-    maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
-    loss = together(lambda: make_loss(configuration.training))
+    maker = together(BatchMaker, configuration, world, evaluated.measured)
+    loss = together(make_loss, configuration.training)
 
     def follow_all(micro_steps: list[MicroStep]) -> Iterable[MicroStep]:
         shown = follow(micro_steps, len(micro_steps), "evaluate")
@@ -199,6 +191,7 @@ def evaluate_run(
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     folders = tuple(printable(str(folder.resolve())) for folder in data)
+    tracks = [event.tracks for event in events if event.tracks]
     evaluation = EvaluationRecord(
         data=", ".join(folders),
         folders=folders if len(folders) > 1 else (),
@@ -212,11 +205,9 @@ def evaluate_run(
         edge_metrics=summary([event.edges for event in events]),
         edge_bins=EdgeBins(**binned(added([event.edge_bins for event in events]))),
         scores=edge_scores_record([event.scores for event in events]),
-        tracks=summarise_tracks([event.tracks for event in events if event.tracks], options)
-        if options
-        else None,
+        tracks=summarise_tracks(tracks, options) if options else None,
     )
-    return on_first_rank(lambda: _written(run, evaluation))
+    return on_first_rank(_written, run, evaluation)
 
 
 def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
@@ -232,10 +223,7 @@ def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
 
 
 def _evaluated(
-    scored: ScoredEvent,
-    settings: TrainingSettings,
-    loss: EdgeLoss,
-    options: TrackOptions | None,
+    scored: ScoredEvent, settings: TrainingSettings, loss: EdgeLoss, options: TrackOptions | None
 ) -> _Evaluated:
     whole = scored.whole
     assert whole is not None, "it was asked for"

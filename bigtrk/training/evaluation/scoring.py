@@ -34,11 +34,10 @@ _SECOND = 3  # added to the truth of an edge that metrics do not count
 class ScoredEvent:
     """Event number `event` with its edges in the event's own order, however it was cut.
 
-    logits [E] float64, y [E] bool, is_target [E] bool, counted [E] bool (in metrics: of two edges
-    that differ in direction alone, one is), weights [E] float64 (in the loss), pt [E] float64
-    (GeV, NaN where not known; None where the loss does not read it), log_pt_error [E] float64
-    (absolute, NaN where the pT is not known; None from a model without it); whole: the
-    event's graph with truth, where it was asked for.
+    y, is_target, counted [E] bool: of two edges that differ in direction alone, one counts in
+    metrics. The others are [E] float64: weights are those in the loss, pt is in GeV (None where the
+    loss does not read it), log_pt_error absolute (None from a model without it), both NaN where
+    not known. whole: the event's graph with truth, where it was asked for.
     """
 
     event: int
@@ -62,13 +61,9 @@ def score_events(
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
     """Scores every event, laid over ranks by `router`; each comes out on one rank, the first of
-    those that share it, with its graph if that is to be `whole`.
-
-    Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
-    progress.
-
-    Raises:
-        InputError: on all ranks, an event cannot be read.
+    those that share it, with its graph if that is to be `whole`. `follow` wraps the micro-steps to
+    show progress. Collective: all ranks must exhaust the iterator, and all raise InputError where
+    an event cannot be read.
     """
     world = maker.world
     model.eval()
@@ -121,9 +116,8 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector 
 
 
 def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
-    """Returns the columns to stitch of a sector's edges, each [edges of the sector]: logit, truth
-    (0 false, 1 true, 2 target; 3 more if metrics do not count it), weight and, if the loss reads
-    it, pT and, if it is predicted, the error of its log.
+    """Returns the columns to stitch of a sector's edges: logit, truth (0 false, 1 true, 2 target; 3
+    more if metrics do not count it), weight, pT if the loss reads it, error of log pT if predicted.
     """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
@@ -147,11 +141,15 @@ def stitched(
     """Joins the columns, of each sector a few [edges of the sector], of the `n_ranks` ranks that
     share an event: those of all its edges by edge id, [E, a few] float64. Collective among these.
     """
-    known = [_owned(*one) for one in zip(sectors, columns, strict=True)]
+    known = []
+    for sector, of_sector in zip(sectors, columns, strict=True):
+        owned = [sector.edge_id, *(column.cpu() for column in of_sector)]
+        whole = sector.parts == 1
+        known.append(owned if whole else [column[sector.owns_edge] for column in owned])
     if n_ranks > 1:
         group = groups.of_size(n_ranks)
         rows = torch.cat([torch.stack([c.double() for c in owned], dim=1) for owned in known])
-        known = [gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)]
+        known = [[*gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)]]
     edges = torch.empty(sectors[0].event_edges, len(columns[0]), dtype=torch.float64)
     for ids, *values in known:
         for column, value in zip(edges.unbind(1), values, strict=True):
@@ -159,18 +157,10 @@ def stitched(
     return edges
 
 
-def _owned(sector: Sector, columns: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Returns ids and columns, on the CPU, of the edges that a sector owns."""
-    known = [sector.edge_id, *(column.cpu() for column in columns)]
-    return known if sector.parts == 1 else [column[sector.owns_edge] for column in known]
-
-
 @dataclass(frozen=True)
 class EventMetrics:
-    """One event's loss and metrics; `event` is its number.
-
-    log_pt_error: mean absolute error of log pT, None where it is not predicted or nowhere known.
-    cuts: scores that keep most target edges, as `score_cuts` gives them.
+    """Loss and metrics of event number `event`. log_pt_error: mean absolute error of log pT, None
+    where it is not predicted or nowhere known. cuts: as `score_cuts` gives them.
     """
 
     event: int
@@ -181,11 +171,7 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss) -> EventMetrics:
-    """Computes loss and metrics of one scored event.
-
-    Raises:
-        RankError: it has no finite scores.
-    """
+    """Computes an event's loss and metrics; raises RankError where a score is not finite."""
     if not scored.logits.isfinite().all():
         raise RankError(
             f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, as some "
@@ -224,9 +210,7 @@ def validate(
     router: Router,
     settings: TrainingSettings,
 ) -> MeanEdgeMetrics:
-    """Returns mean loss and metrics over `sources`, laid over ranks by `router`; the same on all
-    ranks. Collective.
-    """
+    """Returns mean loss and metrics over `sources`, the same on all ranks. Collective."""
     loss = make_loss(settings)
     scored = score_events(model, maker, sources, router)
     mine = [measure(event, settings, loss) for event in scored]

@@ -30,9 +30,9 @@ def score_files(
     no_track: int = NO_TRACK,
 ) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
-    archive; events without tracks are left out. task: also by its metrics, and then all events
-    count: those that the submission leaves out have no tracks. no_track: id of hits in no track,
-    beside NO_TRACK. A track with hits of more than `CROWD` particles is said.
+    archive; events without tracks are left out. task: also by its metrics; then all events count,
+    those without tracks too. no_track: id of hits in no track, beside NO_TRACK. A track with hits
+    of more than `CROWD` particles is said.
 
     Raises:
         InputError: files are damaged, tracks are of an event or of hits that `events` lacks, list
@@ -49,12 +49,21 @@ def score_files(
     by_place = format_of(events) is EventFormat.COLLIDERML
     submitted = in_tracks = NOTHING
     for number in follow(numbers, len(numbers), "score"):
-        event = _read_with_truth(events, names[number])
+        event = read_event(events, names[number])
+        if event.truth is None:
+            raise InputError(
+                f"{events}: {event.name} has no truth, by which its tracks could be judged; add "
+                f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks "
+                f"out"
+            )
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
         listed = listed.without(no_track)
         crowded = crowded or _crowded(event, listed)
         if task:
-            event, claimed = _with_weights(event), listed.claimed
+            claimed = listed.claimed
+            if hit_weights(event) is None:  # then all weigh the same: a TrackML score of all hits
+                weight = np.ones(len(event.truth["hit_id"]))
+                event = replace(event, truth=event.truth | {"weight": weight})
             if by_place and claimed is not None:
                 listed = replace(listed, claimed=particle_numbers(claimed))
             submitted += count_submitted(event, listed)
@@ -83,23 +92,11 @@ def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
     return ColliderMLMetrics.model_validate(counts, from_attributes=True)
 
 
-def _with_weights(event: Event) -> Event:
-    """Returns the event, whose hits weigh as much as each other where its truth does not say: then
-    there is a TrackML score of all its hits beside the public one of those submitted.
-    """
-    if hit_weights(event) is not None:
-        return event
-    assert event.truth is not None
-    weight = np.ones(len(event.truth["hit_id"]))
-    return replace(event, truth=event.truth | {"weight": weight})
-
-
 def _crowded(event: Event, tracks: HitTracks) -> str | None:
     """Says which track has hits of so many particles that it is none, and what helps."""
     track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
-    found, particles = np.unique(
-        overlaps(track_id, hit_particles(event)).track_id, return_counts=True
-    )
+    shared = overlaps(track_id, hit_particles(event)).track_id
+    found, particles = np.unique(shared, return_counts=True)
     if particles.max(initial=0) <= CROWD:
         return None
     most = int(particles.argmax())
@@ -108,13 +105,3 @@ def _crowded(event: Event, tracks: HitTracks) -> str | None:
         f"particles and counts as a track; if it means hits in no track, add "
         f"--no-track {found[most]}"
     )
-
-
-def _read_with_truth(events: Path, name: str) -> Event:
-    event = read_event(events, name)
-    if event.truth is None:
-        raise InputError(
-            f"{events}: {name} has no truth, by which its tracks could be judged; add "
-            f"{name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
-        )
-    return event

@@ -80,9 +80,7 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
 
 
 def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
-    """Returns what writes the verdict of the watchdog into a run's folder, for whoever watches it:
-    rank 0's while it holds that, and the last one of whichever rank found it.
-    """
+    """Returns a function that writes the watchdog's verdict into a run's folder, for watchers."""
 
     def note(verdict: Verdict | None, ends: bool) -> None:
         if ranks.is_first:
@@ -95,10 +93,8 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
 
 class EpochLines:
     """Prints a line for each epoch that this process trains, from rank 0; elsewhere than on a
-    terminal for the first one, and whenever another tenth of the training is done.
-
-    The time left is that of the epochs to come, at the mean pace of those since the start with
-    their validation and checkpoints, or what is left of `training.minutes`.
+    terminal for the first one, and whenever another tenth of the training is done. The time left is
+    at the mean pace since the start, or what is left of `training.minutes`.
     """
 
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
@@ -139,9 +135,7 @@ class EpochLines:
 
 
 def _scores(record: EpochRecord | AverageRecord) -> str:
-    """Shows the means that are known. Events without target or predicted edges are missing from
-    some: said when there are any.
-    """
+    """Shows the means that are known, and how many events some leave out."""
     if embedding := record.embedding:
         loss = "" if embedding.loss is None else f"loss {embedding.loss:.4f}"
         graph = embedding.at.get("99")

@@ -39,11 +39,7 @@ class Accelerator:
     """
 
     def __init__(self, uuid: str) -> None:
-        """Opens the device.
-
-        Raises:
-            LookupError: NVML is not there, or does not know the device; the message says so.
-        """
+        """Opens the device; raises LookupError, which says why, where NVML cannot."""
         try:
             import pynvml
         except ImportError:
@@ -77,11 +73,7 @@ class Accelerator:
 
 
 def open_accelerator(device: torch.device) -> Accelerator:
-    """Opens the accelerator of a rank.
-
-    Raises:
-        LookupError: there is none, or NVML cannot be asked; the message says why.
-    """
+    """Opens the accelerator of a rank; raises LookupError, which says why, where it cannot."""
     if device.type != "cuda":
         raise LookupError("there is no accelerator")
     if torch.version.hip is not None:
@@ -96,10 +88,8 @@ class HostEnergy:
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        """Finds the counters; cores lie in their package, and psys holds all others.
-
-        Raises:
-            LookupError: there are no counters, or they are not this user's to read.
+        """Finds the counters; raises LookupError where there are none to read. Cores lie in their
+        package, and psys holds all others.
         """
         domains = {path: (path / "name").read_text() for path in root.glob("intel-rapl:*")}
         counted = [path for path, name in domains.items() if name.startswith(("package", "dram"))]
@@ -146,10 +136,9 @@ def pooled(readings: Sequence[Reading]) -> PowerRecord:
     means; None where one of them is not known.
     """
     devices = {reading.accelerator: reading for reading in readings}.values()
-    hosts = [reading for reading in readings if reading.host]
     return PowerRecord(
         accelerator_joules=_sum([reading.accelerator_joules for reading in devices]),
-        host_joules=_sum([reading.host_joules for reading in hosts]),
+        host_joules=_sum([reading.host_joules for reading in readings if reading.host]),
         utilisation=_mean([reading.utilisation for reading in devices]),
         memory=_mean([reading.memory for reading in devices]),
         absent={kind: why for reading in readings for kind, why in reading.absent.items()},
@@ -174,8 +163,6 @@ class Meter:
     ) -> None:
         self._accelerator, self._host, self._absent = accelerator, host, absent
         self._samples: list[tuple[float | None, float | None]] = []
-        self._host_joules = 0.0
-        self._counted: float | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -224,18 +211,16 @@ def open_meter(ranks: Ranks) -> Meter:
         accelerator = open_accelerator(ranks.device)
     except LookupError as reason:
         absent["accelerator"] = str(reason)
-    if ranks.local_rank == 0:
-        try:
-            host = HostEnergy()
-        except LookupError as reason:
-            absent["host"] = str(reason)
+    try:
+        host = HostEnergy() if ranks.local_rank == 0 else None
+    except LookupError as reason:
+        absent["host"] = str(reason)
     return Meter(accelerator, host, absent)
 
 
 def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
-    """Measures what `seconds` of training used since the last call, as an epoch's record has it:
-    shares of the mean rank's time, of which computing is what the stopwatch does not measure,
-    imbalance (the slowest rank's computing over the mean's), memory and power. Collective.
+    """Measures what `seconds` of training used since the last call, as entries of an epoch's
+    record; computing is the time that the stopwatch does not measure. Collective.
     """
     taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
@@ -254,10 +239,8 @@ def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Norms:
-    """Euclidean norms by group, the same on all ranks: of a step's gradients before clipping, of
-    the weights before the update.
-
-    A group is a module of the model, or one of a list of them: `node_encoder`, `layers.0`.
+    """Euclidean norms, the same on all ranks, of a step's gradients before clipping and of the
+    weights before the update, by module or one of a list of them: `node_encoder`, `layers.0`.
     """
 
     gradient: dict[str, float]
@@ -269,18 +252,17 @@ class Norms:
 
     def record(self) -> NormsRecord:
         """Makes the norms of the step's record; None for what is not finite."""
-        return NormsRecord(gradient=_finite(self.gradient), weight=_finite(self.weight))
-
-
-def _finite(norms: dict[str, float]) -> dict[str, float | None]:
-    return {name: x if math.isfinite(x) else None for name, x in norms.items()}
+        gradient, weight = (
+            {name: x if math.isfinite(x) else None for name, x in norms.items()}
+            for norms in (self.gradient, self.weight)
+        )
+        return NormsRecord(gradient=gradient, weight=weight)
 
 
 @torch.no_grad()
 def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
-    """Returns groups and the squared norms [2, groups] float64 of this rank's gradients, weights.
-
-    Summed over ranks they are those of the model, whichever way ranks share it.
+    """Returns groups and the squared norms [2, groups] float64 of this rank's gradients, weights:
+    summed over ranks those of the model, whichever way ranks share it.
     """
     gradients: dict[str, list[Tensor]] = {}
     weights: dict[str, list[Tensor]] = {}
@@ -306,8 +288,7 @@ def group_of(parameter: str) -> str:
 @contextmanager
 def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], None]]:
     """Writes a trace for Perfetto, `folder`/trace-rankR.json.gz, of the fourth to the sixth of
-    `n_steps` steps (of those there are, if fewer) on the first and the last rank; yields what to
-    call after each step. Its named ranges are those of `tracing.traced`.
+    `n_steps` steps (or fewer) on the first and the last rank; yields what to call after each step.
     """
     if ranks.rank not in (0, ranks.world_size - 1):
         yield lambda: None
@@ -315,7 +296,11 @@ def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], 
 
     def write(recorded: profile) -> None:
         path = folder / f"trace-rank{ranks.rank}.json.gz"
-        write_atomically(path, lambda temporary: _export(recorded, temporary))
+        with TemporaryDirectory() as private:
+            # torch compresses what is named so, and follows a link of that name in a shared folder.
+            compressed = Path(private) / "trace.gz"
+            recorded.export_chrome_trace(str(compressed))
+            write_atomically(path, lambda temporary: shutil.copyfile(compressed, temporary))
         if ranks.is_first:
             say(f"trace of {active} steps in {path}; open it with https://ui.perfetto.dev")
 
@@ -324,11 +309,3 @@ def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], 
     steps = schedule(wait=skipped - warmup, warmup=warmup, active=active, repeat=1)
     with profile(schedule=steps, on_trace_ready=write) as recorder:
         yield recorder.step
-
-
-def _export(recorded: profile, path: Path) -> None:
-    # torch compresses what is named so, and follows a link of that name in a folder of others.
-    with TemporaryDirectory() as private:
-        compressed = Path(private) / "trace.gz"
-        recorded.export_chrome_trace(str(compressed))
-        shutil.copyfile(compressed, path)
