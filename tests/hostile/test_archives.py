@@ -53,12 +53,6 @@ def test_archive_bombs_are_refused(tmp_path: Path) -> None:
         read_heptrkx(tmp_path / "d.npz")
 
 
-def test_no_ratio_allows_more_than_the_absolute_limit() -> None:
-    assert unpacking.limit_of(1) == unpacking.FREE_BYTES
-    assert unpacking.limit_of(2**20) == unpacking.MAX_RATIO * 2**20
-    assert unpacking.limit_of(2**40) == unpacking.MAX_BYTES
-
-
 @pytest.mark.usefixtures("small_limits")
 def test_a_bomb_that_lies_of_its_size_is_refused(tmp_path: Path) -> None:
     path = bomb(tmp_path / "a.zip", f"{EVENT}-hits.csv", 10_000_000)

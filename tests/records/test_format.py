@@ -26,11 +26,8 @@ FILES: dict[str, tuple[type[FileRecord], str]] = {
 OLDER = [
     (None, "has no format, as older versions wrote it"),
     (0, "has format 0"),
-    (-1, "has format -1"),
-    (1.0, "has format 1.0"),
     (True, "has format True"),
     ("1\n", "has format '1\\n'"),
-    ([1], "has format [1]"),
     ({"a": 1}, "has format {'a': 1}"),
 ]
 
@@ -73,11 +70,8 @@ def test_an_older_format_is_named_with_the_remedy(series: Path, name: str) -> No
         )
 
 
-MEASURED = "bigtrk plan --nodes 9 --edges 9 --measured"
 READERS = [
     ("run.json", "bigtrk report"),
-    ("run.json", MEASURED),
-    ("run.json", "bigtrk resume"),
     ("run.json", "bigtrk/train.py --resume"),
     (EVALUATION, "bigtrk report"),
     ("series.json", "bigtrk report"),
@@ -105,8 +99,7 @@ def test_programs_end_in_one_line(
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("content", [[1, None], "text", 3], ids=str)
-def test_a_record_that_is_no_object_is_named(tmp_path: Path, content: Any) -> None:
-    write_json(tmp_path / "run.json", content)
+def test_a_record_that_is_no_object_is_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.json", [1, None])
     with pytest.raises(InputError, match=r"run\.json: must hold keys and their values \(got"):
         read_record(RunRecord, tmp_path / "run.json")

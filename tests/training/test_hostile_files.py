@@ -11,17 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from bigtrk.config import parse
 from bigtrk.disk.files import seal, unseal
 from bigtrk.errors import InputError
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.manifest import MANIFEST, shard_name
-from bigtrk.training.model_files import check_shapes, load_model
+from bigtrk.training.model_files import load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
-from bigtrk.training.settings import Configuration
 from tests.hostile.checkpoint_files import checkpoint_files, model_files
 from tests.hostile.reader import one_line
-from tests.hostile.records import CONFIGURATION
 from tests.hostile.stored_files import header_of
 
 
@@ -37,27 +34,15 @@ def described(**model: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_largest_model_there_may_be_is_not_made_to_refuse_it(
-    tmp_path: Path, shared: bool
-) -> None:
+def test_the_largest_model_there_may_be_is_not_made_to_refuse_it(tmp_path: Path) -> None:
     """Its weights would be 300 GB in each of 256 layers."""
     before = resource.getrusage(resource.RUSAGE_SELF)
-    description = described(hidden=65_536, layers=256, mlp_layers=16, shared_weights=shared)
-    write_model(tmp_path, **{DESCRIPTION: description})
+    write_model(tmp_path, **{DESCRIPTION: described(hidden=65_536, layers=256, mlp_layers=16)})
     with pytest.raises(InputError, match=r"model\.safetensors: holds \[4, 4\] of"):
         load_model(tmp_path)
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert after.ru_maxrss - before.ru_maxrss < 2**18, "KiB"
     assert after.ru_utime - before.ru_utime < 20
-
-
-def test_a_checkpoint_of_a_smaller_model_is_refused_before_one_is_made() -> None:
-    content = CONFIGURATION.model_dump(mode="json")
-    content["model"]["hidden"] = 65_536
-    large = parse(Configuration, content, "run.json")
-    with pytest.raises(InputError, match=r"step-1: holds \[4, 4\] of .*, where run\.json asks for"):
-        check_shapes(large, "run.json", {"node_encoder.mlp_0_weight": (4, 4)}, "step-1")
 
 
 def with_header(**change: Any) -> bytes:
@@ -114,7 +99,7 @@ def reseal(step: Path, **changes: Any) -> None:
     (step / MANIFEST).write_bytes(seal({**content, **changes}))
 
 
-@pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a/b", "", "x\n", "latest.json"])
+@pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "", "x\n"])
 def test_files_of_a_manifest_do_not_lead_elsewhere(step: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").write_bytes((step / shard_name(0)).read_bytes())
     (shard,) = unseal((step / MANIFEST).read_bytes())["shards"]

@@ -65,8 +65,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_newest_is_found_as_it_was_written(run: Path) -> None:
     found = last_good(run)
-    assert found.folder.name == "step-00000008"
-    assert found.damaged == {}
+    assert (found.folder.name, found.damaged) == ("step-00000008", {})
     assert found.checkpoint.progress == progress(8)
     assert found.checkpoint.shapes == {"w": (2000,)}
     assert found.checkpoint.shards[1].pieces == {"w": (1000, 2000, 8)}

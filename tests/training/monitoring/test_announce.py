@@ -70,22 +70,21 @@ def test_a_log_has_a_line_of_each_tenth(
     ]
 
 
-def told(search: Best | None, end: End, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    for rank in (0, 1):
-        announce_best(Ranks(rank, 2, rank, 2, "test"), search, end)
-    return capsys.readouterr().out.splitlines()
-
-
 def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(search: Best | None, end: End) -> list[str]:
+        for rank in (0, 1):
+            announce_best(Ranks(rank, 2, rank, 2, "test"), search, end)
+        return capsys.readouterr().out.splitlines()
+
     best = "best epoch 3: auc 0.98577, in step-00000012"
     search = Best("auc", BestEpoch(0.98577, 2, 12), waited=4)
-    assert told(search, "epochs", capsys) == [best]
+    assert told(search, "epochs") == [best]
     ended = "no better epoch in 4: training.best.patience ends the training"
-    assert told(search, "patience", capsys) == [ended, best]
-    assert told(Best("auc"), "epochs", capsys) == [
+    assert told(search, "patience") == [ended, best]
+    assert told(Best("auc"), "epochs") == [
         "no epoch has auc, so that none is the best (training.best.metric)"
     ]
-    assert told(None, "epochs", capsys) == []
+    assert told(None, "epochs") == []
 
 
 FEWER = "a step keeps 1 of 2 ranks busy, since an event on more ranks is predicted to take longer; "
