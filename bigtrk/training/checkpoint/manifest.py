@@ -51,7 +51,8 @@ Range = tuple[Count, Count, Updates]
 @dataclass(frozen=True)
 class EpochTotals:
     """The totals of an epoch's steps so far. events: an event counts in each of its steps. loss:
-    the sum of the steps' losses, each times its events. seconds: also those of spikes. left_out: the steps that were spikes, which the other totals leave out.
+    the sum of the steps' losses, each times its events. seconds: also those of spikes. left_out:
+    the steps that were spikes, which the other totals leave out.
     """
 
     steps: Count = 0
