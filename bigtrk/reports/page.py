@@ -34,40 +34,7 @@ HEIGHT, HEIGHT_2D, HEIGHT_3D, LEGEND_ROW, BAR_ROW = 300, 520, 620, 19, 26  # pix
 LEGEND_WIDTH, LETTER, KEY = 330, 6.2, 46  # pixels of a legend, of its letters, of its line
 OF = "; of "
 
-NOTHING, LINE, TEXT, DIM = "rgba(0,0,0,0)", "var(--line)", "var(--text)", "var(--dim)"
-AXIS: dict[str, Any] = {
-    "automargin": True,
-    "gridcolor": LINE,
-    "zerolinecolor": LINE,
-    "linecolor": DIM,
-    "title": {"standoff": 8},
-}
-SCENE_AXIS = {"gridcolor": LINE, "backgroundcolor": NOTHING, "color": DIM}
-THEME: dict[str, Any] = {
-    "paper_bgcolor": "var(--back)",
-    "plot_bgcolor": NOTHING,
-    "font": {"family": "system-ui, sans-serif", "size": 11, "color": DIM},
-    "title": {"x": 0.01, "y": 0.98, "yanchor": "top", "font": {"size": 13, "color": TEXT}},
-    "margin": {"l": 50, "r": 14, "t": 34, "b": 40},
-    "xaxis": {**AXIS, "showline": True},
-    "yaxis": AXIS,
-    "scene": {f"{axis}axis": SCENE_AXIS for axis in "xyz"},
-    "legend": {
-        "orientation": "h",
-        "yref": "container",
-        "y": 0,
-        "yanchor": "bottom",
-        "itemsizing": "constant",
-        "font": {"color": TEXT},
-    },
-    "hoverlabel": {
-        "bgcolor": "var(--back)",
-        "bordercolor": DIM,
-        "font": {"color": TEXT},
-        "namelength": -1,
-    },
-    "modebar": {"bgcolor": NOTHING, "color": DIM, "activecolor": TEXT},
-}
+TEXT, DIM = "var(--text)", "var(--dim)"
 
 
 def write_page(document: Document, path: Path) -> None:
@@ -85,7 +52,6 @@ def write_page(document: Document, path: Path) -> None:
         figure=_figure,
         kind=lambda part: type(part).__name__,
         made=f"Made {made}.",
-        theme=Markup(to_json_plotly(go.Layout(**THEME))),
         plotly=Markup(get_plotlyjs()),  # 4.8 MB
     )
     write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
