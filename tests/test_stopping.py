@@ -17,7 +17,7 @@ from bigtrk.disk.folder_lock import LOCK
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.program import PROGRAM, main
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from tests.distributed.ranks import FORKSERVER

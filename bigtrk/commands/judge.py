@@ -67,7 +67,7 @@ def evaluate(
     from bigtrk.parallel.ranks import discover
     from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.run_folder import RUN, read_run_if_any
-    from bigtrk.reports import evaluation_report
+    from bigtrk.reports.evaluation import evaluation_report
     from bigtrk.reports.model_card import refresh_card
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
     from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
@@ -104,7 +104,8 @@ def _evaluate_stages(
     """Evaluates a pipeline."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.evaluation import evaluate_pipeline
-    from bigtrk.reports import pipeline_evaluation_report, read_pipeline
+    from bigtrk.records.pipeline import read_pipeline
+    from bigtrk.reports.pipeline import pipeline_evaluation_report
     from bigtrk.tracks.matching import Criteria
 
     if discover().world_size > 1:
@@ -116,7 +117,8 @@ def _evaluate_stages(
 
 def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
     """Writes a report's page, then prints the report or its content, whose reader may leave."""
-    from bigtrk.reports import show, write_page
+    from bigtrk.reports.page import write_page
+    from bigtrk.reports.terminal import show
 
     if html:
         write_page(report, html)
@@ -144,7 +146,7 @@ def score(
 
     Hits that TRACKS does not list are in no track, as are those of track -1.
     """
-    from bigtrk.reports import score_report
+    from bigtrk.reports.evaluation import score_report
     from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.tracks import score_files
 
@@ -166,34 +168,39 @@ def report(
 
     --json prints a line per number of ranks for series.
     """
-    from bigtrk import reports
-    from bigtrk.records.pipeline import is_pipeline
-    from bigtrk.records.studies import is_search, is_series
+    from bigtrk.records.pipeline import is_pipeline, read_pipeline
+    from bigtrk.records.run_folder import read_run
+    from bigtrk.records.studies import is_search, is_series, read_search
+    from bigtrk.reports.page import write_page
+    from bigtrk.reports.pipeline import pipelines_report, summarise_pipelines
+    from bigtrk.reports.runs import runs_report, summarise
+    from bigtrk.reports.search import search_report, summarise_search
+    from bigtrk.reports.terminal import show
 
     if any(map(is_series, runs)):
         from bigtrk.studies.scaling.report import series_report
 
         series = series_report(runs)
         if html:
-            reports.write_page(series.document, html)
+            write_page(series.document, html)
         if as_json:
             print(series.text, end="")
         else:
-            reports.show(series.document, console)
+            show(series.document, console)
     elif any(map(is_pipeline, runs)):
-        pipelines = [reports.read_pipeline(folder) for folder in runs]
-        content = reports.summarise_pipelines(pipelines)
-        _give(reports.pipelines_report(pipelines), content, html, as_json)
+        pipelines = [read_pipeline(folder) for folder in runs]
+        content = summarise_pipelines(pipelines)
+        _give(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
             raise InputError(
                 f"{', '.join(map(str, runs))}: a search is reported alone; name one, or runs"
             )
-        search = reports.read_search(runs[0])
-        _give(reports.search_report(search), reports.summarise_search(search), html, as_json)
+        search = read_search(runs[0])
+        _give(search_report(search), summarise_search(search), html, as_json)
     else:
-        read = [reports.read_run(path) for path in runs]
-        _give(reports.runs_report(read), reports.summarise(read), html, as_json)
+        read = [read_run(path) for path in runs]
+        _give(runs_report(read), summarise(read), html, as_json)
 
 
 def watch(

@@ -16,8 +16,8 @@ from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
 from bigtrk.records.pipeline import is_pipeline
 from bigtrk.records.run_folder import read_run_if_any
-from bigtrk.reports import write_page
 from bigtrk.reports.display import EventPicture, display_report
+from bigtrk.reports.page import write_page
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.evaluation import budget_matching, listed_particles, true_particles

@@ -1,7 +1,6 @@
-"""A report as a document: a title, facts, tables and plots, and nothing of how they are shown.
+"""A report as a document of facts, tables and plots, which `terminal.py` and `page.py` show.
 
-`terminal.py` shows a document with rich, `page.py` as a page of HTML. All texts are plain: no part
-holds markup.
+All texts are plain: no part holds markup.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,9 +71,8 @@ class Points:
 class Plot:
     """Traces of one kind on common axes; one without a point is not shown.
 
-    whole: x is counted, so that no tick is between two numbers. ticks: texts at places of x. bars:
-    side by side, or stacked from left to right. legend: shown even for one trace, or never; None:
-    for several. In three dimensions labels are those of x, y and z.
+    labels: of x, y and z, as far as they have any. whole: x is counted. ticks: texts at places of
+    x. bars: side by side, or stacked from left to right. legend: None: for several traces.
     """
 
     title: str

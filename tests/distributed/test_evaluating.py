@@ -10,7 +10,7 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.evaluation import EVALUATIONS, EvaluationRecord
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.checkpoint.manifest import shard_name
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run_folder import AVERAGED, CHECKPOINTS, DESCRIPTION, WEIGHTS

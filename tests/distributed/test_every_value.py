@@ -20,7 +20,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.job import open_data
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.named_code import code_named

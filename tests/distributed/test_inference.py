@@ -18,7 +18,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.reports import evaluation_report, show
+from bigtrk.reports.evaluation import evaluation_report
+from bigtrk.reports.terminal import show
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import open_events

@@ -15,7 +15,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import routes
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation

@@ -11,8 +11,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.run_folder import read_run_record, write_run_record
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import read_run, read_run_record, write_run_record
 from bigtrk.reports.runs import routes
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run

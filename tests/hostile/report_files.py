@@ -12,24 +12,17 @@ from bigtrk.cost.machines import CPU
 from bigtrk.disk.folder_lock import LOCK, Owner
 from bigtrk.planning.scaling import as_measured
 from bigtrk.records.live import RunFollower
-from bigtrk.records.pipeline import PIPELINE
+from bigtrk.records.pipeline import PIPELINE, read_pipeline
 from bigtrk.records.run import BEST, STALL
-from bigtrk.records.studies import RESULT, SEARCH
-from bigtrk.reports import (
-    pipelines_report,
-    read_pipeline,
-    read_run,
-    read_search,
-    runs_report,
-    search_report,
-    show,
-    summarise,
-    summarise_pipelines,
-    summarise_search,
-    write_page,
-)
+from bigtrk.records.run_folder import read_run
+from bigtrk.records.studies import RESULT, SEARCH, read_search
 from bigtrk.reports.document import Document
 from bigtrk.reports.model_card import model_card
+from bigtrk.reports.page import write_page
+from bigtrk.reports.pipeline import pipelines_report, summarise_pipelines
+from bigtrk.reports.runs import runs_report, summarise
+from bigtrk.reports.search import search_report, summarise_search
+from bigtrk.reports.terminal import show
 from bigtrk.reports.watch import dashboard
 from bigtrk.studies.scaling.report import series_report
 from tests.hostile.json_values import as_json

@@ -7,8 +7,7 @@ import pytest
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import MeanEdgeMetrics, MetricsRecord
-from bigtrk.records.run_folder import append_metrics, labels, read_epochs
-from bigtrk.reports import read_run
+from bigtrk.records.run_folder import append_metrics, labels, read_epochs, read_run
 from tests.reports.run_folders import (
     MakeRun,
     epoch_record,

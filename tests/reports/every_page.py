@@ -3,17 +3,15 @@
 from pathlib import Path
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
-from bigtrk.reports import (
-    evaluation_report,
-    pipelines_report,
-    read_pipeline,
-    read_run,
-    read_search,
-    runs_report,
-    search_report,
-    write_page,
-)
+from bigtrk.records.pipeline import read_pipeline
+from bigtrk.records.run_folder import read_run
+from bigtrk.records.studies import read_search
 from bigtrk.reports.display import display_report
+from bigtrk.reports.evaluation import evaluation_report
+from bigtrk.reports.page import write_page
+from bigtrk.reports.pipeline import pipelines_report
+from bigtrk.reports.runs import runs_report
+from bigtrk.reports.search import search_report
 from bigtrk.studies.scaling.report import series_report
 from tests.reports.events import straight_event
 from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder

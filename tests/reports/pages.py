@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from bigtrk.reports import show
 from bigtrk.reports.document import Document
+from bigtrk.reports.terminal import show
 
 VOID = {"meta", "link", "br", "img"}
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigtrk.reports import read_run, write_page
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.display import BREAK, EventPicture, Layer, display_report, layers
+from bigtrk.reports.page import write_page
 from tests.reports.events import LENGTH, straight_event
 from tests.reports.pages import self_contained
 from tests.reports.run_folders import run_writer

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from bigtrk.records.evaluation import CutRecord, EvaluationRecord, write_evaluation
-from bigtrk.reports import evaluation_report, read_run, runs_report, write_page
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.evaluation import CATEGORIES as TITLES
+from bigtrk.reports.evaluation import evaluation_report
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.metrics import bin_curve
+from bigtrk.reports.page import write_page
+from bigtrk.reports.runs import runs_report
 from bigtrk.tracks.evaluation import CATEGORIES
 from tests.reports.pages import parsed, printed, row_of, self_contained
 from tests.reports.run_folders import (

@@ -10,10 +10,11 @@ from bigtrk.records.metrics import (
     Neighbourhood,
     NormsRecord,
 )
-from bigtrk.reports import read_run, runs_report, write_page
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.document import Curve, Document, Plot, Plots
 from bigtrk.reports.figures import wilson
-from bigtrk.reports.page import MOST_POINTS, thin_out
+from bigtrk.reports.page import MOST_POINTS, thin_out, write_page
+from bigtrk.reports.runs import runs_report
 from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
     MakeRun,

@@ -9,16 +9,15 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.pipeline import evaluation
 from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
-from bigtrk.records.pipeline import PipelineFolder
+from bigtrk.records.pipeline import PipelineFolder, read_pipeline
 from bigtrk.records.run_folder import write_run_record
-from bigtrk.reports import (
+from bigtrk.reports.page import write_page
+from bigtrk.reports.pipeline import (
+    CATEGORIES,
     pipeline_evaluation_report,
     pipelines_report,
-    read_pipeline,
     summarise_pipelines,
-    write_page,
 )
-from bigtrk.reports.pipeline import CATEGORIES
 from bigtrk.reports.pipeline import STAGES as STAGE_NAMES
 from tests.reports.pages import printed, row_of, self_contained
 from tests.reports.pipeline_folders import (

@@ -13,8 +13,9 @@ from bigtrk.records.metrics import (
 )
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, BestRecord, RunRecord
-from bigtrk.reports import Run, read_run, runs_report, summarise
+from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.facts import facts
+from bigtrk.reports.runs import runs_report, summarise
 from tests.reports.pages import printed, row_of
 from tests.reports.run_folders import (
     MakeRun,

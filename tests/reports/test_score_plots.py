@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores
-from bigtrk.reports import evaluation_report, read_run, write_page
+from bigtrk.records.run_folder import read_run
+from bigtrk.reports.evaluation import evaluation_report
 from bigtrk.reports.figures import wilson
+from bigtrk.reports.page import write_page
 from bigtrk.reports.score_plots import best_scan, kept_by_cut
 from bigtrk.tracks.edge_metrics import (
     SCORE_LIMITS,

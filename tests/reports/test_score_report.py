@@ -1,7 +1,7 @@
 """The tables of tracks that were judged from files."""
 
 from bigtrk.records.evaluation import EventScore, MatchingRecord, ScoreRecord
-from bigtrk.reports import score_report
+from bigtrk.reports.evaluation import score_report
 from tests.reports.pages import printed
 
 ATLAS = MatchingRecord(

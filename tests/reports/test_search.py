@@ -9,7 +9,9 @@ from rich.console import Console
 
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.records.studies import RESULT, read_search
-from bigtrk.reports import search_report, show, summarise_search, write_page
+from bigtrk.reports.page import write_page
+from bigtrk.reports.search import search_report, summarise_search
+from bigtrk.reports.terminal import show
 from tests.programs import run_here
 from tests.reports.pages import Page, parsed
 from tests.reports.search_folders import (

@@ -15,8 +15,9 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
 from bigtrk.records.record import read_record, write_record
 from bigtrk.records.studies import SERIES, SeriesRecord
-from bigtrk.reports import show, write_page
 from bigtrk.reports.figures import wilson
+from bigtrk.reports.page import write_page
+from bigtrk.reports.terminal import show
 from bigtrk.studies.scaling.report import series_report
 from bigtrk.studies.scaling.series import Point, points, read_series, run_name
 from tests.reports.pages import Page, row_of, self_contained
