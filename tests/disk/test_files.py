@@ -1,4 +1,6 @@
-"""Files are whole or absent also where a file system lacks operations; its errors name a file."""
+"""Files and folders are whole or absent, also where a file system lacks operations; its errors
+name a file.
+"""
 
 import errno
 import os
@@ -10,34 +12,28 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from bigtrk.disk.files import open_to_append, whole_folder, write_json, write_new_json
+from bigtrk.disk.files import new_folder, open_to_append, whole_folder, write_json, write_new_json
+from bigtrk.errors import InputError
 from bigtrk.graphs.storage.tensor_files import write_tensors
 from bigtrk.records.run_folder import append_metrics
 from tests.reports.run_folders import step_record
 
 
-def refusing(number: int) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-def fsync_refusing_folders(number: int) -> Callable[[int], None]:
-    def fsync(handle: int) -> None:
-        if Path(f"/proc/self/fd/{handle}").is_dir():
-            refusing(number)()
-
-    return fsync
+def fsync_of_files(handle: int) -> None:
+    if Path(f"/proc/self/fd/{handle}").is_dir():
+        refuse()
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
 def test_operations_that_data_do_without_may_be_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", fsync_refusing_folders(number))
+    monkeypatch.setattr(os, "fsync", fsync_of_files)
     for missing in ("chmod", "link"):
-        monkeypatch.setattr(os, missing, refusing(number))
+        monkeypatch.setattr(os, missing, refuse)
     new, old = tmp_path / "folder" / "new.json", tmp_path / "old.json"
     write_json(old, 1)
     with whole_folder(new.parent) as folder:
@@ -86,3 +82,62 @@ def test_an_error_of_an_open_file_names_it(
         write(tmp_path / "out")
     assert str(tmp_path / name) in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def fill(path: Path, name: str) -> None:
+    with whole_folder(path) as folder:
+        (folder / name).write_text(name)
+        assert not (path / name).exists()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(one.relative_to(path).as_posix() for one in path.rglob("*"))
+
+
+def test_it_is_made_and_replaced_and_left_where_writing_fails(tmp_path: Path) -> None:
+    def failing(path: Path) -> None:
+        with whole_folder(path) as folder:
+            (folder / "three").write_text("")
+            raise OSError("full")
+
+    for name in ("one", "two"):
+        fill(tmp_path / "some" / "out", name)
+    for name in ("some/out", "absent"):
+        with pytest.raises(OSError, match="full"):
+            failing(tmp_path / name)
+    assert names(tmp_path) == ["some", "some/out", "some/out/two"]
+
+
+def test_it_is_put_back_where_renaming_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "out", "one")
+    rename = Path.rename
+
+    def refusing(self: Path, target: Path) -> Path:
+        if self.name.endswith(".tmp"):
+            raise OSError("refused")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refusing)
+    with pytest.raises(OSError, match="refused"):
+        fill(tmp_path / "out", "two")
+    assert names(tmp_path) == ["out", "out/one"]
+
+
+def test_what_is_there_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for name in ("file", "full", "link"):
+        with (
+            pytest.raises(InputError, match=rf"{name}: holds something already; name a new"),
+            new_folder(tmp_path / name),
+        ):
+            pass
+    with pytest.raises(InputError, match="link: is a symbolic link"):
+        fill(tmp_path / "link", "one")
+    assert (tmp_path / "full" / "a").read_text() == "mine"
+    assert list((tmp_path / "empty").iterdir()) == []
