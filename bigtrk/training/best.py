@@ -75,19 +75,14 @@ def check_recorded(configuration: Configuration, n_validation: int) -> None:
     """Raises InputError where a run that validates on so many events does not record the metric of
     its best epoch.
     """
-    metric, why = configuration.training.best.metric, None
+    metric, model = configuration.training.best.metric, configuration.model
     if metric in (None, "train_loss"):
         return
+    why = ""
     if not n_validation:
-        why = (
-            "there is no event to validate on, so that no epoch records it; set data.validation, "
-            "or training.best.metric=train_loss"
-        )
-    elif configuration.model.kind == "hit" and metric not in _OF_HITS:
-        why = (
-            f"{configuration.model.name} embeds hits, of which no such metric is recorded; set it "
-            f"to {' or '.join(_OF_HITS)}"
-        )
+        why = "there is no event to validate on; set data.validation, or train_loss as the metric"
+    elif model.kind == "hit" and metric not in _OF_HITS:
+        why = f"{model.name} embeds hits; set it to {' or '.join(_OF_HITS)}"
     elif metric == "log_pt_error" and not configuration.training.pt_weight:
         why = "is recorded of a model with a head for pT; set training.pt_weight"
     if why:

@@ -50,10 +50,8 @@ def hold(lock: FolderLock, folder: Path) -> None:
 
 def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
     """Starts a run at `path`, or at the next free number under `runs/`, and holds its folder: its
-    record, with what this process runs on, is written.
-
-    Raises:
-        InputError: `path` already holds a run, or another process starts one there.
+    record, with what this process runs on, is written. Raises InputError where `path` already
+    holds a run, or another process starts one there.
     """
     with disk_errors():
         folder = path or _make_next(Path("runs"))

@@ -123,7 +123,7 @@ class Trainer:
             while not self.end and not self.stopped:
                 routes = self.parts.steps.of(self.epoch)
                 if is_first:
-                    self._announce(routes)
+                    announce(self.ranks, self.run.folder, self.parts.record, routes)
                     is_first = False
                 durations, seconds = self._train_steps(routes, after_step)
                 if self.stopped:
@@ -250,12 +250,6 @@ class Trainer:
             **self._validated(),
             average=self._validated_average(),
         )
-
-    def _announce(self, routes: Sequence[RoutedStep]) -> None:
-        """Says what is trained, and how: by the `routes` of the first epoch."""
-        stored = [source.parts for source in self.run.job.events.train]
-        record, folder = self.parts.record, self.run.folder
-        announce(self.ranks, folder, record, routes, stored, self.configuration)
 
     def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
         """Yields steps under the progress bar of the first rank."""

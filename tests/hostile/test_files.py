@@ -194,7 +194,6 @@ def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    """Devices are kept likewise, such as /dev/full, which root may replace."""
     os.mkfifo(tmp_path / "page.html")
     assert "is no regular file" in str(refusal(lambda: write_json(tmp_path / "page.html", {})))
     assert (tmp_path / "page.html").is_fifo()

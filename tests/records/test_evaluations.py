@@ -24,13 +24,14 @@ def test_the_file_is_named_by_data_and_time_in_utc(tmp_path: Path) -> None:
     assert read_evaluations(EvaluationRecord, tmp_path)[0].made == TIME
 
 
-@pytest.mark.parametrize("name", ["a b\n\x1b[31m", "\u00e4" * 255, "x" * 255, ""])
-def test_names_of_folders_make_names_of_files(tmp_path: Path, name: str) -> None:
-    record = evaluation_record(data=f"/data/{name}")
-    path = write_evaluation(tmp_path, record)
-    assert path.parent == tmp_path / EVALUATIONS
-    assert path.name.isprintable()
-    assert read_evaluations(EvaluationRecord, tmp_path) == (record,)
+def test_names_of_folders_make_names_of_files(tmp_path: Path) -> None:
+    for name in ("a b\n\x1b[31m", "\u00e4" * 255, ""):
+        record = evaluation_record(data=f"/data/{name}")
+        path = write_evaluation(tmp_path, record)
+        assert path.parent == tmp_path / EVALUATIONS
+        assert path.name.isprintable()
+        assert read_evaluations(EvaluationRecord, tmp_path) == (record,)
+        path.unlink()
 
 
 def test_nothing_is_overwritten_and_the_newest_of_each_folder_is_read(tmp_path: Path) -> None:
@@ -71,8 +72,4 @@ def test_what_is_no_evaluation_is_named(tmp_path: Path) -> None:
         read_evaluations(EvaluationRecord, tmp_path)
     foreign.write_text('{"format": 2, "data": "x", "made": "2026-11-22T06:41:05"}')
     with pytest.raises(InputError, match=r"a\.json: made: Input should have timezone info"):
-        read_evaluations(EvaluationRecord, tmp_path)
-    foreign.unlink()
-    foreign.mkdir()
-    with pytest.raises(InputError, match=r"a\.json: is not a file"):
         read_evaluations(EvaluationRecord, tmp_path)

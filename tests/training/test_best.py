@@ -77,8 +77,8 @@ def configuration(metric: str, **sections: Any) -> Configuration:
 @pytest.mark.parametrize(
     ("metric", "n_validation", "sections", "complaint"),
     [
-        ("auc", 0, {}, "no event to validate on.*set data.validation"),
-        ("auc", 1, {"model": {"name": "embedding"}}, "embeds hits.*set it to loss or train_loss"),
+        ("auc", 0, {}, "no event to validate on; set data.validation"),
+        ("auc", 1, {"model": {"name": "embedding"}}, "embeds hits; set it to loss or train_loss"),
         ("log_pt_error", 1, {}, "head for pT; set training.pt_weight"),
     ],
 )

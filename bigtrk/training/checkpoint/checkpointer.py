@@ -60,11 +60,8 @@ def copied(
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Refuses values that are not finite. Gradients that are not show only in the next step's loss,
-    which stops the run: too late for a checkpoint in between.
-
-    Raises:
-        InputError: a value is not finite; names its tensor.
+    """Raises InputError, which names the tensor, for values that are not finite. Gradients that are
+    not show only in the next step's loss: too late for a checkpoint in between.
     """
     for name, values in tensors.items():
         if not values.isfinite().all():
@@ -82,10 +79,8 @@ def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
 def restore(
     engine: Engine, folder: Path, checkpoint: Checkpoint, averages: Averages | None = None
 ) -> None:
-    """Gives `engine` and `averages` the state in `folder`, whichever engine and ranks wrote it.
-
-    Raises:
-        InputError: the state is that of another model, or has no averages.
+    """Gives `engine` and `averages` the state in `folder`, whichever engine and ranks wrote it;
+    raises InputError where it is that of another model, or has no averages.
     """
     if averages and not checkpoint.averaged:
         raise InputError(f"{folder}: has no averaged weights (training.average_decay)")

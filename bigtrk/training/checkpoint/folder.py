@@ -90,10 +90,7 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
 def take_last_good(run: Path) -> Found:
     """Finds a checkpoint as `last_good` does. Newer ones, which are damaged, are set aside: they
     are neither tried again nor counted. A best epoch whose own checkpoint is damaged is forgotten.
-    Both are said.
-
-    Raises:
-        InputError: as `last_good`; or the disk refuses.
+    Both are said. Raises InputError as `last_good`, or where the disk refuses.
     """
     found = last_good(run)
     if found.complaint:
@@ -123,10 +120,8 @@ def take_last_good(run: Path) -> Found:
 
 
 def make_temporary(root: Path, name: str) -> None:
-    """Makes an empty folder to write the checkpoint in; also removes what a crash left of others.
-
-    Raises:
-        InputError: the disk refuses, or a symbolic link leads elsewhere.
+    """Makes an empty folder to write the checkpoint in, and removes what a crash left of others;
+    raises InputError where the disk refuses, or a symbolic link leads elsewhere.
     """
     _check_links(root)
     with disk_errors():
@@ -144,9 +139,7 @@ def temporary_of(root: Path, name: str) -> Path:
 def commit(root: Path, checkpoint: Checkpoint) -> None:
     """Makes a checkpoint of the temporary folder, whose other files are there; names the best one
     in `best.json`, and drops old ones, or tries to: a file that is still open on NFS stays for now.
-
-    Raises:
-        InputError: the disk refuses.
+    Raises InputError where the disk refuses.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     with disk_errors():

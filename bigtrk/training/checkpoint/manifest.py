@@ -137,10 +137,8 @@ class Stored(NamedTuple):
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """Reads the tensors of a file by name; checks that together they are as large as the file.
-
-    Raises:
-        InputError: the file is missing or damaged.
+    """Reads the tensors of a file by name; raises InputError where the file is missing or damaged,
+    or larger than they are together.
     """
     check_file(path)
     try:
@@ -175,11 +173,7 @@ def write_shard(
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
-    what it says.
-
-    Raises:
-        InputError: a file is missing or has changed; all such files are named. Or the manifest
-            belongs to another folder, or does not fit the files.
+    what it says. Raises InputError, which names all damaged files, where they do not.
     """
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:

@@ -50,10 +50,8 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """Returns the configuration a run was started with, with `overrides` of what may change.
-
-    Raises:
-        InputError: `run` holds no run, or an override would make it another one.
+    """Returns the configuration a run was started with, with `overrides` of what may change; raises
+    InputError where `run` holds no run, or an override would make it another one.
     """
     content = read_run_record(run).config
     if not content:
@@ -82,11 +80,8 @@ def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """Finds the checkpoint to resume from. Collective.
-
-    Raises:
-        InputError: the run has no good checkpoint, was trained on other events, or is done, be it
-            for want of a better epoch.
+    """Finds the checkpoint to resume from; raises InputError where there is no good one, the run
+    was trained on other events, or it is done, be it for want of a better epoch. Collective.
     """
     warn_of_other_code(run, configuration)
     found = find(run)
@@ -125,10 +120,7 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
     """Writes how a run continues, from `record`, and drops from its records and `best.json` what
     came after its checkpoint: those steps will be computed again, and a crash may have left half a
-    line.
-
-    Raises:
-        InputError: a record is broken (names the file, and the line in it), or the disk refuses.
+    line. Raises InputError where a record is broken, or the disk refuses.
     """
     before = read_run_record(run)
     resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})

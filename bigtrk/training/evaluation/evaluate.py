@@ -53,12 +53,8 @@ from bigtrk.training.steps.spill import LaidEvents, SpillFolder, held_sectors, s
 
 
 def evaluated_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the model that `load_evaluated` would give.
-
-    run: its folder, or a file of weights there (best.safetensors, averaged.safetensors).
-
-    Raises:
-        InputError: the folder holds neither a model nor checkpoints, or what it says is damaged.
+    """Reads the configuration of the model that `load_evaluated` would give. run: its folder, or a
+    file of weights there. Raises InputError where it holds neither a model nor checkpoints.
     """
     if _is_finished(run):
         return model_configuration(run)
@@ -77,11 +73,8 @@ def _is_finished(run: Path) -> bool:
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
     """Loads the model that a run ended with, the weights of another file that is named, or, before
     the end, those of the newest good checkpoint, on the device of `ranks`. Only reads: the run
-    may go on meanwhile. Collective.
-
-    Raises:
-        InputError: there is neither, files are damaged or do not fit each other, or the events that
-            the checkpoint was trained on cannot be told.
+    may go on meanwhile. Collective. Raises InputError where there is neither, files are damaged or
+    do not fit, or the events that the checkpoint was trained on cannot be told.
     """
     if on_first_rank(_is_finished, run):
         stored = load_model(run)

@@ -10,29 +10,18 @@ from bigtrk.disk.files import unlinked
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.watchdog import Told
 from bigtrk.records.metrics import AverageRecord, EpochRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import STALL, End, RunRecord, StallRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best import Best
-from bigtrk.training.settings import Configuration, TrainingSettings
+from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.epoch_steps import RoutedStep
 
 
-def announce(
-    ranks: Ranks,
-    folder: Path,
-    record: RunRecord,
-    routes: Sequence[RoutedStep],
-    stored: Sequence[int],
-    configuration: Configuration,
-) -> None:
-    """Says what is trained, and how: by the `routes` of the first epoch.
-
-    stored: by event, the number of sectors that it is stored in.
-    """
+def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep]) -> None:
+    """Says what is trained, and how: by the `routes` of the first epoch."""
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -43,27 +32,12 @@ def announce(
         f"{record.data.edges:,} edges to train on{f' ({shown})' if shown else ''}, "
         f"{record.data.validation_events} to validate"
     )
-    widest = max(routes, key=lambda step: step.busy_ranks)
-    if widest.busy_ranks < ranks.world_size:
-        say(_idle_ranks(ranks.world_size, widest, stored, configuration))
-
-
-def _idle_ranks(
-    world_size: int, widest: RoutedStep, stored: Sequence[int], configuration: Configuration
-) -> str:
-    """Says why even the step on most ranks leaves some idle, and which settings change that."""
-    why, ways = "", []
-    chosen = configuration.training.routing == "automatic" and configuration.data.sectors == "halo"
-    if widest.mini_batch or len(widest.events) < len(stored):
-        ways.append(f"set training.events_per_step to {world_size} or more")
-    if chosen and any(
-        cut.ranks < usable_parts(stored[event], world_size) for event, cut in widest.cuts.items()
-    ):
-        why = ", since an event on more ranks is predicted to take longer"
-        ways.append("set training.routing=stored to train events in all their sectors")
-    elif not widest.mini_batch:
-        ways.append(f"cut the events in {world_size} sectors or more")
-    return f"a step keeps {widest.busy_ranks} of {world_size} ranks busy{why}; {', or '.join(ways)}"
+    busy, n = max(step.busy_ranks for step in routes), ranks.world_size
+    if busy < n:
+        say(
+            f"a step keeps {busy} of {n} ranks busy; set training.events_per_step to {n} or more, "
+            f"or cut the events in {n} sectors or more and set training.routing=stored"
+        )
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:

@@ -40,10 +40,8 @@ def check_loggers(names: Sequence[str]) -> None:
 @contextmanager
 def open_logger(name: str, folder: Path) -> Iterator[Logger]:
     """Yields a function that logs a record of the run in `folder`, in a thread: a service that is
-    away or slow neither ends the training nor makes it wait.
-
-    Raises:
-        InputError: the logger cannot be opened, or does not answer.
+    away or slow neither ends the training nor makes it wait. Raises InputError where the logger
+    cannot be opened.
     """
 
     def warn(what: str) -> None:
@@ -129,9 +127,7 @@ def _wandb(folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _mlflow(folder: Path) -> Iterator[Logger]:
-    """Logs a run of the experiment "bigtrk", or of MLFLOW_EXPERIMENT_NAME, at the address of
-    MLFLOW_TRACKING_URI; a resumed run continues its own.
-    """
+    """Logs a run of the experiment "bigtrk", or of MLFLOW_EXPERIMENT_NAME; it continues its own."""
     import mlflow
 
     record = read_run_record(folder)

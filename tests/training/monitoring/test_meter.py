@@ -86,22 +86,17 @@ def test_what_a_device_does_not_say_is_absent_not_zero(monkeypatch: pytest.Monke
     assert (reading.accelerator_joules, reading.utilisation, reading.memory) == (None, None, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("module", "uuid", "why"),
-    [
-        (None, "1234", "bigtrk[power]"),
+def test_accelerator_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, uuid, why in (
+        (None, "1234", r"bigtrk\[power\]"),
         (FakeNvml("init"), "1234", "NVML: Not Supported"),
         (FakeNvml(), "other", "NVML: Not Found"),
-    ],
-)
-def test_accelerator_that_cannot_be_read_says_why(
-    monkeypatch: pytest.MonkeyPatch, module: Any, uuid: str, why: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=uuid))
-    with pytest.raises(LookupError) as error:
-        open_accelerator(torch.device("cuda"))
-    assert why in str(error.value)
+    ):
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+        device = SimpleNamespace(uuid=uuid)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, device=device: device)
+        with pytest.raises(LookupError, match=why):
+            open_accelerator(torch.device("cuda"))
 
 
 def domain(root: Path, name: str, kind: str, microjoules: int) -> Path:
