@@ -117,20 +117,8 @@ def comparison_notes(compared: Sequence[Compared]) -> Iterator[str]:
             yield f"{one.name} has one finished epoch: its figures include the warm-up."
         if not one.run.epochs:
             yield f"{one.name} has no finished epoch yet: it has no figures."
-    runs = [one.run for one in compared]
-    if len({run.record.world_size for run in runs}) == 1:
-        return
-    if len({_task(run) for run in runs}) > 1:
+    if len({_task(one.run) for one in compared}) > 1:
         yield "The runs differ in model or accelerator: only like is compared with like."
-    if len({run.record.data.edges for run in runs}) > 1:
-        yield "The runs train different numbers of edges: speed per edge is compared, weak scaling."
-    machines = {(run.record.machine.host, run.record.machine.accelerator) for run in runs}
-    cores = runs[0].record.machine.cores
-    if len(machines) == 1 and next(iter(machines))[1] == "cpu" and cores:
-        yield (
-            f"All runs were started on one CPU host with {cores} cores: where ranks share these, "
-            "more ranks add no cores, and the speed-up shows what the split costs."
-        )
 
 
 def _median(values: Iterable[float | None]) -> float | None:

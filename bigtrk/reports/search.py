@@ -29,12 +29,10 @@ TITLES = {
 # Of the trials that have not ended, a process trains some now; others wait.
 STATES = ("complete", "training", "waiting", "pruned", "failed")
 MOST_ROWS, MOST_REASONS = 500, 10
-AT_THE_END = 0.02  # of the range of a setting
 VALUE_NOTE = (
     "The value is that of a trial's best epoch; of a pruned one that of its last; of one that has "
-    "not ended that of the best so far."
+    "not ended that of the best so far; in a population that after the last round."
 )
-ROUND_NOTE = "The value is that after a trial's last round."
 
 
 class _Search:
@@ -142,30 +140,12 @@ def _numbers(search: _Search, best: Trial | None) -> list[Number]:
 
 
 def _verdict(search: _Search, best: Trial) -> list[str]:
-    """Names the settings of the best trial, and those of them at an end of their bounds."""
+    """Names the settings of the best trial."""
     settings = best.record.settings
     told = ", ".join(f"{key} {setting_text(value)}" for key, value in settings.items())
     so_far = "Best" if best.record.state == "complete" else "Best so far, not trained to its end"
     value = f"{search.title} {search.text(best)}"
-    verdict = [f"{so_far}: {best.folder.name}, {value}, with {told}."]
-    space = search.record.space.items()
-    if ends := [key for key, bounds in space if _is_at_end(bounds, settings.get(key))]:
-        verdict.append(f"At an end of the bounds: {', '.join(ends)}; better values may lie beyond.")
-    return verdict
-
-
-def _is_at_end(bounds: Any, value: Any) -> bool:
-    """Whether a number lies within 2 % of its range from an end of it."""
-    known = bounds if isinstance(bounds, dict) else {}
-    numbers = [known.get("low"), value, known.get("high")]
-    if not all(isinstance(x, int | float) and abs(x) < 1e40 for x in numbers):
-        return False
-    if known.get("log") is True:
-        if min(numbers) <= 0:
-            return False
-        numbers = [math.log(x) for x in numbers]
-    low, at, high = numbers
-    return low < high and not AT_THE_END < (at - low) / (high - low) < 1 - AT_THE_END
+    return [f"{so_far}: {best.folder.name}, {value}, with {told}."]
 
 
 def _commands(search: _Search, best: Trial | None) -> Iterator[Command]:
@@ -208,7 +188,7 @@ def _trials(search: _Search) -> Table:
     left, unknown = len(ranked) - len(rows), "for a reason that was not recorded"
     failed = [trial for trial in search.trials if trial.record.state == "failed"]
     notes = (
-        ROUND_NOTE if record.population else VALUE_NOTE,
+        VALUE_NOTE,
         *([f"{left} more trials are in result.json."] if left else []),
         *(
             f"{trial.folder.name} failed: {one_line(trial.record.reason) or unknown}"

@@ -96,25 +96,6 @@ def test_a_population_is_a_search_of_rounds(tmp_path: Path) -> None:
     assert "optuna-dashboard" not in told, "it has no study"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "value", "told"),
-    [
-        ({"low": 1e-4, "high": 1e-1, "log": True}, 1.1e-4, True),
-        ({"low": 1e-4, "high": 1e-1, "log": True}, 1e-2, False),
-        ({"low": 8, "high": 32}, 32, True),
-        ({"low": 8, "high": 32}, 10**400, False),
-        (["b", "c"], "b", False),
-    ],
-)
-def test_a_setting_at_an_end_of_its_bounds_is_named(
-    tmp_path: Path, bounds: object, value: object, told: bool
-) -> None:
-    trial = trial_record(0, 0.9, epochs=1, settings={"x": value})
-    write_search(tmp_path / "search", search_record(space={"x": bounds}), [trial])
-    verdict = " ".join(search_report(read_search(tmp_path / "search")).verdict)
-    assert ("At an end of the bounds: x; better values may lie beyond." in verdict) == told
-
-
 def test_names_and_values_are_escaped(tmp_path: Path) -> None:
     evil = "<b onclick=x>&lt;$title</b>\x1b"
     choices = [evil, "b"]

@@ -105,7 +105,7 @@ def _entry(point: Point, price: float | None) -> dict[str, Any]:
     measured = {k: v for k, v in vars(point).items() if k not in ("runs", "shares")}
     return {
         **{name: _plain(value) for name, value in measured.items()},
-        "kilowatt_hours": _plain(point.kilowatt_hours),
+        "kilowatt_hours": _plain(point.power["kilowatt_hours"]),
         "shares": point.shares and point.shares.model_dump(),
         "runs": [str(run.folder) for run in point.runs],
         "engine": engine_name(first),
@@ -237,7 +237,8 @@ def _validation(point: Point) -> Iterator[dict[str, str]]:
 
 
 def _resources(point: Point) -> dict[str, str]:
-    power, energy, cost = point.power, point.kilowatt_hours, point.power["dollars"]
+    power = point.power
+    energy, cost = power["kilowatt_hours"], power["dollars"]
     return {
         "peak memory": figures.memory(point.peak_memory_bytes),
         "utilisation %": figures.percent_with_error(power["utilisation"], 1),

@@ -1,6 +1,5 @@
 """A scaling series as `bigtrk scale` leaves it: its runs, and the means of each number of ranks."""
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -81,7 +80,7 @@ def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
 @dataclass(frozen=True)
 class Point:
     """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
-    an epoch's joules and dollars of all devices, and mean shares; None where not known.
+    an epoch's energy and dollars of all devices, and mean shares; None where not known.
     predicted: seconds of an epoch by a measured step of the fewest ranks, and counted exchanges.
     """
 
@@ -101,18 +100,6 @@ class Point:
     peak_memory_bytes: int | None
     power: dict[str, Estimate | None]
 
-    @property
-    def kilowatt_hours(self) -> Estimate | None:
-        """Returns the energy of accelerators and hosts, as far as it was read."""
-        read = (self.power["accelerator_joules"], self.power["host_joules"])
-        known = [joules for joules in read if joules]
-        if not known:
-            return None
-        errors = [joules.error for joules in known if joules.error is not None]
-        error = math.hypot(*errors) if len(errors) == len(known) else None
-        total = Estimate(sum(x.mean for x in known), error, min(x.n for x in known))
-        return total.times(1 / JOULES_PER_KWH)
-
 
 def points(series: Series) -> list[Point]:
     """Returns the points by number of ranks, ascending."""
@@ -131,6 +118,7 @@ def points(series: Series) -> list[Point]:
         metrics = {
             name: estimate(getattr(one, name) if one else None for one in last) for name in METRICS
         }
+        powers = [_power(run, t, price) for run, t in zip(runs, timings, strict=True)]
         peaks = [t.peak_memory_bytes for t in timings if t.peak_memory_bytes is not None]
         found.append(
             Point(
@@ -148,7 +136,7 @@ def points(series: Series) -> list[Point]:
                 shares=mean_shares(t.shares for t in timings),
                 imbalance=estimate(t.imbalance for t in timings),
                 peak_memory_bytes=max(peaks, default=None),
-                power=_power(runs, timings, price),
+                power={name: estimate(one[name] for one in powers) for name in powers[0]},
             )
         )
     return found
@@ -184,21 +172,16 @@ def _intervals(
     return found
 
 
-def _power(
-    runs: Sequence[Run], timings: Sequence[Timing], price: float | None
-) -> dict[str, Estimate | None]:
-    hours = estimate(
-        None if t.epoch_seconds is None else t.epoch_seconds * run.record.world_size / 3600
-        for run, t in zip(runs, timings, strict=True)
-    )
-    names = ("accelerator_joules", "host_joules", "utilisation", "memory")
-    return {
-        **{name: estimate(_mean_power(run, name) for run in runs) for name in names},
-        "dollars": None if price is None or hours is None else hours.times(price),
-    }
-
-
-def _mean_power(run: Run, name: str) -> float | None:
-    """Returns a reading's mean over the epochs after the first; None if one of them lacks it."""
-    values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
-    return None if None in values else fmean(values)
+def _power(run: Run, timing: Timing, price: float | None) -> dict[str, float | None]:
+    """Returns a run's means over the epochs after the first; None where one of them lacks it."""
+    found: dict[str, float | None] = {}
+    for name in ("accelerator_joules", "host_joules", "utilisation", "memory"):
+        values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
+        found[name] = None if None in values else fmean(values)
+    read = [found[name] for name in ("accelerator_joules", "host_joules")]
+    joules = [one for one in read if one is not None]
+    found["kilowatt_hours"] = sum(joules) / JOULES_PER_KWH if joules else None
+    found["dollars"] = None
+    if price is not None and timing.epoch_seconds is not None:
+        found["dollars"] = price * timing.epoch_seconds * run.record.world_size / 3600
+    return found

@@ -133,7 +133,7 @@ def test_metrics_have_errors_over_repeats(tmp_path: Path) -> None:
 def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "gpu", power=POWER, price=1.8)
     two = measured(folder)[2]
-    energy, cost = two.kilowatt_hours, two.power["dollars"]
+    energy, cost = two.power["kilowatt_hours"], two.power["dollars"]
     assert energy is not None
     assert energy.mean == pytest.approx(3.0)
     assert cost is not None
