@@ -108,16 +108,11 @@ def test_strong_efficiency_is_t1_over_n_tn(tmp_path: Path) -> None:
     assert found[8].speedup.error is None
 
 
-def test_binomial_intervals_rest_on_the_edges_of_one_run(tmp_path: Path) -> None:
-    intervals = measured(series_folder(tmp_path / "weak"))[1].intervals
-    assert intervals["efficiency"] == pytest.approx(wilson(0.996, 2000))
-    assert intervals["target_purity"] == pytest.approx(wilson(0.87831, 2500))
-    assert intervals["total_purity"] == pytest.approx(wilson(0.99249, 2500))
+def test_metrics_have_errors_over_repeats_and_edges(tmp_path: Path) -> None:
+    two = measured(series_folder(tmp_path / "weak"))[2]
+    auc, intervals = two.metrics["auc"], two.intervals
     assert set(intervals) == {"efficiency", "target_purity", "total_purity"}
-
-
-def test_metrics_have_errors_over_repeats(tmp_path: Path) -> None:
-    auc = measured(series_folder(tmp_path / "weak"))[2].metrics["auc"]
+    assert intervals["target_purity"] == pytest.approx(wilson(0.87831, 2500))
     assert auc is not None
     assert auc.mean == pytest.approx(0.982)
     assert auc.error == pytest.approx(0.001 / math.sqrt(3))

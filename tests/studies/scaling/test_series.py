@@ -20,7 +20,7 @@ from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.document import Document
-from bigtrk.studies.launch import resumable, tail, torchrun_command, train_logged
+from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.studies.scaling import run_series as running
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.studies.scaling.run_series import (
@@ -31,13 +31,10 @@ from bigtrk.studies.scaling.run_series import (
     slurm_script,
 )
 from bigtrk.studies.scaling.series import read_series
-from bigtrk.training.checkpoint.folder import commit, make_temporary
-from bigtrk.training.checkpoint.manifest import Checkpoint, EpochTotals, Progress
-from bigtrk.training.guards import LossHistory
-from bigtrk.training.schedule import Plateau
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
+from tests.studies.search.stand_in_searches import write_checkpoint
 
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=2")
 EMPTY = Path("empty.yaml")
@@ -116,7 +113,7 @@ def test_configuration_file_is_passed_on(plan: Plan, tmp_path: Path) -> None:
         ("weak", "", {"events": 3}, r"weak scaling needs 12 events \(3 ranks x \(3 to train on"),
         ("weak", "", {"events": 3}, r"are 9; make more \(bigtrk simulate events --events 12"),
         ("strong", "", {"events": 9}, r"strong scaling needs 10 events \(9 to train on \+ 1"),
-        ("strong", "", {"events": 2}, r"--ranks 3: is more than the 2 events"),
+        ("strong", "", {"events": 2}, r"--ranks 3: is more than the 2 events, and sectors"),
         ("weak", "", {"ranks": "one"}, r"--ranks 'one': write numbers"),
         ("weak", "data.events=3", {}, "bigtrk scale sets data.events; use --events"),
         ("weak", "training.events_per_step=3", {}, "sets training.events_per_step; use --ranks"),
@@ -128,12 +125,6 @@ def test_bad_series_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(InputError, match=message):
         plan(kind, "graphs", *override.split(), **changes)
-
-
-def test_one_event_in_sectors_keeps_as_many_ranks_busy(plan: Plan) -> None:
-    assert plan("strong", "sectors", ranks="1,2,4", events=1, validation=0).record.ranks[-1] == 4
-    with pytest.raises(InputError, match="--ranks 8: is more than the 4 events, and sectors"):
-        plan("strong", "sectors", ranks="8", events=1, validation=0)
 
 
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
@@ -173,13 +164,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def checkpoint(run: Path, epochs_done: int, ended: End | None = None) -> None:
     """Writes what a run that was killed after a checkpoint, or has ended, leaves on disk."""
-    run.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(run, epochs_done)
     config = {"training": {"epochs": 2}}
     write_run_record(run, RunRecord(world_size=1, engine="ddp", config=config, ended=ended))
-    progress = Progress(epochs_done, 0, 4, Plateau(), LossHistory(), EpochTotals())
-    root, written = run / "checkpoints", Checkpoint(progress, {}, (), "", "DDP", {}, {})
-    make_temporary(root, written.name)
-    commit(root, written)
 
 
 def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands: list[str]) -> None:
@@ -236,15 +223,6 @@ def test_failed_training_shows_the_end_of_its_log(
     shown = [line.strip() for line in err.splitlines()]
     assert shown[-1] == "the cause"
     assert "12" not in shown
-
-
-def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
-    script, log = tmp_path / "fails.py", tmp_path / "log"
-    script.write_text("raise SystemExit('lower optimizer.lr')\n")
-    with pytest.raises(InputError):
-        train_logged(torchrun_command(1, script, ()), log, os.environ)
-    assert "ChildFailedError" in log.read_text()
-    assert tail(log)[-1] == "lower optimizer.lr"
 
 
 SBATCH = """#!/bin/bash

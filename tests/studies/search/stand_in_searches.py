@@ -32,15 +32,20 @@ LOOK = 0.02  # s
 def write_data(folder: Path) -> None:
     """Writes two events, and the checkpoints that the stand-in copies: one with a step an epoch."""
     write_in_sectors(folder, [random_graph(seed, 30, 90) for seed in range(2)], 2)
+    (folder / "checkpoints").mkdir()
     for epoch in range(1, EPOCHS + 1):
-        at = Progress(epoch, 0, epoch, Plateau(), LossHistory(), EpochTotals())
-        written = Checkpoint(at, {}, (), "", "DDP", {}, {})
-        root = folder / f"made-{epoch}" / "checkpoints"
-        root.parent.mkdir()
-        make_temporary(root, written.name)
-        commit(root, written)
-        (folder / "checkpoints").mkdir(exist_ok=True)
-        (root / written.name).rename(folder / "checkpoints" / written.name)
+        written = write_checkpoint(folder / f"made-{epoch}", epoch)
+        written.rename(folder / "checkpoints" / written.name)
+
+
+def write_checkpoint(run: Path, epoch: int) -> Path:
+    """Writes what a run leaves after an epoch, without weights."""
+    at = Progress(epoch, 0, epoch, Plateau(), LossHistory(), EpochTotals())
+    written = Checkpoint(at, {}, (), "", "DDP", {}, {})
+    run.mkdir(parents=True, exist_ok=True)
+    make_temporary(run / "checkpoints", written.name)
+    commit(run / "checkpoints", written)
+    return run / "checkpoints" / written.name
 
 
 def use_stand_in() -> None:

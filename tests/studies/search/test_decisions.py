@@ -58,14 +58,6 @@ def test_who_has_failed_goes_on_from_the_best_that_has_not() -> None:
         decide(space(), 1, 0, standings(None, None))
 
 
-def test_a_decision_depends_on_seed_round_and_trial_alone() -> None:
-    at = standings(0.1, 0.2, 0.3, 0.9)
-    one = decide(space(), 3, 3, at)
-    assert one == decide(space(), 3, 3, at)
-    assert one != decide(space(), 4, 3, at)
-    assert one != decide(space(seed=1), 3, 3, at)
-
-
 def test_settings_are_moved_by_a_factor_or_to_a_neighbour() -> None:
     at = standings(0.1, 0.2, 0.3, 0.9)
     moved = [found[1] for n in range(1, 200) if (found := decide(space(factor=1.5), n, 3, at))]

@@ -68,16 +68,13 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
             "",
             r"space.model.hidden: override 'model.hidden=0': model.hidden: Input should be greater",
         ),
-        ("{model.name: [interaction, embedding]}", "", r"space.model.name: .*embedding embeds hit"),
         ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
         ("{data.train: [[a], [b]]}", "", r"data.train=.*space searches data.train"),
         ("{data.events: [1, 9]}", "", "space.data.events: .* are 2 events"),
         ("", "data.validation=0", "auc: there is no event to validate on, so that no epoch"),
         ("", "model.hidden=8", "model.hidden=8: the space searches model.hidden; leave it out"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
-        ("", "optimizer={lr: 1}", "optimizer={lr: 1}: the space searches optimizer.lr; leave"),
         ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; name it"),
-        ("", "data.events=9", "there are 2 events to train on"),
     ],
 )
 def test_searches_that_no_trial_could_train_are_refused(
