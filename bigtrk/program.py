@@ -76,13 +76,8 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    run_configured(
-        ranks,
-        lambda: configure(arguments),
-        arguments.resume,
-        is_restart=restarted and arguments.resume is None,
-    )
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not arguments.resume
+    run_configured(ranks, lambda: configure(arguments), arguments.resume, restarted)
 
 
 def run_configured(
@@ -107,21 +102,14 @@ def run_configured(
         configuration = together(configured.result)
         if is_restart:
             configuration, resume = after_restart(configuration)
-        folder = fit(configuration, ranks, resume)
+        with open_run(prepare(configuration, ranks, resume)) as opened:  # collective
+            trainer.train(opened)
     if ranks.is_first:
         # What draws reports is imported when there is one to make: ranks start without.
         from bigtrk.reports.model_card import refresh_card
 
-        refresh_card(folder)
-    return folder
-
-
-def fit(configuration: Configuration, ranks: Ranks, resume: Path | None) -> Path:
-    """Trains on ranks that have met; returns the run folder. Collective."""
-    job = prepare(configuration, ranks, resume)
-    with open_run(job) as run:
-        trainer.train(run)
-    return run.folder
+        refresh_card(opened.folder)
+    return opened.folder
 
 
 def train(configuration: Configuration) -> Path:

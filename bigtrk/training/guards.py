@@ -60,13 +60,13 @@ class LossHistory:
         return LossHistory((*self.losses, loss)[-WINDOW:])
 
 
-def check_spikes(number: int, most: int = MOST_IN_A_ROW) -> None:
+def check_spikes(number: int) -> None:
     """Refuses too many spikes in a row: leaving steps out does not mend such a training.
 
     Raises:
         InputError: there were too many.
     """
-    if number >= most:
+    if number >= MOST_IN_A_ROW:
         raise InputError(
             f"{number} loss spikes are too many: lower optimizer.lr, set "
             f"optimizer.gradient_clipping or raise training.spike_threshold, and resume from the "
@@ -137,10 +137,6 @@ class StopRequest:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-# torch has no exception of its own for host memory that cannot be allocated.
-_HOST = ("can't allocate memory", "not enough memory")
-
-
 @contextmanager
 def report_out_of_memory(
     who: str, remedy: str, kind: type[InputError] = RankError
@@ -154,13 +150,11 @@ def report_out_of_memory(
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        # torch has no exception of its own for host memory that cannot be allocated.
+        of_host = ("can't allocate memory", "not enough memory")
+        if not known and not any(words in str(error) for words in of_host):
             raise
         place = place_of(error)
         where = f" in {place}" if place else ""
         raise kind(f"{who} ran out of memory{where} ({reason(error)}); {remedy}") from None
-
-
-def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    known = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, known) or any(words in str(error) for words in _HOST)

@@ -102,7 +102,20 @@ def make_loss(settings: TrainingSettings) -> EdgeLoss:
     if name == "focal":
         return lambda logits, truth, _, scale: _focal(logits, truth, scale, settings.focal_gamma)
     function = _load_function(name)
-    return lambda *given: _own_loss(name, function, *given)
+
+    def own_loss(logits: Tensor, truth: EdgeTruth, counts: Tensor, scale: Tensor) -> Tensor:
+        assert truth.target is not None, "a batch knows the target for such a loss"
+        assert truth.pt is not None, "and pT"
+        label, weight, pt = (x.to(logits.dtype) for x in (truth.label, truth.weight, truth.pt))
+        edges = ScoredEdges(logits, label, truth.target, weight, pt, counts.to(logits))
+        try:
+            each = _loss_of_each(name, function, edges)
+        except InputError as error:
+            # It passed its check before the training, so the other ranks' edges may suit it.
+            raise RankError(f"rank {dist.get_rank()}: {error}") from error
+        return summed(each * scale.to(logits.dtype))
+
+    return own_loss
 
 
 def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
@@ -160,26 +173,6 @@ def _load_function(name: str) -> LossFunction:
     return function
 
 
-def _own_loss(
-    name: str,
-    function: LossFunction,
-    logits: Tensor,
-    truth: EdgeTruth,
-    counts: Tensor,
-    scale: Tensor,
-) -> Tensor:
-    assert truth.target is not None, "a batch knows the target for such a loss"
-    assert truth.pt is not None, "and pT"
-    label, weight, pt = (x.to(logits.dtype) for x in (truth.label, truth.weight, truth.pt))
-    edges = ScoredEdges(logits, label, truth.target, weight, pt, counts.to(logits))
-    try:
-        each = _loss_of_each(name, function, edges)
-    except InputError as error:
-        # It passed its check before the training, so the other ranks' edges may suit it.
-        raise RankError(f"rank {dist.get_rank()}: {error}") from error
-    return summed(each * scale.to(logits.dtype))
-
-
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
     """Calls a loss function of the user's own: [E].
 
@@ -222,8 +215,23 @@ def check_loss(name: str, device: torch.device) -> None:
     if not names_code(name):
         return
     function, edges = _load_function(name), _random_edges(device)
-    each = _loss_of_each(name, function, edges)
-    _check_values(name, edges, each)
+    each, gradient = _loss_of_each(name, function, edges), None
+    if each.requires_grad:
+        (gradient,) = torch.autograd.grad(each.sum(), edges.logits, allow_unused=True)
+    if gradient is None:
+        raise InputError(
+            f"{KEY}={name}: has no gradient in the logits, so nothing would be learnt; compute it "
+            f"with torch from edges.logits"
+        )
+    for what, values in (("a loss", each.detach()), ("a gradient", gradient)):
+        bad = (~values.isfinite()).nonzero()[:, 0].tolist()
+        if bad:
+            logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
+            raise InputError(
+                f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
+                f"{logit:.3g} and pt {pt:.3g} GeV; give a finite one to each edge, also where pt "
+                f"is NaN (not known) or weights are 0"
+            )
     # The losses of two halves, of one edge and of none are those that they have among all.
     order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(device)
     for some in (order[::2], order[1::2], order[:1], order[:0]):
@@ -242,41 +250,18 @@ def _random_edges(device: torch.device) -> ScoredEdges:
     generator = torch.Generator().manual_seed(0)
 
     def draw() -> Tensor:
-        return torch.rand(_EDGES, generator=generator, dtype=torch.float64)
+        return torch.rand(_EDGES, generator=generator, dtype=torch.float64).to(device)
 
     is_true, in_target, is_masked, has_pt = (draw() < share for share in (0.5, 0.6, 0.2, 0.7))
     kept = (in_target | ~is_true) & ~is_masked
-    edges = ScoredEdges(
-        logits=20 * draw() - 10,
+    return ScoredEdges(
+        logits=(20 * draw() - 10).requires_grad_(),
         truth=(is_true & kept).double(),
         target=is_true & in_target,
         weights=torch.where(kept, 0.5 + draw(), 0.0),
         pt=torch.where(is_true & has_pt, 5 * draw(), torch.nan),
-        counts=torch.tensor([1000.0, 9000.0], dtype=torch.float64),
+        counts=torch.tensor([1000.0, 9000.0], dtype=torch.float64, device=device),
     )
-    on_device = ScoredEdges(**{key: column.to(device) for key, column in vars(edges).items()})
-    return replace(on_device, logits=on_device.logits.requires_grad_())
-
-
-def _check_values(name: str, edges: ScoredEdges, each: Tensor) -> None:
-    """Checks that losses, and their gradients in the logits, are finite."""
-    gradient = None
-    if each.requires_grad:
-        (gradient,) = torch.autograd.grad(each.sum(), edges.logits, allow_unused=True)
-    if gradient is None:
-        raise InputError(
-            f"{KEY}={name}: has no gradient in the logits, so nothing would be learnt; compute it "
-            f"with torch from edges.logits"
-        )
-    for what, values in (("a loss", each.detach()), ("a gradient", gradient)):
-        bad = (~values.isfinite()).nonzero()[:, 0].tolist()
-        if bad:
-            logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
-            raise InputError(
-                f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
-                f"{logit:.3g} and pt {pt:.3g} GeV; give a finite one to each edge, also where pt "
-                f"is NaN (not known) or weights are 0"
-            )
 
 
 @dataclass(frozen=True)

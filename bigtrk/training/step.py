@@ -137,12 +137,12 @@ class StepRunner:
                 f"the loss became {trained}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
-        measured = self._norms() if norms or guarded else None
-        fine = math.isfinite(trained) and total <= limit
-        # Ranks agree on a spike: otherwise they would wait for each other.
-        spike = (
-            measured is not None and guarded and self._any_not(fine and measured.finite_gradient)
-        )
+        measured, spike = self._norms() if norms or guarded else None, False
+        if measured is not None and guarded:
+            fine = math.isfinite(trained) and total <= limit and measured.finite_gradient
+            # Ranks agree on a spike: otherwise they would wait for each other.
+            with self.world.stopwatch.time("reduce"):
+                spike = bool(all_max([not fine], self.world.ranks.device).any())
         with traced("optimizer"):
             if spike:
                 self.engine.discard()
@@ -157,11 +157,6 @@ class StepRunner:
             spike=spike,
             stop=stop > 0,
         )
-
-    def _any_not(self, fine: bool) -> bool:
-        """Whether any rank's step is not fine. Collective."""
-        with self.world.stopwatch.time("reduce"):
-            return bool(all_max([not fine], self.world.ranks.device).any())
 
     def _norms(self) -> Norms:
         with traced("norms"):
@@ -181,7 +176,11 @@ class StepRunner:
         n_means = n_events if self.settings.step_loss == "per_event" else 1
         draw = Draw(self.settings.seed, number)
         if self.pairs is not None:
-            return self._pair_losses(share, counts[:2] * n_means, self.pairs, draw)
+            embedded = zip(run_model(self.engine.model, share), share.batches, strict=True)
+            with traced("loss"):
+                counts = counts[:2] * n_means
+                loss = _sum([pair_loss(*one, counts, self.pairs, draw) for one in embedded])
+                return loss, torch.zeros_like(loss)
         if self.negatives is not None:
             with traced("choosing edges"):
                 share = choose_edges(self.engine.model, share, self.negatives, draw)
@@ -191,14 +190,6 @@ class StepRunner:
             losses = [self._edge_losses(*pair, counts, n_means) for pair in pairs]
             of_edges, of_pt = zip(*losses, strict=True)
             return _sum(of_edges), _sum(of_pt)
-
-    def _pair_losses(
-        self, share: Share, counts: Tensor, pairs: PairSettings, draw: Draw
-    ) -> tuple[Tensor, Tensor]:
-        embedded = zip(run_model(self.engine.model, share), share.batches, strict=True)
-        with traced("loss"):
-            loss = _sum([pair_loss(*one, counts, pairs, draw) for one in embedded])
-            return loss, torch.zeros_like(loss)
 
     def _edge_losses(
         self, batch: Batch, predicted: EdgePrediction, counts: Tensor, n_means: int

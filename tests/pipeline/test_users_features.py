@@ -94,6 +94,6 @@ def test_a_run_that_lost_its_scales_is_refused(tmp_path: Path) -> None:
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace(f'"{NODES[1]}": [', '"other": ['))
     with pytest.raises(
-        InputError, match=r"config.json: measured: .*was scaled by None, and not by"
+        InputError, match=r"config.json: measured: .*was scaled by None: by no mean"
     ):
         load_scorer(tmp_path)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.features import check_finite
@@ -52,11 +53,6 @@ class Batch:
     truth: EdgeTruth
     pt: PtTruth | None
 
-    @property
-    def inputs(self) -> SectorInputs:
-        """Returns what the model computes of the sector."""
-        return SectorInputs(self.x, self.edge_features, self.edge_index, self.n_owned)
-
 
 @dataclass(frozen=True)
 class Share:
@@ -88,7 +84,10 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
 
     Models of the simple form take one sector, which is all that is routed to them.
     """
-    inputs = [batch.inputs for batch in share.batches]
+    inputs = [
+        SectorInputs(batch.x, batch.edge_features, batch.edge_index, batch.n_owned)
+        for batch in share.batches
+    ]
     if len(inputs) == 1:
         return [model(*inputs[0], OfOneSector(share.exchange))]
     made: list[Tensor] = model(inputs, share.exchange)
@@ -100,20 +99,16 @@ def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
 
     Edges that a batch leaves out come last in its sector, and score false.
     """
-    made = run_model(model, share)
-    return [_prediction(rows, batch) for rows, batch in zip(made, share.batches, strict=True)]
-
-
-def _prediction(made: Tensor, batch: Batch) -> EdgePrediction:
-    n_edges = len(batch.truth.label)
-    if made.dim() == 1:
-        return EdgePrediction(_filled(made, n_edges, FALSE), None)
-    logits, log_pt = made.unbind(1)
-    return EdgePrediction(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
-
-
-def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
-    return torch.cat([values, values.new_full((n_edges - len(values),), value)])
+    found = []
+    for made, batch in zip(run_model(model, share), share.batches, strict=True):
+        left_out = 0, len(batch.truth.label) - len(made)
+        logits, *log_pt = [made] if made.dim() == 1 else made.unbind(1)
+        found.append(
+            EdgePrediction(
+                pad(logits, left_out, value=FALSE), pad(log_pt[0], left_out) if log_pt else None
+            )
+        )
+    return found
 
 
 class BatchMaker:
@@ -208,7 +203,10 @@ class BatchMaker:
         known = sector.y, sector.edge_index, sector.particle_id, sector.particles
         is_target = target_edges(*known, self._target)
         weights = edge_weights(sector.y, is_target, self._target)
-        n_nodes, n_edges = self._computed(sector, exchanges)
+        n_nodes, n_edges = sector.n_nodes, sector.n_edges  # the first ones, which are computed
+        if not exchanges and self._data.sectors == "naive":
+            n_nodes = sector.n_owned
+            n_edges = int((sector.edge_index < n_nodes).all(dim=0).sum())
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
         truth = edge_truth(sector.y, weights, counted)
@@ -232,13 +230,6 @@ class BatchMaker:
             pt=pt_truth(edge_log_pt(*known), counted, device) if self._has_pt else None,
         )
 
-    def _computed(self, sector: Sector, exchanges: bool) -> tuple[int, int]:
-        """Counts the sector's first nodes and edges that the model computes."""
-        if exchanges or self._data.sectors == "halo":
-            return sector.n_nodes, sector.n_edges
-        inside = (sector.edge_index < sector.n_owned).all(dim=0)
-        return sector.n_owned, int(inside.sum())
-
 
 @dataclass(frozen=True)
 class Loader:
@@ -252,17 +243,19 @@ class Loader:
     prefetcher: Prefetcher = field(default_factory=Prefetcher)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
-        """Reads this rank's micro-steps of a step; as many as every other rank has."""
-        return [self._share(micro_step) for micro_step in step]
-
-    def _share(self, micro_step: MicroStep) -> Share:
-        """Reads this rank's share, with as many sectors as any rank's has: ZeRO-3 insists that all
-        ranks fetch weights in one order, and it fetches a layer's for each tensor that it gives.
+        """Reads this rank's micro-steps of a step; as many as every other rank has, each with as
+        many sectors as any rank's has: ZeRO-3 insists that all ranks fetch weights in one order,
+        and it fetches a layer's for each tensor that it gives.
         """
-        share = self.make(micro_step[self.world.ranks.rank])
-        most = max((len(one.held) for one in micro_step if one), default=1)
-        lacking = most - len(share.batches)
-        return share.padded(self.make(None).batches[0], lacking) if lacking else share
+        shares = []
+        for micro_step in step:
+            share = self.make(micro_step[self.world.ranks.rank])
+            most = max((len(one.held) for one in micro_step if one), default=1)
+            lacking = most - len(share.batches)
+            if lacking:
+                share = share.padded(self.make(None).batches[0], lacking)
+            shares.append(share)
+        return shares
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
         """Yields `load` of each step, one step ahead in a thread. Collective."""

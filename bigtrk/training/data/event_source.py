@@ -121,10 +121,7 @@ class EventSource:
         return self.read_several([part], parts)[0]
 
     def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
-        """Reads parts `numbers` of the event in `parts` sectors.
-
-        The file is opened once: the counts of 128 sectors in its header take 16 ms to read.
-        """
+        """Reads parts `numbers` of the event in `parts` sectors; the file is opened once."""
         if isinstance(self.folder, SectorFolder):
             return self.folder.read_several(self.name, numbers, parts)
         assert parts == 1, "a whole graph is read in one part"
@@ -230,36 +227,32 @@ class Events:
         return hashlib.sha256(facts.encode()).hexdigest()
 
 
-_FILTERED = "graphs"  # the name of what was built of other graphs, and of these graphs' own origin
-
-
 def data_record(events: Events) -> DataRecord:
     """Counts events, nodes and edges, and says what the graphs were built from and what share of
-    the true edges they hold.
+    the true edges they hold, where all tell.
     """
     records = [source.record for source in events.train]
-    sources = {_source(record.get("made_from")) for record in records}
+
+    def mean(share: str) -> float | None:
+        found = [record.get(share) for record in records]
+        known = [one for one in found if isinstance(one, float | int) and 0 <= one <= 1]
+        return fmean(known) if known and len(known) == len(found) else None
+
     return DataRecord(
         train_events=len(records),
         validation_events=len(events.validation),
         nodes=sum(record["nodes"] for record in records),
         edges=sum(record["edges"] for record in records),
-        sources=tuple(sorted(sources - {""})),
-        edge_efficiency=_mean(records, "edge_efficiency"),
-        target_efficiency=_mean(records, "target_efficiency"),
+        sources=tuple(sorted({_source(record.get("made_from")) for record in records} - {""})),
+        edge_efficiency=mean("edge_efficiency"),
+        target_efficiency=mean("target_efficiency"),
     )
 
 
 def _source(made_from: object) -> str:
     """Names the format of the files that a graph was built from; "" where nobody knows."""
-    while isinstance(made_from, Mapping) and isinstance(made_from.get(_FILTERED), Mapping):
-        made_from = made_from[_FILTERED]
+    # What was built of other graphs is named `graphs`, and so is these graphs' own origin.
+    while isinstance(made_from, Mapping) and isinstance(made_from.get("graphs"), Mapping):
+        made_from = made_from["graphs"]
     found = made_from.get("from") if isinstance(made_from, Mapping) else None
-    return one_line(found) if isinstance(found, str) and found != _FILTERED else ""
-
-
-def _mean(records: Sequence[Mapping[str, Any]], share: str) -> float | None:
-    """Returns the mean of a share that all records have."""
-    found = [record.get(share) for record in records]
-    known = [one for one in found if isinstance(one, float | int) and 0 <= one <= 1]
-    return fmean(known) if known and len(known) == len(found) else None
+    return one_line(found) if isinstance(found, str) and found != "graphs" else ""

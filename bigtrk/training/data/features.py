@@ -8,7 +8,8 @@ Shapes: N nodes, E edges, F node features, G edge features.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -81,8 +82,10 @@ class ModelFeatures:
         Raises:
             InputError: the sector lacks a column, or there is no scale of it.
         """
+        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
         columns = sector.node_features, sector.node_feature_names
-        return _normalised(sector, columns, self.measured.nodes, self.data.node_features)
+        with _of_event(sector):
+            return normalised(*columns, scales, self.data.node_features)
 
     def of_edges(self, sector: Sector) -> Tensor:
         """Gives the edge features of a sector `with_computed` columns: [E, G].
@@ -90,8 +93,10 @@ class ModelFeatures:
         Raises:
             InputError: as of_nodes.
         """
+        scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
         columns = sector.edge_features, sector.edge_feature_names
-        return _normalised(sector, columns, self.measured.edges, self.data.edge_features)
+        with _of_event(sector):
+            return normalised(*columns, scales, self.data.edge_features)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the node features of hits that are in no graph: [N, F].
@@ -129,33 +134,26 @@ def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
 
 
 def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
-    """Checks that the file `where` has `measured` the scales of all features that need it.
+    """Checks that the file `where` has `measured` the scales of just the features that need it.
 
     Raises:
         InputError: one is missing, or is of another feature.
     """
     for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
-        for name in dict.fromkeys((*wanted, *scales)):
-            told = f"feature {one_line(repr(name))} was scaled by {scales.get(name)}"
-            if name not in scales:
+        for name in {**dict.fromkeys(wanted), **scales}:
+            wrong = "is not among those that need it" if name in scales else "by no mean"
+            if name not in scales or name not in wanted:
                 raise InputError(
-                    f"{where}: measured: {told}, and not by a mean and a deviation; train again"
-                )
-            if name not in wanted:
-                raise InputError(
-                    f"{where}: measured: {told}, and is not among those that need it; train again"
+                    f"{where}: measured: feature {one_line(repr(name))} was scaled by "
+                    f"{scales.get(name)}: {wrong}; train again"
                 )
 
 
-def _normalised(
-    sector: Sector,
-    columns: tuple[Tensor, Sequence[str]],
-    measured: Mapping[str, Scale],
-    chosen: Sequence[str],
-) -> Tensor:
-    """Calls `normalised`, whose errors do not know the event."""
+@contextmanager
+def _of_event(sector: Sector) -> Iterator[None]:
+    """Names the event in errors, which do not know it."""
     try:
-        return normalised(*columns, {**measured, **SCALES}, chosen)
+        yield
     except InputError as error:
         raise InputError(f"{sector.event}: {error}") from None
 
@@ -188,27 +186,23 @@ def measure_scales(
         InputError: on all ranks, an event cannot be read or lacks a column, a value is not finite,
             or a function of the user's own breaks its promises (computed_features.py).
     """
-    if not any(lacking_scales(data)):
+    nodes, edges = lacking_scales(data)
+    if not nodes and not edges:
         return MeasuredScales()
     parts = [(source, part) for source in sources for part in range(source.parts)]
-    mine = parts[ranks.rank :: ranks.world_size]
-    measured = together(lambda: _measured(load_features(data), mine))
-    everyone = [one for of_rank in gather_items(measured) for one in of_rank]
-    nodes, edges = lacking_scales(data)
+
+    def measured() -> list[tuple[Columns, Columns]]:
+        features, found = load_features(data), []
+        for source, part in parts[ranks.rank :: ranks.world_size]:
+            with traced(f"measuring features of {source.name}"):
+                found.append(_of_part(features, source.read(part, source.parts)))
+        return found
+
+    everyone = [one for of_rank in gather_items(together(measured)) for one in of_rank]
     return MeasuredScales(
         nodes={name: _scale([columns[name] for columns, _ in everyone]) for name in nodes},
         edges={name: _scale([columns[name] for _, columns in everyone]) for name in edges},
     )
-
-
-def _measured(
-    features: ModelFeatures, parts: Sequence[tuple[EventSource, int]]
-) -> list[tuple[Columns, Columns]]:
-    found = []
-    for source, part in parts:
-        with traced(f"measuring features of {source.name}"):
-            found.append(_of_part(features, source.read(part, source.parts)))
-    return found
 
 
 def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
@@ -216,18 +210,15 @@ def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]
     features.computed.check_by_row(stored)
     sector = features.computed.of(stored)
     nodes, edges = lacking_scales(features.data)
-    of_nodes = sector.node_features, sector.node_feature_names
-    of_edges = sector.edge_features, sector.edge_feature_names
-    check_finite(f"{sector.event}: node", nodes, *of_nodes, sector.node_id)
-    check_finite(f"{sector.event}: edge", edges, *of_edges, sector.edge_id)
+    node_names, edge_names = [*sector.node_feature_names], [*sector.edge_feature_names]
+    check_finite(f"{sector.event}: node", nodes, sector.node_features, node_names, sector.node_id)
+    check_finite(f"{sector.event}: edge", edges, sector.edge_features, edge_names, sector.edge_id)
+    of_nodes = sector.node_features[: sector.n_owned]
+    of_edges = sector.edge_features[sector.owns_edge]
     return (
-        _moments(of_nodes[0][: sector.n_owned], of_nodes[1], nodes),
-        _moments(of_edges[0][sector.owns_edge], of_edges[1], edges),
+        {name: moments(of_nodes[:, node_names.index(name)]) for name in nodes},
+        {name: moments(of_edges[:, edge_names.index(name)]) for name in edges},
     )
-
-
-def _moments(features: Tensor, names: Sequence[str], chosen: Sequence[str]) -> Columns:
-    return {name: moments(features[:, list(names).index(name)]) for name in chosen}
 
 
 def moments(values: Tensor) -> Moments:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,23 +128,6 @@ def check_routes(steps: Sequence[RoutedStep]) -> None:
     check_agreement({"routing": f"{micro_steps} micro-steps of digest {digest}"})
 
 
-class EpochSteps(Protocol):
-    """The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
-
-    num_ranks: the numbers of ranks that share an event.
-    """
-
-    @property
-    def num_ranks(self) -> list[int]: ...
-
-    @property
-    def per_epoch(self) -> int: ...
-
-    def of(self, epoch: int) -> list[RoutedStep]: ...
-
-    def reader(self, epoch: int, maker: BatchMaker) -> Reader: ...
-
-
 @dataclass(frozen=True)
 class EventSteps:
     """Steps of events, whole or in sectors with halo exchange; `costs` as step_items takes them."""
@@ -156,20 +138,15 @@ class EventSteps:
     settings: TrainingSettings
 
     @property
-    def num_ranks(self) -> list[int]:
-        return self.router.num_ranks
-
-    @property
     def per_epoch(self) -> int:
         return _n_steps(len(self.sources), self.settings.events_per_step)
 
     def of(self, epoch: int) -> list[RoutedStep]:
-        steps = _items_of(self.costs, self.settings, epoch)
-        layouts = ((events, self.router.layout(events)) for events in steps)
-        return [
-            RoutedStep(events, layout.micro_steps, imbalance=layout.imbalance)
-            for events, layout in layouts
-        ]
+        steps = []
+        for events in _items_of(self.costs, self.settings, epoch):
+            layout = self.router.layout(events)
+            steps.append(RoutedStep(events, layout.micro_steps, imbalance=layout.imbalance))
+        return steps
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:  # noqa: ARG002  # all are alike
         return maker.of(self.sources)
@@ -190,15 +167,20 @@ class PartSteps:
     lockstep: bool
 
     @property
-    def num_ranks(self) -> list[int]:
-        return []
-
-    @property
     def per_epoch(self) -> int:
         return _n_steps(len(self.parts), self.settings.events_per_step)
 
     def of(self, epoch: int) -> list[RoutedStep]:
-        return [self._routed(items) for items in _items_of(self.costs, self.settings, epoch)]
+        steps = []
+        for items in _items_of(self.costs, self.settings, epoch):
+            tasks = []
+            for item in items:
+                event, part, parts = self.parts[item]
+                tasks.append(RoutedEvent(event, Cut(parts, 1), self.costs[item], part))
+            layout = lay_out(tasks, self.world_size, self.lockstep)
+            events = sorted({task.event for task in tasks})
+            steps.append(RoutedStep(events, layout.micro_steps, True, layout.imbalance))
+        return steps
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
         def read(assignment: Assignment | None) -> Share:
@@ -207,15 +189,6 @@ class PartSteps:
             return maker.alone(assignment.event, self.read(epoch, assignment))
 
         return read
-
-    def _routed(self, items: Sequence[int]) -> RoutedStep:
-        tasks = []
-        for item in items:
-            event, part, parts = self.parts[item]
-            tasks.append(RoutedEvent(event, Cut(parts, 1), self.costs[item], part))
-        layout = lay_out(tasks, self.world_size, self.lockstep)
-        events = sorted({task.event for task in tasks})
-        return RoutedStep(events, layout.micro_steps, mini_batch=True, imbalance=layout.imbalance)
 
 
 def _items_of(costs: Sequence[float], settings: TrainingSettings, epoch: int) -> list[list[int]]:
@@ -250,10 +223,6 @@ class ShadowSteps:
     shadow: ShaDow
     seed: int
     ranks: Ranks
-
-    @property
-    def num_ranks(self) -> list[int]:
-        return []
 
     @property
     def per_epoch(self) -> int:
@@ -297,6 +266,10 @@ class ShadowSteps:
         return _n_steps(self.sources[event].record["nodes"], self.shadow.batch_size)
 
 
+# The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
+EpochSteps = EventSteps | PartSteps | ShadowSteps
+
+
 def choose_steps(
     configuration: Configuration, ranks: Ranks, sources: list[EventSource]
 ) -> EpochSteps:
@@ -315,7 +288,7 @@ def choose_steps(
             return EventSteps(sources, router, costs, training)
         case "sectors":
             parts = [(i, p, one.parts) for i, one in enumerate(sources) for p in range(one.parts)]
-            sizes = [_size_of_part(sources[event], part) for event, part, _ in parts]
+            sizes = [size for source in sources for size in _sizes_of_parts(source)]
             read: Callable[[int, Assignment], Sector] = partial(read_sector, sources)
         case "wedges":
             n = sampling.wedges
@@ -336,9 +309,9 @@ def _size(source: EventSource) -> tuple[float, float]:
     return source.record["nodes"], source.record["edges"]
 
 
-def _size_of_part(source: EventSource, part: int) -> tuple[float, float]:
-    """Returns the nodes and edges of a sector, or of a whole event."""
+def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
+    """Returns the nodes and edges of each sector, or of a whole event."""
     if source.parts == 1:
-        return _size(source)
-    sector = source.record["sectors"][part]
-    return sector["owned"] + sector["halo"], sector["edges"]
+        return [_size(source)]
+    sectors = source.record["sectors"]
+    return [(sector["owned"] + sector["halo"], sector["edges"]) for sector in sectors]

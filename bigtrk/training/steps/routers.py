@@ -6,8 +6,8 @@ round differently.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
@@ -35,20 +35,6 @@ GIB = 2**30
 _NAMED = 5
 # Sectors beyond which cutting an event further is no remedy.
 MOST_PARTS = 4096
-
-
-def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
-    """Names the setting, if it is not in force, that keeps edges between layers in files or, those
-    of an accelerator, on its host; None for models that keep none.
-    """
-    model = configuration.model
-    if not model.keeps_edges:
-        return None
-    if not on_cpu:
-        return None if model.offloads else "model.recompute=offload"
-    fixed = "recompute" in model.model_fields_set and model.recompute != "chunk"
-    is_open = not configuration.training.spill and not fixed
-    return "training.spill=FOLDER of a local disk" if is_open else None
 
 
 def scoring_router(
@@ -101,7 +87,7 @@ def _fit(
     oversized = [i for i, fits in enumerate(fitting) if not fits]
     if oversized:
         raise InputError(_remedy([(sources[i], sizes[i]) for i in oversized], cuts))
-    return cuts.router(fitting)
+    return Router(fitting, ranks.world_size, cuts.cost.sharding.lockstep, cuts.apart)
 
 
 @dataclass(frozen=True)
@@ -128,25 +114,6 @@ class FittingCuts:
                     return {cut: cost.seconds(size, *cut) for cut in fits}
         return {}
 
-    @property
-    def spilling(self) -> CostModel | None:
-        """Returns the cost of edges in files, if they may be there."""
-        cost = with_files(self.cost, self.configuration, self.budget)
-        return None if cost.spills_beyond is None else cost
-
-    def setting_that_fits(self, size: EventSize) -> str | None:
-        """Names the setting by which an event would fit, if it is not in force."""
-        on_cpu, model = self.cost.machine.shared, self.configuration.model
-        setting = setting_away(self.configuration, on_cpu)
-        if setting is None:
-            return None
-        away = model.model_copy(update={"recompute": "chunk" if on_cpu else "offload"})
-        cost = replace(self.cost, model=away, spills_beyond=0.0 if on_cpu else None)
-        cuts = chain(*self.cuts(size.stored))
-        return (
-            setting if any(cost.memory(size, *cut).total <= self.budget for cut in cuts) else None
-        )
-
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes, in memory or with edges in files:
         those of a small event take less than the blocks they travel in.
@@ -155,15 +122,13 @@ class FittingCuts:
 
     @property
     def _ways(self) -> list[CostModel]:
-        return [self.cost, self.spilling] if self.spilling else [self.cost]
+        """Returns the cost with all edges in memory, and that with edges in files, if allowed."""
+        in_files = with_files(self.cost, self.configuration, self.budget)
+        return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
 
     def least(self, size: EventSize) -> tuple[float, Cut]:
         """Returns the bytes and the cut of an event where it needs least."""
         return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
-
-    def router(self, fitting: Sequence[Mapping[Cut, float]]) -> Router:
-        """Makes a router of events by what `fitting` returns of each."""
-        return Router(fitting, self.cost.world, self.cost.sharding.lockstep, self.apart)
 
     def cuts(self, stored: int) -> list[list[Cut]]:
         """Lists the cuts of an event in `stored` sectors: those with one on each rank, which has
@@ -183,16 +148,23 @@ class FittingCuts:
         """Lists the bytes that an event takes of the present ranks in powers of two of sectors,
         into which it may have to be cut first.
         """
-        cuts = [self._over_ranks(1 << i) for i in range(MOST_PARTS.bit_length())]
-        return [(self.needed(size, cut), cut) for cut in cuts]
+        world, layered = self.cost.world, self.cost.footprint(cut=False).layered
+        cuts = []
+        for parts in (1 << i for i in range(MOST_PARTS.bit_length())):
+            if self.apart:
+                cut = Cut(parts, parts)
+            elif layered:
+                cut = even_cut(parts, world)
+            else:
+                cut = Cut(parts, usable_parts(parts, world))
+            cuts.append((self.needed(size, cut), cut))
+        return cuts
 
-    def _over_ranks(self, parts: int) -> Cut:
-        """Returns the cut into `parts` that takes least memory of a rank."""
-        if self.apart:
-            return Cut(parts, parts)
-        world = self.cost.world
-        layered = self.cost.footprint(cut=False).layered
-        return even_cut(parts, world) if layered else Cut(parts, usable_parts(parts, world))
+
+def memory_of_cut(n_bytes: float, parts: int) -> str:
+    """Writes the bytes of a cut into `parts`, rounded up: so much memory would do."""
+    where = f"in {parts} sectors" if parts > 1 else "whole"
+    return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 
 
 def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
@@ -202,42 +174,47 @@ def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCut
     named = islice(tried.items(), _NAMED)
     names = [f"{name} ({memory_of_cut(least, cut.parts)})" for name, (least, cut) in named]
     more = len(oversized) - len(names)
+    # Rounded down: less than what an event needs that it is too little for.
+    budget = math.floor(100 * cuts.budget / GIB + 1e-6) / 100
     return (
-        f"{len(oversized)} event(s) do not fit the {_rounded_down(cuts.budget)} GiB of a rank: "
+        f"{len(oversized)} event(s) do not fit the {budget:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
         f"{_advice(source, size, cuts)}"
     )
 
 
-def _rounded_down(n_bytes: float) -> str:
-    """Writes bytes in GiB: less than what an event needs that they are too few for."""
-    return f"{math.floor(100 * n_bytes / GIB + 1e-6) / 100:.2f}"
-
-
-def memory_of_cut(n_bytes: float, parts: int) -> str:
-    """Writes the bytes of a cut into `parts`, rounded up: so much memory would do."""
-    where = f"in {parts} sectors" if parts > 1 else "whole"
-    return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
-
-
 def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
+    """Says how an event might fit: cut into more sectors, or else by other settings."""
     needed = cuts.by_parts(size)
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:
         least, cut = min(cuts.least(size), *needed)
-        setting = cuts.setting_that_fits(size)
-        away = f"{setting}, " if setting else ""
+        away = setting_away(cuts.configuration, cuts.cost.machine.shared)
+        setting = f"{away}, " if away else ""
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
-            f"{memory_of_cut(least, cut.parts)}: set {away}model.precision=bf16, lower "
+            f"{memory_of_cut(least, cut.parts)}: set {setting}model.precision=bf16, lower "
             f"model.hidden, or add ranks, or {more}"
         )
-    parts = fitting[0]
-    if parts <= size.stored and not cuts.apart:
+    if fitting[0] <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
-    command = f"python -m partition {folder} SECTORS --parts {parts}"
+    command = f"python -m partition {folder} SECTORS --parts {fitting[0]}"
     return f"cut them with {command}, and add SECTORS to data.train"
+
+
+def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
+    """Names the setting, if it is not in force, that keeps edges between layers in files or, those
+    of an accelerator, on its host; None for models that keep none.
+    """
+    model = configuration.model
+    if not model.keeps_edges:
+        return None
+    if not on_cpu:
+        return None if model.offloads else "model.recompute=offload"
+    fixed = "recompute" in model.model_fields_set and model.recompute != "chunk"
+    is_open = not configuration.training.spill and not fixed
+    return "training.spill=FOLDER of a local disk" if is_open else None

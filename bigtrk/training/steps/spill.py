@@ -232,17 +232,17 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
         n_bytes = at_work * cost.away_bytes(source.size, *cut)
         least[source.name] = min(n_bytes, least.get(source.name, n_bytes))
         most = max(most, n_bytes)
-    together(_check_room, least, FILLED * memory_bytes())
+
+    def check_room() -> None:
+        event, n_bytes = max(least.items(), key=lambda one: one[1])
+        room = FILLED * memory_bytes()
+        if n_bytes > room:
+            raise InputError(
+                f"model.recompute=offload: the edges of {event} need {gib(n_bytes)} GiB of the "
+                f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
+                f"sectors, start fewer ranks on a host, or set model.precision=bf16"
+            )
+
+    together(check_room)
     if ranks.is_first:
         say(f"up to {gib(most)} GiB of edges go to the memory of a host")
-
-
-def _check_room(least: Mapping[str, float], room: float) -> None:
-    """Checks that the memory of a host has room for the `least` edges of each event."""
-    event, n_bytes = max(least.items(), key=lambda one: one[1])
-    if n_bytes > room:
-        raise InputError(
-            f"model.recompute=offload: the edges of {event} need {gib(n_bytes)} GiB of the "
-            f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
-            f"sectors, start fewer ranks on a host, or set model.precision=bf16"
-        )

@@ -132,15 +132,11 @@ def assert_there(gpu: NotingGPU, tensors: list[Tensor]) -> None:
         assert gpu.log.index(("beside", "copies", tensor.data_ptr())) < recorded
 
 
-def test_what_is_not_read_ahead_is_copied_in_order(gpu: NotingGPU) -> None:
+def test_a_cpu_has_no_lane(gpu: NotingGPU, monkeypatch: pytest.MonkeyPatch) -> None:
     made = uploaded(torch.ones(3), GPU)
-    assert gpu.log == [("main", "copies", made.data_ptr())]
-    assert uploaded(made, GPU) is made
-
-
-def test_a_cpu_has_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu.log == [("main", "copies", made.data_ptr())], "in order, where nothing reads ahead"
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: pytest.fail("a stream was made"))
     lane, rows = Lane(torch.device("cpu")), torch.ones(3)
-    read = lane.read(lambda: [uploaded(rows, torch.device("cpu"))])
+    read = lane.read(lambda: [rows])
     assert read.there is None
     assert lane.hand_over(read) == [rows]
