@@ -86,14 +86,14 @@ class Trainer:
         self.stopped = False
         self._clock = Clock(self.settings, self.ranks.device)
         self._meter, self._prefetcher = open_meter(self.ranks), Prefetcher()
-        negatives = self.configuration.negatives
+        chosen, embeds = self.configuration.negatives, self.configuration.model.kind == "hit"
         self._runner = StepRunner(
             engine=self.parts.engine,
             settings=self.settings,
             world=self.parts.world,
             stop=run.stop,
-            pairs=self.configuration.pairs if self.configuration.model.kind == "hit" else None,
-            negatives=negatives if negatives.are_chosen else None,
+            pairs=self.configuration.pairs if embeds else None,
+            negatives=chosen if chosen.are_chosen else None,
         )
 
     @property
@@ -112,10 +112,10 @@ class Trainer:
 
     def train(self) -> None:
         """Trains the epochs that are left, or until the run is to end. Collective."""
-        lines, is_first = EpochLines(self.ranks, self.settings), True
+        run, lines, is_first = self.run, EpochLines(self.ranks, self.settings), True
         left = self.parts.schedule.total_steps - self.step
         profiler = (
-            profiled(self.run.folder, self.ranks, left)
+            profiled(run.folder, self.ranks, left)
             if self.configuration.profile and left
             else nullcontext(lambda: None)
         )
@@ -123,13 +123,13 @@ class Trainer:
             while not self.end and not self.stopped:
                 routes = self.parts.steps.of(self.epoch)
                 if is_first:
-                    announce(self.ranks, self.run.folder, self.parts.record, routes)
+                    announce(self.ranks, run.folder, self.parts.record, routes)
                     is_first = False
                 durations, seconds = self._train_steps(routes, after_step)
                 if self.stopped:
                     return
                 record = self._epoch_record(routes, durations, seconds)
-                self.run.writer.log(record)
+                run.writer.log(record)
                 if self.step == self.first_step + len(routes):
                     self._end_epoch(record)
                 lines.show(record)
@@ -144,6 +144,7 @@ class Trainer:
         self.parts.world.stopwatch.take()
         self._meter.start()
         first, last = self.first_step, self.first_step + len(routes)
+        every = self.settings.checkpoint_every
         left = {number: routes[number - first] for number in range(self.step, last)}
         check_routes([*left.values()])
         reader = self.parts.steps.reader(self.epoch, self.parts.maker)
@@ -155,12 +156,19 @@ class Trainer:
             record = self._train_step(route, shares, start)
             after_step()
             if self._clock.look() and not self.stopped:
-                self._validate_on_the_way()
+                with self.parts.world.stopwatch.paused():
+                    found = self._validated()
+                trained = self._clock.seconds
+                self.run.writer.log(
+                    ValidationRecord(epoch=self.epoch, step=number, seconds=trained, **found)
+                )
             durations.append(record.seconds)
             self.step, self.totals = number + 1, self.totals.after(record)
-            if self.stopped or (self.step < last and self._checkpoint_is_due):
+            is_over = self.stopped or self._clock.out_of_time
+            is_due = every is not None and self.step % every == 0
+            if self.stopped or (self.step < last and (is_over or is_due)):
                 self.save()
-            if self.stopped or self._clock.out_of_time:
+            if is_over:
                 break
             start = time.perf_counter()
         return durations, self._clock.seconds - before
@@ -186,11 +194,6 @@ class Trainer:
         check_spikes(self.history.spikes_since)
         return record
 
-    @property
-    def _checkpoint_is_due(self) -> bool:
-        every = self.settings.checkpoint_every
-        return self._clock.out_of_time or (every is not None and self.step % every == 0)
-
     def _end_epoch(self, record: EpochRecord) -> None:
         """Adapts the schedule and the best epoch to this one, and saves. Collective."""
         found = record.validation or record.embedding
@@ -213,27 +216,17 @@ class Trainer:
             edges = validate(engine.model, maker, sources, self.parts.scoring, self.settings)
             return {"validation": edges}
 
-    def _validate_on_the_way(self) -> None:
-        with self.parts.world.stopwatch.paused():
-            found = self._validated()
-        seconds = self._clock.seconds
-        self.run.writer.log(
-            ValidationRecord(epoch=self.epoch, step=self.step, seconds=seconds, **found)
-        )
-
-    def _validated_average(self) -> AverageRecord | None:
-        """Scores the averaged weights. Collective."""
-        if self.parts.averages is None or not self.run.job.events.validation:
-            return None
-        with self.parts.averages.in_model():
-            return AverageRecord(**self._validated())
-
     def _epoch_record(
         self, routes: Sequence[RoutedStep], durations: Sequence[float], seconds: float
     ) -> EpochRecord:
         """Validates, and makes the record of the epoch, trained for `seconds` here. Collective."""
         totals, spikes = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in spikes]
+        used = usage(self.parts.world, self._meter, seconds)
+        validated, average = self._validated(), None
+        if self.parts.averages is not None and self.run.job.events.validation:
+            with self.parts.averages.in_model():
+                average = AverageRecord(**self._validated())
         return EpochRecord(
             epoch=self.epoch,
             steps=totals.steps,
@@ -246,9 +239,9 @@ class Trainer:
             seconds=totals.seconds,
             edges_per_second=totals.edges / totals.seconds,
             batch_seconds=statistics.median(durations) if durations else None,
-            **usage(self.parts.world, self._meter, seconds),
-            **self._validated(),
-            average=self._validated_average(),
+            **used,
+            **validated,
+            average=average,
         )
 
     def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:

@@ -248,7 +248,7 @@ def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path
 def test_the_least_memory_that_is_named_would_do(done: Done, alone: list[float]) -> None:
     for never, nearly, enough in done.of[2]["never"]:
         assert "no number of sectors helps on 2 rank(s), the least is " in never
-        assert "GiB in 4 sectors: set model.precision=bf16, lower model.hidden, or add" in never
+        assert "GiB in 4 sectors: set training.spill=FOLDER of a local disk, " in never
         assert "event(s) do not fit the" in nearly
         assert not enough
     assert losses(done.folder / "least") == pytest.approx(alone, rel=1e-5)
