@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bigtrk.disk.files import read_bytes
+from bigtrk.disk.files import is_own_pipe, read_bytes
 from bigtrk.disk.safe_yaml import MAX_BYTES, Types, parse_typed, parse_yaml, types_of, types_of_key
 from bigtrk.errors import InputError, one_line, reason
 
@@ -90,13 +90,15 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
     """Reads a YAML mapping, safely, as a value that is to have one of the types."""
-    text = read_bytes(path, MAX_BYTES)
+    text = read_bytes(path, MAX_BYTES, piped=True)
     try:
         content = parse_yaml(text.decode(), types)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except ValueError as error:
         raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
+    if content is None and is_own_pipe(path):
+        raise InputError(f"{path}: is empty; check the command that writes into this pipe")
     if not isinstance(content, dict | None):
         raise InputError(f"{path}: must be a mapping of sections, such as 'model:'")
     return content or {}

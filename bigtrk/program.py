@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bigtrk.console import exit_on_bad_input, given_path, warn_once
+from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
 from bigtrk.machine import slow_cards
 from bigtrk.parallel.collectives import attempted, together
@@ -54,10 +55,16 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _files(arguments: argparse.Namespace) -> list[Path]:
+    """Lists the files of a command line; `-` is standard input."""
+    named = [argument for argument in arguments.arguments if "=" not in argument]
+    return [STDIN if argument == "-" else given_path(argument) for argument in named]
+
+
 def configure(arguments: argparse.Namespace) -> Configuration:
     """Returns the configuration to resume, or that of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
-    files = [given_path(argument) for argument in arguments.arguments if "=" not in argument]
+    files = _files(arguments)
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
@@ -76,6 +83,9 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
+    for path in _files(arguments):
+        if ranks.world_size > 1 and is_own_pipe(path):
+            raise InputError(f"{path}: a pipe is read by one rank alone; write it to a file")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not arguments.resume
     run_configured(ranks, lambda: configure(arguments), arguments.resume, restarted)
 

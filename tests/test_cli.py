@@ -140,3 +140,18 @@ def test_a_report_of_runs_starts_without_torch(tmp_path: Path) -> None:
     asked = [sys.executable, "-c", program, "report", str(run), "--html", str(tmp_path / "a.html")]
     ended = subprocess.run(asked, check=True, capture_output=True, text=True)
     assert "loss" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train <(cat a)", "piped: no such folder"),
+        (": | train -", "/dev/stdin: is empty; check the command that writes into this pipe"),
+        ("cat a | RANK=0 WORLD_SIZE=2 train -", "/dev/stdin: a pipe is read by one rank alone"),
+    ],
+)
+def test_a_configuration_from_a_pipe(line: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("data: {train: piped}")
+    train = f"{sys.executable} -m bigtrk train"
+    said = run_shell(f"({line.replace('train', train)}) 2>&1 || true", tmp_path)
+    assert said.startswith(f"bigtrk train: error: {told}")

@@ -204,18 +204,29 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
     return [int(part) if odd % 2 else part for odd, part in enumerate(parts)], name
 
 
-def check_file(path: Path) -> None:
-    """Refuses a path that is missing or cannot be read to its end, such as a pipe or a device."""
+def check_file(path: Path, piped: bool = False) -> None:
+    """Refuses a path that is missing or cannot be read to its end, such as a pipe or a device; but
+    not, if `piped`, a pipe that this process was started with.
+    """
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the name or its folder's")
-    if not path.is_file():
+    if not path.is_file() and not (piped and is_own_pipe(path)):
         raise InputError(f"{path}: is not a file; name one, or remove it")
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """Returns the content of a file of at most `most` bytes."""
+STDIN = Path("/dev/stdin")
+
+
+def is_own_pipe(path: Path) -> bool:
+    """True of a pipe that this process was started with, such as standard input."""
+    folders = Path("/dev/fd"), Path("/proc/self/fd")
+    return path.is_fifo() and (path == STDIN or path.parent in folders)
+
+
+def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> bytes:
+    """Returns the content of a file of at most `most` bytes. piped: as of `check_file`."""
     try:
-        check_file(path)
+        check_file(path, piped)
         with path.open("rb") as handle:
             content = handle.read(-1 if most is None else most + 1)
     except OSError as error:

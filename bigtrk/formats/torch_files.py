@@ -72,6 +72,9 @@ class ForeignObject:
         self.items[key] = value
 
 
+_OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")  # a pickled number
+
+
 @contextmanager
 def _naming_damage(file: Path, remedy: str) -> Iterator[None]:
     try:
@@ -79,6 +82,12 @@ def _naming_damage(file: Path, remedy: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
+        with file.open("rb") as opened:
+            if _OLD_TORCH in opened.read(16):
+                remedy = (
+                    "it has the form of before torch 1.6: load it with torch.load, and save it "
+                    "again with torch.save"
+                )
         raise InputError(
             f"{file}: is no file of torch.save, or damaged ({reason(error)}); {remedy}"
         ) from None

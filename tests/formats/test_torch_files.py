@@ -201,6 +201,12 @@ def test_damaged_files_are_named(harm: Callable[[bytes], bytes], name: str, tmp_
     assert "\n" not in str(said.value)
 
 
+def test_the_form_before_torch_1_6_is_named(tmp_path: Path) -> None:
+    torch.save(Data(), tmp_path / "old.pyg", _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match=r"old\.pyg: .* the form of before torch 1\.6"):
+        READER.columns(tmp_path / "old.pyg")
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
