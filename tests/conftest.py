@@ -66,6 +66,6 @@ def in_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proves models in three sectors alone, of every kind of graph: a third of the time. Others are
     proved in all numbers of sectors.
     """
-    from bigtrk.proof import sectors
+    from bigtrk.proof import prove
 
-    monkeypatch.setattr(sectors, "PARTS", (3,))
+    monkeypatch.setattr(prove, "PARTS", (3,))

@@ -1,34 +1,64 @@
 """Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
 
-sectors.py draws graphs and runs a model on the sectors of one process; contract.py holds a model to
-its contract (models/protocol.py); difference.py finds the first layer that differs, and why.
+Small random graphs are run whole and in the sectors of one process (sectors.py). difference.py
+names the first place that differs, in one line.
 
-`check_model` runs before each training: the contract, and of a model of the user's own a few small
-graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
+`check_model` runs before each training: the contract (models/protocol.py), and of a model of the
+user's own two graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
+
+Shapes: N nodes of a sector of which the first n_owned are owned, E edges,
+D numbers of a result's row.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.nn.parameter import is_lazy
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
+from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import ContractError, told
+from bigtrk.models.protocol import ContractError, LayeredModel, told
 from bigtrk.models.settings import ModelConfig, make_model
 from bigtrk.parallel.collectives import check_agreement, together
-from bigtrk.proof import sectors
-from bigtrk.proof.contract import check_contract, failure, own_random_numbers
-from bigtrk.proof.difference import first_difference, record
-from bigtrk.proof.sectors import Case, Difference, SectorError, cases, compare, outcome
+from bigtrk.proof.difference import (
+    Compared,
+    Recorded,
+    SectorError,
+    failure,
+    inputs_of,
+    named,
+    relative,
+)
+from bigtrk.proof.sectors import KINDS, draw, exchanged, run_sectors, shuffled, told_sector
+from bigtrk.user_code import no_exit
 
+PARTS = (2, 3, 4)
+# A model that differs in eval mode differs there as it would in training mode: few graphs show it.
+EVALUATED = (("directed", 2), ("hub", 3), ("empty sector", 4))
+QUICK = (("self loops", 2), ("isolated nodes", 3))  # before a training
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+# A gradient is compared with at least this share of the largest one: of one that is zero but for
+# rounding (a bias before a softmax) nothing else could be told.
+_LEAST_SHARE = 1e-3
+
+_RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
+_ORDER = (
+    "gives other rows where nodes and edges come in another order, as they do in sectors: sum, or "
+    "take the maximum, over a node's edges"
+)
+_PARTIAL = (
+    "has a gradient hook, which would see a sector's share of a gradient and not the sum over all "
+    "sectors; remove it (optimizer.gradient_clipping clips the sum)"
+)
+_DIVISION = "look for divisions by a number that may be zero, as of a node's edges"
 _COARSE = (
     "whatever it is given, whose rounding hides what is looked for; let it compute in the type of x"
 )
@@ -37,26 +67,25 @@ _EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute
 
 class Trial(NamedTuple):
     """A graph in sectors beside the whole of it: the largest relative differences of its results
-    and of its gradients, infinite where one is not finite.
+    and of the gradient of each parameter, infinite where one is not finite.
     """
 
     graph: str
     sectors: int
     rows: float
-    gradients: float
+    of_each: dict[str, float]
 
     @property
-    def worst(self) -> float:
-        return max(self.rows, self.gradients)
+    def gradients(self) -> float:
+        return max(self.of_each.values(), default=0.0)
 
 
 @dataclass(frozen=True)
 class Proof:
     """The proof that a model is exact, or what it does wrong.
 
-    worst: the largest relative difference in a trial, None where there was none that ended, or it
-    is infinite; exchanges: their widths in a forward pass, None where none ended well.
-    first_difference: the first layer that makes a difference, and why; None of an exact model.
+    exchanges: their widths in a forward pass, None where none ended well. first_difference: the
+    first layer that makes a difference, and why; None of an exact model.
     """
 
     model: str
@@ -70,7 +99,8 @@ class Proof:
 
     @property
     def worst(self) -> float | None:
-        found = max((trial.worst for trial in self.trials), default=torch.inf)
+        """The largest relative difference in a trial; None without one, or if it is infinite."""
+        found = max((max(each.rows, each.gradients) for each in self.trials), default=torch.inf)
         return found if found < torch.inf else None
 
     def summary(self) -> dict[str, Any]:
@@ -82,32 +112,6 @@ class Proof:
             "exchanges": None if self.exchanges is None else len(self.exchanges),
             "first_difference": self.first_difference,
         }
-
-
-def check_model(
-    model: nn.Module,
-    n_node_features: int,
-    n_edge_features: int,
-    kind: Kind = "edge",
-    users_own: bool = True,
-) -> list[int]:
-    """Holds `model` to its contract on a small graph, and one of the user's own to the same results
-    in sectors as in the whole graph; its weights and torch's random numbers stay as they were.
-    Gives the width of each of its exchanges.
-
-    Raises:
-        ContractError: the model breaks its contract, or a sector's rows or gradients are not the
-            whole graph's.
-    """
-    sizes = n_node_features, n_edge_features
-    widths = check_contract(model, kind, *sizes)
-    if users_own:
-        with _in_float64():
-            for case in cases(sectors.QUICK, *sizes):
-                found = _try(_moved(model), case, kind, [])
-                if found and not found.endswith(_COARSE):
-                    raise ContractError(found)
-    return widths
 
 
 def check_on_all_ranks(
@@ -126,6 +130,31 @@ def check_on_all_ranks(
     check_agreement({"number of halo exchanges in its model": told})
 
 
+def check_model(
+    model: nn.Module,
+    n_node_features: int,
+    n_edge_features: int,
+    kind: Kind = "edge",
+    users_own: bool = True,
+) -> list[int]:
+    """Holds `model` to its contract on a small graph, and one of the user's own to the same results
+    in sectors as in the whole graph; its weights and torch's random numbers stay as they were.
+    Gives the width of each of its exchanges.
+
+    Raises:
+        ContractError: the model breaks its contract, or a sector's rows or gradients are not the
+            whole graph's.
+    """
+    sizes = n_node_features, n_edge_features
+    widths = _check_contract(model, kind, *sizes)
+    if users_own:
+        with _in_float64():
+            found = _first_fault(model, sizes, kind, QUICK, [])
+        if found and not found.endswith(_COARSE):
+            raise ContractError(found)
+    return widths
+
+
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
     """Builds the model of `config`, with its head for pT if it can have one, and proves it; one of
     ours that computes in bfloat16 is proved in float64, where nothing else of it differs. The same
@@ -138,7 +167,7 @@ def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features:
         config = config.model_copy(update={"precision": "fp32"})
     sizes = n_node_features, n_edge_features
     try:
-        with own_random_numbers(torch.empty(0)):
+        with _own_random_numbers(torch.empty(0)):
             torch.manual_seed(0)
             model = make_model(config, *sizes, config.has_pt_head)
     except ContractError as error:
@@ -160,66 +189,174 @@ def prove(
     name: the model's in the proof; that of its class without it.
     """
     name = name or type(model).__name__
-    sizes, exchanges, broken = (n_node_features, n_edge_features), None, None
+    sizes, exchanges, found = (n_node_features, n_edge_features), None, None
     try:
         exchanges = tuple(check_model(model, *sizes, kind, users_own=False))
     except ContractError as error:
-        broken = str(error)
+        broken: str | None = str(error)
         if any(map(is_lazy, model.parameters())):
             return Proof(name, first_difference=broken)
+    else:
+        broken = None
     # What breaks a promise is told by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
-    kinds = [(graph, parts) for graph in sectors.KINDS for parts in sectors.PARTS]
+    kinds = [(graph, parts) for graph in KINDS for parts in PARTS]
     with _in_float64():
-        for case in cases(kinds, *sizes):
-            found = _try(_moved(model), case, kind, trials)
-            if found:
-                return Proof(name, tuple(trials), exchanges, found)
-        with torch.no_grad():  # as a trained model is evaluated
-            for case in cases(sectors.EVALUATED, *sizes, mode=", eval mode"):
-                found = _try(_moved(model).eval(), case, kind, trials)
-                if found:
-                    return Proof(name, tuple(trials), exchanges, f"{found} ({_EVAL})")
-    return Proof(name, tuple(trials), exchanges, broken)
+        found = _first_fault(model, sizes, kind, kinds, trials)
+        if not found:
+            with torch.no_grad():  # as a trained model is evaluated
+                found = _first_fault(model, sizes, kind, EVALUATED, trials, ", eval mode")
+            found = f"{found} ({_EVAL})" if found else broken
+    return Proof(name, tuple(trials), exchanges, found)
 
 
-def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str | None:
-    """Compares the whole graph with its parts, and adds the trial to `trials`; says what differs
-    first if something does.
+def _first_fault(
+    model: nn.Module,
+    sizes: tuple[int, int],
+    kind: Kind,
+    kinds: Sequence[tuple[str, int]],
+    trials: list[Trial],
+    mode: str = "",
+) -> str | None:
+    """Compares what a whole graph can show (randomness, dependence on the order), then each kind
+    of graph in its number of parts, until one differs, which is named. Adds to `trials`.
     """
-    try:
-        expected = outcome(model, [case.whole], kind)
-        found = compare(outcome(model, case.parts, kind), expected)
-        trials.append(Trial(case.graph, len(case.parts), found.rows, found.gradients))
-        exact = trials[-1].worst <= min(TOLERANCE.values())
-        return None if exact else _difference(model, case, found)
-    except SectorError as error:
-        return failure(model, error)
+    whole = whole_sector(draw(KINDS[0], 2, *sizes)[0])
+    cases: list[tuple[str, Sector, list[Sector], str | None]] = [
+        ("the same graph again", whole, [whole], _RANDOM),
+        ("the same graph in another order", whole, [shuffled(whole)], _ORDER),
+    ]
+    for name, n_parts in kinds:
+        graph, sectors = draw(name, n_parts, *sizes)
+        cases.append((name, whole_sector(graph), sectors, None))
+    for name, whole, parts, why in cases:
+        moved = _moved(model).eval() if mode else _moved(model)
+        try:
+            rows, gradients = _outcome(moved, parts, kind)
+            expected, wanted = _outcome(moved, [whole], kind)
+            largest = max((float(each.abs().max()) for each in wanted.values()), default=0.0)
+            least = max(_LEAST_SHARE * largest, 1e-300)
+            of_each = {key: relative(gradients[key], value, least) for key, value in wanted.items()}
+            trial = Trial(name + mode, len(parts), relative(rows, expected), of_each)
+            trials.append(trial)
+            found = _name_difference(moved, whole, parts, trial, why)
+        except SectorError as error:
+            found = failure(moved, error)
+        if found:
+            return found
+    return None
 
 
-def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
+def _name_difference(
+    model: nn.Module, whole: Sector, parts: Sequence[Sector], trial: Trial, why: str | None
+) -> str | None:
     """Says what differs first, unless by no more than the rounding of the model's own types."""
-    made = record(model, case.whole)
+    if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
+        return None
+    seen = Recorded(_replica(model))
+    run_sectors([partial(seen.run, whole)], [whole])
     # The floating type of the fewest digits that the model computes in, and where first.
-    types = [(step, tensor.dtype) for step, tensors in made.items() for tensor in tensors]
+    types = [(step, tensor.dtype) for step, tensors in seen.made.items() for tensor in tensors]
     step, dtype = max(types, key=lambda pair: torch.finfo(pair[1]).eps)
     if dtype not in TOLERANCE:
         layer = told(step.layer, model.get_submodule(step.layer))
         return f"{layer}, {step.what.strip('_')}: computes in {dtype} {_COARSE}"
     tolerance = TOLERANCE[dtype]
-    if found.rows > tolerance:
-        return first_difference(model, case.whole, case.parts, tolerance, case.why)
+    if trial.rows > tolerance:
+        passes = [Compared(_replica(model), (whole, part), seen, tolerance) for part in parts]
+        run_sectors(
+            [partial(each.run, part) for each, part in zip(passes, parts, strict=True)], parts
+        )
+        return named(model, seen, passes, why)
     # A backward pass begins at the result, which the last parameters as a rule are nearest to.
-    wrong = [name for name, value in found.of_each.items() if value > tolerance]
+    wrong = [name for name, value in trial.of_each.items() if value > tolerance]
     if not wrong:
         return None
-    if found.gradients == torch.inf:
+    if trial.gradients == torch.inf:
         return f"{wrong[-1]}: its gradient is not finite in a sector; look for divisions by nothing"
     return (
         f"{wrong[-1]}: its gradient is another in sectors, though all rows are the same; let "
         f"gradients through all that the exchange brings, and recompute no layers with an exchange "
         f"between them (torch.utils.checkpoint)"
     )
+
+
+def _outcome(
+    model: nn.Module, sectors: Sequence[Sector], kind: Kind
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Runs `model` on the sectors of one graph, forward and backward: its rows in the graph's
+    order, and the gradient of each parameter (zero where it has none), of their sum with fixed
+    random weights.
+    """
+    made, _ = _results(model, sectors, kind)
+    if kind == "edge":
+        ids = [sector.edge_id[sector.owns_edge] for sector in sectors]
+        made = [rows[sector.owns_edge] for rows, sector in zip(made, sectors, strict=True)]
+    else:
+        ids = [sector.node_id[: sector.n_owned] for sector in sectors]
+        made = [rows[: sector.n_owned] for rows, sector in zip(made, sectors, strict=True)]
+    rows = torch.cat(made)[torch.cat(ids).argsort()]
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    found = _backward(trained, rows, weights)
+    gradients = {
+        name: torch.zeros_like(trained[name]) if gradient is None else gradient
+        for name, gradient in found.items()
+    }
+    return rows.detach(), gradients
+
+
+def _results(
+    model: nn.Module, sectors: Sequence[Sector], kind: Kind, alone: bool = False
+) -> tuple[list[Tensor], list[int]]:
+    """Runs `model` on the sectors of one graph, as `run_sectors` says.
+
+    Raises:
+        SectorError: as there, or a result is none of its `kind`.
+    """
+    passes = [partial(_replica(model), *inputs_of(sector)) for sector in sectors]
+    made, widths = run_sectors(passes, sectors, alone)
+    for rows, sector in zip(made, sectors, strict=True):
+        which = told_sector(sector)
+        if not isinstance(rows, Tensor):
+            raise SectorError(f"gives a {type(rows).__name__} for {which}; return a tensor")
+        shape = list(rows.shape)
+        edges, nodes = [sector.n_edges], [sector.n_nodes, *shape[1:2]]
+        if shape not in ((edges, [*edges, 2]) if kind == "edge" else (nodes,)) or not shape[-1:]:
+            wanted = "[E] or [E, 2]" if kind == "edge" else "[N, D]"
+            raise SectorError(f"gives a result of shape {shape} for {which}; return {wanted}")
+        if rows.dtype not in (torch.float32, torch.float64):
+            raise SectorError(
+                f"gives a result of {rows.dtype} for {which}; return float32 at least"
+            )
+    return made, widths
+
+
+def _backward(
+    trained: dict[str, nn.Parameter], rows: Tensor, weights: Tensor
+) -> dict[str, Tensor | None]:
+    """Computes the gradient of each parameter from that of `rows`; None where it has none."""
+    if not rows.requires_grad:
+        return dict.fromkeys(trained)
+    try:
+        with no_exit():
+            found = torch.autograd.grad(
+                (rows * weights).sum(), [*trained.values()], retain_graph=True, allow_unused=True
+            )
+    except SectorError:
+        raise
+    except Exception as error:
+        raise SectorError(
+            "fails in its backward pass; recompute no exchange (torch.utils.checkpoint), nor a "
+            "layer of PyG, which one follows"
+        ) from error
+    return dict(zip(trained, found, strict=True))
+
+
+def _replica(model: nn.Module) -> nn.Module:
+    """Copies a model but for its weights: what it keeps of a pass stays with its sector."""
+    return deepcopy(model, {id(weight): weight for weight in model.parameters()})
 
 
 def _moved(model: nn.Module) -> nn.Module:
@@ -240,8 +377,127 @@ def _in_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with own_random_numbers(torch.empty(0)):
+        with _own_random_numbers(torch.empty(0)):
             torch.manual_seed(0)
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
+    """Keeps what a model draws within it from changing the numbers that are drawn after it."""
+    return torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else [])
+
+
+# The contract: a model's state, and passes on small sectors in its own type and on its device.
+
+
+def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
+    """Runs `model` on three sectors of a graph, of which one is empty, as ranks would."""
+    wrong = _wrong_state(model)
+    if wrong:
+        raise ContractError(
+            f"model {type(model).__name__}: {wrong} (see bigtrk/models/protocol.py)"
+        )
+    trained = dict(model.named_parameters())
+    weight = next(model.parameters())
+    parts = [
+        replace(
+            part,
+            node_features=part.node_features.to(weight),
+            edge_features=part.edge_features.to(weight),
+            edge_index=part.edge_index.to(weight.device),
+            send_index=part.send_index.to(weight.device),
+        )
+        for part in draw("empty sector", 3, *sizes)[1]
+    ]
+    try:
+        with _own_random_numbers(weight), torch.enable_grad():
+            made, widths = _results(model, parts, kind, alone=True)
+            for part, rows in zip(parts, made, strict=True):
+                if not rows.isfinite().all():
+                    which = told_sector(part)
+                    raise SectorError(f"gives a result that is not finite for {which}; {_DIVISION}")
+                for name, gradient in _backward(trained, rows, torch.ones_like(rows)).items():
+                    _check_gradient(f"gives its parameter {name}", gradient, part)
+            if isinstance(model, LayeredModel):
+                _check_several(model, parts, kind)
+    except SectorError as error:
+        raise ContractError(failure(model, error)) from error
+    return widths
+
+
+def _check_gradient(gives: str, gradient: Tensor | None, part: Sector) -> None:
+    which = told_sector(part)
+    if gradient is None:
+        raise SectorError(
+            f"{gives} no gradient for {which}, so engines would wait for it; use it in every pass, "
+            f"or leave it out"
+        )
+    if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
+        raise SectorError(
+            f"{gives} a gradient that is not zero for an empty sector; take no means over its "
+            f"rows, which are none"
+        )
+    if not gradient.isfinite().all():
+        raise SectorError(f"{gives} a gradient that is not finite for {which}; {_DIVISION}")
+
+
+@torch.no_grad()
+def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind) -> None:
+    """Checks that `model` makes of several sectors of a rank what it makes of each."""
+    alone, _ = _results(model, parts, kind)
+    try:
+        with no_exit():
+            made = model([inputs_of(part) for part in parts], partial(exchanged, sectors=parts))
+            pairs = zip(made, alone, strict=True)
+            same = all(torch.allclose(*pair, rtol=1e-4, atol=1e-4) for pair in pairs)
+    except Exception as error:
+        raise SectorError("fails for several sectors at once") from error
+    if not same:
+        raise SectorError(
+            "gives other results for a sector among several of a rank than for it alone; compute "
+            "each from its own rows, without random numbers"
+        )
+
+
+def _wrong_state(model: nn.Module) -> str | None:
+    """Says what a model keeps but trained float32 parameters of its own, or what changes gradients
+    before they are summed over sectors.
+    """
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        return "has no parameters to train; make its layers in __init__"
+    for name, parameter in parameters.items():
+        wrong = _wrong_parameter(parameter)
+        if wrong:
+            return f"its parameter {name} {wrong}"
+    for path, module in model.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            return f"its layer {told(path, module)} {_PARTIAL}"
+    # A parameter of two names is in the state by both, and among the parameters by one.
+    for name in model.state_dict().keys() - parameters.keys():
+        if name in dict(model.named_parameters(remove_duplicate=False)):
+            return f"{name} is another of its parameters, too; give it its own"
+        return (
+            f"keeps {name}, which is no parameter, so checkpoints would lack it; register it with "
+            f"persistent=False and make it in __init__"
+        )
+    return None
+
+
+def _wrong_parameter(parameter: Tensor) -> str | None:
+    if isinstance(parameter, UninitializedParameter):
+        return "has no size yet; give the layer its number of inputs"
+    if parameter.dtype != torch.float32:
+        return f"is {parameter.dtype}; keep weights in float32, and convert in forward"
+    if parameter.dim() == 0:
+        return "has no dimension, so FSDP could not share it; make it of shape [1]"
+    if not parameter.requires_grad:
+        return (
+            "is not trained, which not all engines can do; make it a buffer (register_buffer with "
+            "persistent=False)"
+        )
+    if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+        return _PARTIAL
+    return None

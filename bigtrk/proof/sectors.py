@@ -3,32 +3,28 @@
 The graphs are random and have everything that has tripped halo exchanges. A thread runs each
 sector, one at a time, from exchange to exchange, so that a model of the simple form runs as it is.
 
-Shapes: N nodes of a sector of which the first n_owned are owned, E edges, H the width of an
-exchange, D numbers of a result's row.
+Shapes: N nodes of a sector of which the first n_owned are owned, H the width of an exchange.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import NamedTuple
+from threading import Barrier, Lock, Thread
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.models.options import Kind
-from bigtrk.models.protocol import Exchange, SectorInputs
+from bigtrk.graphs.sector import Sector
+from bigtrk.models.protocol import Exchange
+from bigtrk.proof.difference import SectorError
 from bigtrk.user_code import no_exit
 from partition.sectors import cut
 
 KINDS = (
     "directed",
     "symmetric",
-    "skipped layers",
     "hub",
     "self loops",
     "repeated edges",
@@ -36,52 +32,15 @@ KINDS = (
     "empty sector",
     "sector of one node",
     "sector without edges",
-    "no cut edges",
     "no edges",
 )
-PARTS = (2, 3, 4)
-# A model that differs in eval mode differs there as it would in training mode: few graphs show it.
-EVALUATED = (("directed", 2), ("hub", 3), ("empty sector", 4))
-# Graphs of the quick proof before a training.
-QUICK = (("self loops", 2), ("isolated nodes", 3))
 # No usual widths of layers: the rows of nodes and of edges are known by their numbers. So few edges
 # that no sector knows all nodes.
 N_NODES, N_EDGES = 97, 158
-
-RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
-ORDER = (
-    "gives other rows where nodes and edges come in another order, as they do in sectors: sum, or "
-    "take the maximum, over a node's edges"
-)
-IN_BACKWARD = (
+_IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
     "exchange outside of what is recomputed (torch.utils.checkpoint)"
 )
-_TINY = 1e-300
-# A gradient is compared with at least this share of the largest one: of one that is zero but for
-# rounding (a bias before a softmax) nothing else could be told.
-_LEAST_SHARE = 1e-3
-
-
-class Case(NamedTuple):
-    """A graph, the sectors it is compared with, and why rows differ there if that is known."""
-
-    graph: str
-    whole: Sector
-    parts: Sequence[Sector]
-    why: str | None = None
-
-
-def cases(kinds: Sequence[tuple[str, int]], *sizes: int, mode: str = "") -> Iterator[Case]:
-    """Yields what a whole graph can show (randomness, dependence on the order), then each kind of
-    graph in its number of parts. sizes: the numbers of node and edge features.
-    """
-    whole = whole_sector(draw(KINDS[0], 2, *sizes)[0])
-    yield Case(f"the same graph again{mode}", whole, [whole], RANDOM)
-    yield Case(f"the same graph in another order{mode}", whole, [_shuffled(whole)], ORDER)
-    for kind, parts in kinds:
-        graph, sectors = draw(kind, parts, *sizes)
-        yield Case(kind + mode, whole_sector(graph), sectors)
 
 
 @cache
@@ -99,10 +58,8 @@ def draw(
         owner[N_NODES // 2] = parts - 1
     if kind == "sector without edges":
         owner = torch.arange(N_NODES) % parts
-    ends = _edges(kind, owner, generator)[:, :N_EDGES]
+    ends = _edges(kind, owner, generator)[:, : 0 if kind == "no edges" else N_EDGES]
     ends = ends[:, torch.randperm(ends.shape[1], generator=generator)]
-    if kind == "no edges":
-        ends = ends[:, :0]
 
     def features(n_rows: int, width: int) -> Tensor:
         return torch.randn(n_rows, width, generator=generator, dtype=torch.float64)
@@ -126,14 +83,10 @@ def _edges(kind: str, owner: Tensor, generator: torch.Generator) -> Tensor:
     joined = source != destination
     if kind == "symmetric":
         joined &= source < destination
-    if kind == "skipped layers":  # from an inner layer to any of the outer ones
-        joined &= source * 5 // N_NODES < destination * 5 // N_NODES
     if kind == "isolated nodes":
         joined &= (ends % 3 > 0).all(0)
     if kind == "sector without edges":
         joined &= (owner[ends] > 0).all(0)
-    if kind == "no cut edges":
-        joined &= owner[source] == owner[destination]
     plain = ends[:, joined]
     plain = plain[:, torch.randperm(plain.shape[1], generator=generator)]
     first, of_hub = plain[:, : N_EDGES // 2], torch.stack([torch.zeros_like(nodes), nodes])[:, 1:]
@@ -146,7 +99,7 @@ def _edges(kind: str, owner: Tensor, generator: torch.Generator) -> Tensor:
     return torch.cat([special.get(kind, plain[:, :0]), plain], dim=1)
 
 
-def _shuffled(whole: Sector) -> Sector:
+def shuffled(whole: Sector) -> Sector:
     """Puts the nodes and the edges of a whole graph in another order, the same in every call."""
     generator = torch.Generator().manual_seed(0)
     nodes = torch.randperm(whole.n_nodes, generator=generator)
@@ -161,63 +114,94 @@ def _shuffled(whole: Sector) -> Sector:
     )
 
 
-class SectorError(Exception):
-    """A sector cannot go on with the others: the message says which and why; its cause is the
-    error of the model, if it raised one.
-    """
-
-
 class _Ended(BaseException):
     """Ends the pass of a sector whose others cannot go on; no `except Exception` catches it."""
 
 
-class _SectorThread(Thread):
-    """A sector's pass, which waits in each exchange until it is told to go on.
-
-    Once it has ended its exchange fails, as a backward pass that computes it anew would call it:
-    nobody would tell that to go on.
+class _Meeting:
+    """The passes of sectors, one at a time in a thread each. All meet at each exchange, and where
+    they end, with no rows.
     """
 
-    def __init__(self, run: Callable[[Exchange], Tensor]) -> None:
-        super().__init__(daemon=True)
-        self._run_pass = run
-        self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
-        self._sent: SimpleQueue[Tensor | None] = SimpleQueue()
-        self._over = False
+    def __init__(self, sectors: Sequence[Sector], alone: bool) -> None:
+        self._sectors, self._alone = sectors, alone
+        self._turn, self._barrier = Lock(), Barrier(len(sectors) + 1)
+        self._sent: list[Tensor | None] = [None] * len(sectors)
+        self._brought: list[Tensor] = []
+        self._is_over = False
         # Each thread has these for itself.
         self._has_gradients = torch.is_grad_enabled()
         self._device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
-        self.made: Tensor | None = None
-        self.error: BaseException | None = None
+        self._errors: list[BaseException | None] = [None] * len(sectors)
+        self.failure: BaseException | None = None
+        self.made: dict[int, Tensor] = {}
+        self.widths: list[int] = []
 
-    def run(self) -> None:
-        try:
-            gradients = torch.set_grad_enabled(self._has_gradients)
-            with gradients, torch.cuda.device(self._device), no_exit():
-                self.made = self._run_pass(self._exchange)
-        except BaseException as error:
-            self.error = error
-        self._over = True
-        self._sent.put(None)
+    def attend(self, k: int, run: Callable[[Exchange], Tensor]) -> None:
+        """Runs the pass of sector `k`."""
+        gradients = torch.set_grad_enabled(self._has_gradients)
+        with suppress(_Ended), self._turn, gradients, torch.cuda.device(self._device):
+            try:
+                with no_exit():
+                    self.made[k] = run(partial(self._meet, k))
+            except _Ended:
+                raise
+            except BaseException as error:
+                self._errors[k] = error
+            self._meet(k, None)
 
-    def _exchange(self, owned: Tensor) -> Tensor:
-        if self._over:
-            raise SectorError(IN_BACKWARD)
-        self._sent.put(owned)
-        rows = self._brought.get()
-        if rows is None:
+    def _meet(self, k: int, owned: Tensor | None) -> Tensor:
+        if self._is_over:  # a backward pass computes it anew
+            raise SectorError(_IN_BACKWARD)
+        if self.failure is None:
+            self._sent[k] = owned
+            self._turn.release()
+            self._barrier.wait()
+            self._barrier.wait()
+            self._turn.acquire()
+        if self.failure is not None or self._is_over:
             raise _Ended
-        return rows
+        return self._brought[k]
 
-    def begin(self) -> Tensor | None:
-        """Runs to the first exchange; gives the rows sent there, or None where the pass ends."""
-        self.start()
-        return self._sent.get()
+    def trade(self) -> bool:
+        """Waits until all meet, and gives them their rows; False where they have ended or failed.
 
-    def go_on(self, rows: Tensor | None) -> Tensor | None:
-        """Runs on with all rows [N, H], or ends the pass (None); gives what `begin` does."""
-        self._brought.put(rows)
-        return self._sent.get()
+        A thread's own hooks (of `torch.utils.checkpoint`) must not see what is computed here.
+        """
+        self._barrier.wait()
+        try:
+            sent = self._checked()
+            self._is_over = not sent
+            if sent:
+                self._brought = exchanged(sent, self._sectors, self._alone)
+                self.widths.append(sent[0].shape[1])
+        except BaseException as error:
+            self.failure = error
+        self._barrier.wait()
+        return not self._is_over and self.failure is None
+
+    def _checked(self) -> list[Tensor]:
+        """Checks that all sectors send their owned rows, equally wide, or that all have ended."""
+        for error, sector in zip(self._errors, self._sectors, strict=True):
+            if isinstance(error, Exception):
+                raise SectorError(f"fails for {told_sector(sector)}") from error
+            if error is not None:
+                raise error
+        pairs = list(zip(self._sent, self._sectors, strict=True))
+        sent = [rows for rows, _ in pairs if rows is not None]
+        for rows, sector in pairs if sent else []:
+            which = told_sector(sector)
+            if rows is None:
+                raise SectorError(
+                    f"makes fewer exchanges for {which} than for others of its graph, so ranks "
+                    f"would wait for each other"
+                )
+            if rows.dim() != 2 or len(rows) != sector.n_owned or rows.shape[1] != sent[0].shape[-1]:
+                raise SectorError(
+                    f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it the "
+                    f"owned rows [n_owned, H] alone, equally wide for each sector"
+                )
+        return sent
 
 
 def run_sectors(
@@ -230,20 +214,17 @@ def run_sectors(
         SectorError: a model fails in a sector, gives the exchange other rows than the owned ones or
             of another width than others do, or makes another number of exchanges.
     """
-    threads = [_SectorThread(run) for run in passes]
-    sent, widths = [thread.begin() for thread in threads], list[int]()
-    try:
-        while any(rows is not None for rows in sent):
-            brought = exchanged(_checked(threads, sent, sectors), sectors, alone)
-            widths.append(brought[0].shape[1])
-            sent = [thread.go_on(rows) for thread, rows in zip(threads, brought, strict=True)]
-        _raise_first(threads, sectors)
-    finally:
-        for thread, rows in zip(threads, sent, strict=True):
-            if rows is not None and thread.is_alive():
-                thread.go_on(None)
-    made = [thread.made for thread in threads if thread.made is not None]  # all have ended well
-    return made, widths
+    meeting = _Meeting(sectors, alone)
+    threads = [Thread(target=meeting.attend, args=each, daemon=True) for each in enumerate(passes)]
+    for thread in threads:
+        thread.start()
+    while meeting.trade():
+        pass
+    for thread in threads:
+        thread.join()
+    if meeting.failure is not None:
+        raise meeting.failure
+    return [meeting.made[k] for k in range(len(passes))], meeting.widths
 
 
 def exchanged(
@@ -252,184 +233,13 @@ def exchanged(
     """Gives each sector all its rows [N, H], the halo's from the owned rows [n_owned, H] of the
     others, as their halo plans say.
     """
-    pairs = zip(owned, sectors, strict=True)
     sent = [
         (rows.detach() if alone else rows)[sector.send_index].split(sector.send_splits)
-        for rows, sector in pairs
+        for rows, sector in zip(owned, sectors, strict=True)
     ]
     return [torch.cat([rows, *(halo[k] for halo in sent)]) for k, rows in enumerate(owned)]
 
 
-def _checked(
-    threads: Sequence[_SectorThread], sent: Sequence[Tensor | None], sectors: Sequence[Sector]
-) -> list[Tensor]:
-    """Checks that all sectors are at an exchange, with their owned rows, equally wide."""
-    _raise_first(threads, sectors)
-    rows = [each for each in sent if each is not None]
-    ended = [sector for sector, each in zip(sectors, sent, strict=True) if each is None]
-    if ended:
-        raise SectorError(
-            f"makes fewer exchanges for {told_sector(ended[0])} than for others of its graph, so "
-            f"ranks would wait for each other"
-        )
-    for sector, each in zip(sectors, rows, strict=True):
-        if each.dim() != 2 or len(each) != sector.n_owned or each.shape[1] != rows[0].shape[-1]:
-            raise SectorError(
-                f"gives the exchange rows of shape {list(each.shape)} for {told_sector(sector)}; "
-                f"give it the owned rows [n_owned, H] alone, equally wide for each sector"
-            )
-    return rows
-
-
-def _raise_first(threads: Sequence[_SectorThread], sectors: Sequence[Sector]) -> None:
-    for thread, sector in zip(threads, sectors, strict=True):
-        if isinstance(thread.error, Exception):
-            raise SectorError(f"fails for {told_sector(sector)}") from thread.error
-        if thread.error is not None:
-            raise thread.error
-
-
 def told_sector(sector: Sector) -> str:
-    """Names a sector by what it has."""
     halo = sector.n_nodes - sector.n_owned
     return f"a sector of {sector.n_owned} nodes, {halo} halo nodes and {sector.n_edges} edges"
-
-
-class Outcome(NamedTuple):
-    """rows: what the model gives, [E] or [E, 2], of a hit model [N, D], in the graph's order;
-    gradients: of each parameter, of a sum of these with fixed random weights.
-    """
-
-    rows: Tensor
-    gradients: dict[str, Tensor]
-
-
-class Difference(NamedTuple):
-    """The largest differences of two outcomes, each relative to the largest value: of the rows, and
-    of the gradient of each parameter.
-    """
-
-    rows: float
-    of_each: dict[str, float]
-
-    @property
-    def gradients(self) -> float:
-        return max(self.of_each.values(), default=0.0)
-
-
-def inputs_of(sector: Sector) -> SectorInputs:
-    """Gives a sector as models read it, in tensors that the model may change."""
-    x, edge_features = sector.node_features.clone(), sector.edge_features.clone()
-    return SectorInputs(x, edge_features, sector.edge_index.clone(), sector.n_owned)
-
-
-def replica(model: nn.Module) -> nn.Module:
-    """Copies a model but for its weights: what it keeps of a pass stays with its sector, as on
-    ranks.
-    """
-    return deepcopy(model, {id(weight): weight for weight in model.parameters()})
-
-
-def results(
-    model: nn.Module, sectors: Sequence[Sector], kind: Kind, alone: bool = False
-) -> tuple[list[Tensor], list[int]]:
-    """Runs `model` on the sectors of one graph, as `run_sectors` says.
-
-    Raises:
-        SectorError: as there, or a result is none of its `kind`.
-    """
-    passes = [partial(replica(model), *inputs_of(sector)) for sector in sectors]
-    made, widths = run_sectors(passes, sectors, alone)
-    for rows, sector in zip(made, sectors, strict=True):
-        which = told_sector(sector)
-        if not isinstance(rows, Tensor):
-            raise SectorError(f"gives a {type(rows).__name__} for {which}; return a tensor")
-        shape = list(rows.shape)
-        allowed = {
-            "edge": ([sector.n_edges], [sector.n_edges, 2]),
-            "hit": ([sector.n_nodes, *shape[1:2]],),
-        }
-        if shape not in allowed[kind]:
-            wanted = "[E] or [E, 2]" if kind == "edge" else "[N, D]"
-            raise SectorError(f"gives a result of shape {shape} for {which}; return {wanted}")
-        if rows.dtype not in (torch.float32, torch.float64):
-            raise SectorError(
-                f"gives a result of {rows.dtype} for {which}; return float32 at least"
-            )
-    return made, widths
-
-
-def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
-    """Runs `model` on the sectors of one graph, forward and backward.
-
-    Raises:
-        SectorError: as `results`; the backward pass fails, or calls the exchange.
-    """
-    made, _ = results(model, sectors, kind)
-    if kind == "edge":
-        ids = [sector.edge_id[sector.owns_edge] for sector in sectors]
-        made = [rows[sector.owns_edge] for rows, sector in zip(made, sectors, strict=True)]
-    else:
-        ids = [sector.node_id[: sector.n_owned] for sector in sectors]
-        made = [rows[: sector.n_owned] for rows, sector in zip(made, sectors, strict=True)]
-    together = torch.cat(made)[torch.cat(ids).argsort()]
-    return Outcome(together.detach(), _gradients(model, together))
-
-
-def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
-    """Gives the gradient of each parameter; zero where it has none, which the contract refuses."""
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
-    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    found = backward(named, rows, weights)
-    gradients = ((name, value, found[name]) for name, value in named.items())
-    return {
-        name: torch.zeros_like(value) if gradient is None else gradient
-        for name, value, gradient in gradients
-    }
-
-
-def backward(
-    named: dict[str, nn.Parameter], rows: Tensor, weights: Tensor
-) -> dict[str, Tensor | None]:
-    """Computes the gradient of each parameter from that of `rows`; None where it has none.
-
-    Raises:
-        SectorError: the backward pass fails, or calls the exchange.
-    """
-    if not rows.requires_grad:
-        return dict.fromkeys(named)
-    try:
-        with no_exit():
-            found = torch.autograd.grad(
-                (rows * weights).sum(), [*named.values()], retain_graph=True, allow_unused=True
-            )
-    except SectorError:
-        raise
-    except Exception as error:
-        raise SectorError(
-            "fails in its backward pass; recompute no exchange (torch.utils.checkpoint), nor a "
-            "layer of PyG, which one follows"
-        ) from error
-    return dict(zip(named, found, strict=True))
-
-
-def compare(found: Outcome, expected: Outcome) -> Difference:
-    """Measures how far an outcome is from the expected one; infinite where one is not finite."""
-    largest = max((float(g.abs().max()) for g in expected.gradients.values()), default=0.0)
-    least = max(_LEAST_SHARE * largest, _TINY)
-    of_each = {
-        name: relative(found.gradients[name], gradient, least)
-        for name, gradient in expected.gradients.items()
-    }
-    return Difference(relative(found.rows, expected.rows), of_each)
-
-
-def relative(found: Tensor, expected: Tensor, least: float = _TINY) -> float:
-    """Measures the largest difference, relative to the largest value expected, or to `least`."""
-    if found.numel() == 0:
-        return 0.0
-    same = (found == expected) | (found.isnan() & expected.isnan())
-    apart = torch.where(same, 0.0, (found - expected).abs()).nan_to_num(nan=torch.inf)
-    scale = expected[expected.isfinite()].abs().max() if expected.isfinite().any() else apart.max()
-    return float(apart.max() / scale.clamp_min(least))

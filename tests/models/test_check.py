@@ -167,7 +167,7 @@ def assert_told(line: str, model: nn.Module, kind: Kind = "edge") -> None:
 @pytest.mark.parametrize(
     ("line", "change"),
     [
-        (r"gives a result of shape \[121, 1\] for a .* return \[E\] or", lambda m: m[:, None]),
+        (r"gives a result of shape \[140, 1\] for a .* return \[E\] or", lambda m: m[:, None]),
         (r"gives a result of torch.float16 for a sector of .*; return float32", Tensor.half),
         (r"gives a tuple for a sector of .*; return a tensor", lambda made: (made, 1)),
         (r"gives a result that is not finite for a sector", lambda made: made / 0),
@@ -209,7 +209,7 @@ def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any
 @pytest.mark.parametrize(
     ("line", "model"),
     [
-        (r"the exchange rows of shape \[88, 4\] for a sector of 49 nodes, 39 halo", HaloToo),
+        (r"the exchange rows of shape \[91, 4\] for a sector of 59 nodes, 32 halo", HaloToo),
         (r"makes fewer exchanges for a sector of 0 nodes, 0 halo nodes", IdleWhereEmpty),
         (r"fails for a sector of 0 nodes, .* \(\w*Error: .*\)", Stumbles),
         (r"parameter last.bias a gradient that is not zero for an empty", MeanOfNodes),
@@ -228,5 +228,5 @@ def test_each_breach_has_its_line(line: str, model: Callable[[], nn.Module]) -> 
 
 def test_a_hit_model_gives_rows_of_nodes() -> None:
     assert check_model(Embedding(F, G), F, G, "hit") == []
-    shape = r"gives a result of shape \[121\] for a sector of 49 nodes, .* \[N, D\]"
+    shape = r"gives a result of shape \[140\] for a sector of 59 nodes, .* \[N, D\]"
     assert_told(shape, Simple(), "hit")

@@ -15,8 +15,8 @@ from bigtrk.models.settings import (
     ModelConfig,
     make_model,
 )
-from bigtrk.proof.prove import Proof, prove, prove_configured
-from bigtrk.proof.sectors import EVALUATED, KINDS, PARTS
+from bigtrk.proof.prove import EVALUATED, PARTS, Proof, prove, prove_configured
+from bigtrk.proof.sectors import KINDS
 from tests.models.graphs import F, G
 from tests.models.user_models import Embedding, Layered, Simple
 from tests.proof import right_models, wrong_models
