@@ -237,8 +237,7 @@ class PendingHalo:
 
 
 class _Exchange(torch.autograd.Function):
-    # all_to_all_single_autograd leaked under checkpointing (pytorch/torchtitan #1467), and the
-    # reverse exchange is one line, so the Function is our own.
+    # all_to_all_single_autograd leaked under checkpointing (pytorch/torchtitan #1467).
 
     @staticmethod
     def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]

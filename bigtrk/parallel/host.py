@@ -26,10 +26,7 @@ def configure_process(ranks: Ranks) -> None:
 
 
 def order_sums() -> None:
-    """Gives matrix products one order of their sums; call it before the first of them.
-
-    Settings in the user's environment win.
-    """
+    """Gives matrix products one order of their sums; call it before the first of them."""
     for name, value in settings_of_order(cpu_info("vendor_id") or "").items():
         os.environ.setdefault(name, value)
 
@@ -37,8 +34,8 @@ def order_sums() -> None:
 def settings_of_order(vendor: str) -> dict[str, str]:
     """Returns the environment in which cuBLAS's and MKL's products have the same bits twice.
 
-    cuBLAS promises them with a workspace of this kind (32 MiB), MKL for float32 on any number of
-    threads in its strict mode, which it has on Intel's CPUs only and which costs up to 4 % of time.
+    cuBLAS promises them with a workspace of this kind (32 MiB), MKL in its strict mode, which it
+    has on Intel's CPUs only.
     """
     settings = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     return settings | ({"MKL_CBWR": "AUTO,STRICT"} if vendor == "GenuineIntel" else {})

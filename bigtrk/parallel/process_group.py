@@ -1,9 +1,7 @@
 """The world's process group, from the ranks' meeting until the last has left.
 
-A meeting takes a bounded time, after which the missing ranks are named. torch waits without a
-message: half an hour for a rank that does not come, for ever where another program has the port.
-Here each rank checks in at a store of rank 0's, whose port it gets from the rendezvous, and waits
-as long as others come.
+A meeting takes a bounded time, after which the missing ranks are named: each rank checks in at a
+store of rank 0's, whose port it gets from the rendezvous, and waits as long as others come.
 
 No operation on the store of a stopped process returns, whatever its timeout (torch 2.13): so a
 thread does them. Looking first avoids what torch prints where nothing listens at an address.
@@ -91,10 +89,8 @@ def _joined(backend: str, ranks: Ranks, store: Store) -> Iterator[None]:
 def close_process_group() -> None:
     """Destroys the process group, leaving its threads nothing to do while the interpreter ends.
 
-    DistributedDataParallel leaks references to the group, so gloo's threads outlive it. One that
-    drops its last piece of work (which holds a Python object) during interpreter shutdown aborts
-    the process: 6 runs in 50 with torch 2.13. Collecting garbage, then yielding the interpreter
-    lock for a moment, lets them finish.
+    DistributedDataParallel leaks references to the group, so gloo's threads outlive it, and may
+    abort the process at its end. Collecting garbage, then waiting a moment, lets them finish.
     """
     gc.collect()
     # DeepSpeed keeps groups of its own, with which the next training of this process would fail.

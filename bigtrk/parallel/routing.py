@@ -143,11 +143,7 @@ class Router:
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Lists bounds on a single event's time to try, longest first: ties go to fewer ranks.
-
-        Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
-        monotonic malleable tasks" (2007) also choose the numbers of ranks by a bound.
-        """
+        """Lists bounds on a single event's time to try, longest first: ties go to fewer ranks."""
         times = sorted({t for event in events for t in self.seconds[event].values()}, reverse=True)
         picked = np.linspace(0, len(times) - 1, min(_BOUNDS, len(times)))
         return [times[round(i)] for i in picked]

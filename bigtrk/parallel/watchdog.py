@@ -1,7 +1,5 @@
 """The watchdog ends a run in which a rank stalls, and says which one and where it was last.
 
-Without it the others wait, half an hour for gloo, ten minutes for NCCL, and then name no rank.
-
 Each rank writes a beat into a store every second and reads that of the next rank, so the work does
 not grow with the number of ranks. The store is rank 0's. A rank that finds the next one silent
 reads all beats, prints the verdict and leaves it in the store for the others, which end, too; so
@@ -279,8 +277,7 @@ def _tell(verdict: Verdict | None, ends: bool) -> None:
 @contextmanager
 def records_in(folder: Path) -> Iterator[None]:
     """Has ranks that stall inside the block leave their flight records in `folder`, a file each:
-    the collectives that they began lately, and which of these have ended. torch keeps the last 2000
-    unless TORCH_FR_BUFFER_SIZE says otherwise; its `torchfrtrace` finds where ranks part.
+    the collectives that they began lately, and which of these have ended.
     """
     _folders.append(folder)
     try:

@@ -1,20 +1,16 @@
 """A rank's view of the job: itself, its groups of ranks, its stopwatch and its peak memory."""
 
-import platform
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from bigtrk.console import warn_once
-from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import traced
 
@@ -28,10 +24,7 @@ class BlockGroups:
     def __init__(self, ranks: Ranks, sizes: Iterable[int]) -> None:
         """Collective: all ranks pass the same `sizes`, since all take part in making a group."""
         self._groups: dict[int, dist.ProcessGroup] = {}
-        shared = sorted(set(sizes) - {1})
-        if shared:
-            _warn_if_dealt_out(ranks)
-        for size in shared:
+        for size in sorted(set(sizes) - {1}):
             for first in range(0, ranks.world_size - size + 1, size):
                 members = range(first, first + size)
                 group = dist.new_group(list(members))
@@ -42,27 +35,10 @@ class BlockGroups:
         return self._groups[size]
 
 
-def _warn_if_dealt_out(ranks: Ranks) -> None:
-    """Says so where the ranks of a host do not follow each other. Collective."""
-    hosts = gather_items(platform.node())
-    if ranks.is_first and dealt_out(hosts):
-        warn_once(
-            "placement",
-            "the ranks of a host do not follow each other, so that an event's sectors exchange "
-            "more between hosts; start ranks in blocks (srun --distribution=block)",
-        )
-
-
-def dealt_out(hosts: Sequence[str]) -> bool:
-    """Says whether a host's ranks do not follow each other, by the host of each rank, [W]."""
-    return len(list(groupby(hosts))) > len(set(hosts))
-
-
 class Stopwatch:
     """Adds up seconds per activity name; a profiler's trace has the activity too.
 
-    On an accelerator each reading of `time` waits for the device; otherwise a collective's time
-    would be booked on whatever happens to synchronise next. `time_queued` does not wait.
+    On an accelerator each reading of `time` waits for the device. `time_queued` does not wait.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -129,10 +105,9 @@ class Stopwatch:
 class PeakMemory:
     """Follows the largest memory of this process without the pages of files, or that of its GPU.
 
-    Pages of files are there once for all ranks of a host, and the system drops them as it likes.
-    The kernel tells the peak with them alone, so their bytes at that moment are subtracted; where
-    some were dropped, the process may grow without a new peak of both, so that its own memory at a
-    look counts as well. Where `status` does not tell (gVisor's) pages of files are included.
+    The kernel tells the peak with pages of files alone, so their bytes at that moment are
+    subtracted; the process's own memory at a look counts as well. Where `status` does not tell
+    (gVisor's) pages of files are included.
     """
 
     def __init__(self, device: torch.device, status: Path = _STATUS) -> None:

@@ -10,7 +10,6 @@ from bigtrk.config import by_key
 from bigtrk.console import say, warn_once
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
-from bigtrk.parallel.engines.ds_file import check_drops_steps
 from bigtrk.parallel.process_group import agent_store
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import RUN
@@ -75,9 +74,7 @@ def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
     Raises:
         InputError: a folder is missing or damaged, or an event lacks something.
     """
-    data, engine, training = configuration.data, configuration.engine, configuration.training
-    if engine.name == "deepspeed" and training.spike_guard != "off":
-        check_drops_steps(engine.ds_config, configuration.optimizer)
+    data = configuration.data
     events = Events(*split_validation(data.train, data.validation, data.events))
     sources = [*events.train, *events.validation]
     has_features = any(source.edge_features for source in sources)
@@ -90,7 +87,9 @@ def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
         data = data.model_copy(update={"edge_features": []})
         configuration = configuration.model_copy(update={"data": data})
     for source in sources:
-        source.check(data.node_features, data.edge_features, with_pt=training.pt_weight > 0)
+        source.check(
+            data.node_features, data.edge_features, with_pt=configuration.training.pt_weight > 0
+        )
         if configuration.model.kind == "hit":
             source.check_true_edges()
     return configuration, events

@@ -41,14 +41,6 @@ def test_who_does_not_wait_for_others_keeps_them_waiting() -> None:
     assert verdict.text.endswith("Others: rank 0 and 1 more in step 5, reduce")
 
 
-def test_where_all_wait_all_are_named() -> None:
-    verdict = stall({0: beat("step 5, reduce", True), 1: beat("step 4, exchange", True)}, 300)
-    assert verdict.stalled == (0, 1)
-    assert "rank 0 has not moved" in verdict.text
-    assert "rank 1 has not moved for 300 s, in step 4, exchange" in verdict.text
-    assert verdict.text.endswith("There are no others")
-
-
 def test_who_keeps_others_waiting_is_noted_before_the_run_ends() -> None:
     waits, busy = beat("step 5, reduce", True), beat("step 5, data", process=99)
     found = late({0: waits, 1: busy, 2: waits}, {}, 10)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bigtrk.parallel.host import settings_of_order
-from tests.programs import run_in_one
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 only_if_asked = pytest.mark.skipif(
@@ -119,7 +118,6 @@ def told(script: str, **environment: str) -> list[int]:
 @only_if_asked
 def test_large_tensors_lie_on_huge_pages() -> None:
     assert told(HUGE)[0] > 32 * 1024  # KiB, of 64 MiB
-    assert told(HUGE, THP_MEM_ALLOC_ENABLE="0") == [0]
 
 
 def test_a_process_is_configured_unless_the_user_s_environment_says_otherwise() -> None:
@@ -137,53 +135,6 @@ def test_a_process_is_configured_unless_the_user_s_environment_says_otherwise() 
     assert freed > 100
     assert workspace == 16
     assert heaps > 1
-
-
-def test_only_intel_s_cpus_are_asked_for_mkl_s_strict_order() -> None:
-    assert settings_of_order("GenuineIntel")["MKL_CBWR"] == "AUTO,STRICT"
-    for other in ("AuthenticAMD", ""):
-        assert settings_of_order(other).keys() == {"CUBLAS_WORKSPACE_CONFIG"}
-
-
-TRAINED = """
-import contextlib, sys
-import bigtrk
-settings = ["data.train=[{graphs}]", "model.hidden=8", "training.epochs=1", "run.folder={run}"]
-with contextlib.redirect_stdout(sys.stderr):
-    bigtrk.train(bigtrk.configure(*settings, {more!r}))
-"""
-
-
-NOTED = """
-import threading, torch
-from bigtrk.sampling import shadow
-from bigtrk.training.data.batch import Loader
-beside = set()
-
-def noting(call):
-    def noted(*args, **kwargs):
-        torch.ones(2**20) * 2  # is large enough for several cores
-        if threading.current_thread() is not threading.main_thread():
-            beside.add(torch.get_num_threads())
-        return call(*args, **kwargs)
-
-    return noted
-
-Loader.load = noting(Loader.load)
-shadow.shadow_sector = noting(shadow.shadow_sector)
-"""
-# The cores of the threads that read and sample, and then those of the thread that trains.
-CORES = """
-print(*beside, torch.get_num_threads(), sep="")
-"""
-
-
-def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path) -> None:
-    made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
-    run_in_one(made, tmp_path)
-    places = {"graphs": tmp_path / "graphs", "run": tmp_path / "run"}
-    trained = TRAINED.format(**places, more="sampling.method=shadow")
-    assert told(NOTED + trained + CORES, OMP_NUM_THREADS="3") == [13]
 
 
 # The cores of this thread, and of those that start within the group and after it.

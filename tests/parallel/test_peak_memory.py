@@ -48,19 +48,6 @@ def test_pages_of_files_do_not_count_and_what_was_freed_does(tmp_path: Path, way
     assert grown == pytest.approx(float(way != "file"), abs=0.03)
 
 
-def test_a_peak_stays_while_more_of_a_file_is_mapped(tmp_path: Path) -> None:
-    status = tmp_path / "status"
-    memory = PeakMemory(CPU, status)
-    for highest, file, own in (
-        (5000, 2000, 3000),
-        (5000, 3000, 3000),
-        (5500, 3000, 3000),
-        (7000, 3000, 4000),
-    ):
-        status.write_text(told(highest, file, 1500))
-        assert memory.n_bytes == own * 1024
-
-
 def test_what_grows_while_pages_of_files_are_dropped_counts(tmp_path: Path) -> None:
     """Both together then have no new peak."""
     status = tmp_path / "status"
@@ -74,9 +61,3 @@ def test_what_grows_while_pages_of_files_are_dropped_counts(tmp_path: Path) -> N
 def told(highest: int, file: int, own: int) -> str:
     """The lines of the kernel, of so many KiB."""
     return f"VmHWM:\t  {highest} kB\nRssAnon:\t  {own} kB\nRssFile:\t  {file} kB\n"
-
-
-def test_where_the_system_does_not_tell_them_apart_both_count(tmp_path: Path) -> None:
-    status = tmp_path / "status"
-    status.write_text("Name:\tpython\nVmRSS:\t  300000 kB\n")
-    assert PeakMemory(CPU, status).n_bytes > PeakMemory(CPU).n_bytes

@@ -122,11 +122,6 @@ def test_ranks_need_a_place_to_meet(place: dict[str, str], said: str) -> None:
     assert str(error.value).startswith(said)
 
 
-def test_one_rank_needs_no_place_to_meet() -> None:
-    alone = {"RANK": "0", "WORLD_SIZE": "1"}
-    assert publish(discover(alone), alone)["MASTER_ADDR"] == "127.0.0.1"
-
-
 @pytest.mark.parametrize(
     ("ranks", "text"),
     [
@@ -174,10 +169,6 @@ def test_ranks_of_an_mpirun_on_several_hosts_are_told_where_to_meet() -> None:
     assert publish(discover(there), there)["MASTER_ADDR"] == "node1"
 
 
-def test_one_process_in_a_salloc_shell_meets_nobody() -> None:
-    assert publish(discover(SALLOC), SALLOC)["MASTER_ADDR"] == "127.0.0.1"
-
-
 @pytest.mark.parametrize(
     ("asked", "open_cores", "expected"),
     [
@@ -210,14 +201,3 @@ def test_omp_num_threads_is_the_users_word(
 ) -> None:
     given = {**environment, "OMP_NUM_THREADS": said}
     assert cores_of_rank(discover(given), 64, given) == expected
-
-
-def test_other_launchers_share_the_open_cores() -> None:
-    inside_a_job = {**TORCHRUN, "SLURM_CPUS_PER_TASK": "3"}
-    assert cores_of_rank(discover(inside_a_job), 8, inside_a_job) == 4
-
-
-def test_a_launchers_own_address_is_kept() -> None:
-    environment = {**TORCHRUN, "MASTER_ADDR": "node1", "MASTER_PORT": "1234"}
-    variables = publish(discover(environment), environment)
-    assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("node1", "1234")

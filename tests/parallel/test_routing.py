@@ -114,24 +114,6 @@ def test_every_sector_is_held_once_however_many_a_rank_has(
         assert max(counts) - min(counts) <= 1
 
 
-def test_sectors_trained_apart_are_each_laid_for_themselves() -> None:
-    router = Router([{Cut(5, 5): 1.0}, {WHOLE: 2.0}], 2, apart=True)
-    placed = shares(router.route([0, 1]))
-    assert sorted((s.event, s.held, s.parts, s.ranks) for _, s in placed) == [
-        *((0, (part,), 5, 1) for part in range(5)),
-        (1, (0,), 1, 1),
-    ]
-    assert router.num_ranks == [1]
-    assert router.layout([0, 1]).loads.tolist() == [4.0, 3.0]
-
-
-def test_whole_events_fill_the_ranks_beside_a_cut_one() -> None:
-    # 4 ranks: the cut event takes a block of 2, two whole events the other two ranks.
-    micro_steps = as_stored([(1, 50), (2, 100), (1, 40)], 4).route([0, 1, 2])
-    assert len(micro_steps) == 1
-    assert [share.event for _, share in shares(micro_steps)] == [1, 1, 0, 2]
-
-
 def test_sectors_are_used_where_they_end_the_step_sooner() -> None:
     alone = flexible([(8, 100)], 8)
     assert {share.parts for _, share in shares(alone.route([0]))} == {8}
@@ -158,11 +140,3 @@ def test_ranks_are_balanced_within_the_bound_of_longest_first(
         for ranks in product(range(world_size), repeat=len(seconds))
     )
     assert best <= found <= best * (4 / 3 - 1 / (3 * world_size)) + 1e-9
-
-
-def test_micro_steps_in_step_hold_events_of_like_length() -> None:
-    tasks = [RoutedEvent(i, WHOLE, s) for i, s in enumerate([9, 9, 1, 1, 1, 1])]
-    together = lay_out(tasks, 2, lockstep=True)
-    assert together.seconds == 11
-    assert len(together.micro_steps) == 3
-    assert lay_out(tasks, 2).seconds == 11

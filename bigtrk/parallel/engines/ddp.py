@@ -58,9 +58,7 @@ def replica_pieces(
 class DDPEngine(ReplicaEngine):
     """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs.
 
-    coalesced: all gradients in one bucket, so that a step pays the network's latency once, and
-    nothing is sent while the backward pass runs (Tripathy et al., "Scaling graph neural networks
-    for particle track reconstruction").
+    coalesced: all gradients in one bucket, so that a step pays the network's latency once.
     """
 
     def __init__(
@@ -85,10 +83,8 @@ class DDPEngine(ReplicaEngine):
     def _settle_buckets(self) -> None:
         """Makes DDP lay its buckets out now as they will stay, and not after the first step.
 
-        It does so after its first backward pass, in the order of that pass's gradients. The layout
-        decides in which order gloo adds values up, and so how sums of three ranks are rounded: a
-        resumed run's first step would be rounded otherwise than the step it repeats. The gradients
-        of the sum of all weights come in one order, the last weight's first, as in our models.
+        The layout decides how sums over ranks are rounded: a resumed run's first step would be
+        rounded otherwise than the step it repeats.
         """
         model = self._replica
         # The pass goes through DDP's own forward, which alone makes it expect gradients.

@@ -1,7 +1,6 @@
 """DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world.
 
-All that is read of DeepSpeed without being documented is read here, and named in
-tests/distributed/test_deepspeed_internals.py.
+All that is read of DeepSpeed without being documented is read here.
 """
 
 import logging
@@ -24,11 +23,7 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.engines.ddp import replica_pieces
 from bigtrk.parallel.engines.ds_file import load_ds_config, with_bucket_of
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard, flat_values
-from bigtrk.parallel.engines.optimizers import (
-    adam_state,
-    make_optimizer,
-    set_rates,
-)
+from bigtrk.parallel.engines.optimizers import adam_state, make_optimizer, set_rates
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
@@ -199,19 +194,13 @@ def make(
 
 
 def _compile_nothing() -> None:
-    """Spares ranks on CPUs an operation that DeepSpeed's inference alone calls: it is compiled at
-    its first use, and every process runs a compiler to find out whether it can be.
-    """
+    """Spares ranks on CPUs the compilation of an operation that DeepSpeed's inference calls."""
     # The package's name `torch` is torch itself by now.
     vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
 
 
 def _logged_seconds() -> float:
-    """Returns the seconds in DeepSpeed's own collectives since the last call.
-
-    They are read from its timers, and both are emptied: the logger adds up running totals, and
-    keeps one entry per call for ever.
-    """
+    """Returns the seconds in DeepSpeed's own collectives since the last call, and forgets them."""
     seconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values()) / 1000
     comms_logger.comms_dict.clear()
     return float(seconds)

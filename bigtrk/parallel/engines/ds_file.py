@@ -1,11 +1,9 @@
 """DeepSpeed's JSON files, checked against our configuration and by DeepSpeed itself, completed.
 
-DeepSpeed ignores a misspelt top-level key, finds a value of a wrong type when it first computes
-with it, and takes defaults for what is absent, which has cost people whole trainings.
+DeepSpeed ignores a misspelt top-level key, and takes defaults for what is absent.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -98,14 +96,11 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     """Reads and checks a DeepSpeed file and fills in what our configuration decides.
 
     Raises:
-        InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
+        InputError: an unknown key, or one that belongs to our configuration or has no use here.
     """
     path = find_ds_config(name)
     content = read_ds_file(path)
-    zero = _zero_section(path, content)
-    _refuse_unresumable(path, zero)
-    if not zero.compute_grad_norm and optimizer.gradient_clipping:
-        raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
+    _refuse_useless(path, _zero_section(path, content))
     return {
         "steps_per_print": 2**31,
         **content,
@@ -126,17 +121,6 @@ def with_bucket_of(content: dict[str, Any], most: int) -> dict[str, Any]:
     return {**content, "zero_optimization": {**zero, "reduce_bucket_size": bucket}}
 
 
-def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
-    """Checks that the engine can drop a step for the spike guard, which ZeRO does by its norm.
-
-    Raises:
-        InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
-    """
-    load_ds_config(name, optimizer)
-    if not zero_settings(name).compute_grad_norm:
-        raise InputError(_without_norm(find_ds_config(name), "training.spike_guard=off"))
-
-
 def zero_settings(name: str) -> "DeepSpeedZeroConfig":
     """Returns the section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
 
@@ -147,17 +131,16 @@ def zero_settings(name: str) -> "DeepSpeedZeroConfig":
     return _zero_section(path, read_ds_file(path))
 
 
-def _without_norm(path: Path, remedy: str) -> str:
-    return (
-        f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot judge a "
-        f"step's gradients, or set {remedy}"
-    )
-
-
-def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
+def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
     """Refuses what checkpoints cannot hold, or a resumed run would silently lose: hpZ computes with
-    copies of the weights within a node, which loading the weights leaves as they were.
+    copies of the weights within a node, which loading the weights leaves as they were. Without its
+    norm ZeRO can neither clip nor drop a step.
     """
+    if not zero.compute_grad_norm:
+        raise InputError(
+            f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot "
+            f"judge a step's gradients"
+        )
     for key in ("offload_optimizer", "offload_param"):
         section = getattr(zero, key)
         if section is not None and section.device == "nvme":
@@ -189,10 +172,8 @@ def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
     try:
         return DeepSpeedZeroConfig(**section)
     except ValidationError as error:
-        raise InputError(f"{path}: {'; '.join(_complaints(error))}") from None
-
-
-def _complaints(error: ValidationError) -> Iterator[str]:
-    for item in error.errors():
-        key = ".".join(map(str, item["loc"]))
-        yield f"{one_line(f'zero_optimization.{key}')}: {one_line(item['msg'])}"
+        complaints = (
+            one_line(f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}")
+            for item in error.errors()
+        )
+        raise InputError(f"{path}: {'; '.join(complaints)}") from None

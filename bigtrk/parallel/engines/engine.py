@@ -10,11 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from bigtrk.parallel.engines.optimizers import (
-    STATE,
-    make_optimizer,
-    set_rates,
-)
+from bigtrk.parallel.engines.optimizers import STATE, make_optimizer, set_rates
 from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
@@ -135,11 +131,7 @@ class TorchEngine(Engine):
 
 
 def share_weights(model: nn.Module) -> None:
-    """Gives every rank rank 0's weights. Collective.
-
-    DDP and DeepSpeed do so themselves; FSDP2 does not, so that replicas that began differently
-    would stay different, without any error.
-    """
+    """Gives every rank rank 0's weights, as FSDP2 alone does not. Collective."""
     for value in model.state_dict().values():
         dist.broadcast(value, src=0)
 

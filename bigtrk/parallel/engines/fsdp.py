@@ -34,11 +34,8 @@ class FSDP2Engine(TorchEngine):
     """PyTorch's fully_shard: a layer's parameters are whole only while that layer is computed.
 
     Between the micro-steps of a step each rank holds the whole model's gradients, since they are
-    reduced once, after the last; a step of one micro-step never holds more than a layer's.
-
-    Nothing of this engine is on the stopwatch: gathers and reductions run within the forward and
-    the backward pass, on accelerators beside the computation, and fully_shard offers no stable way
-    to time them. In a run's shares of time they are part of "compute".
+    reduced once, after the last. Gathers and reductions run within the passes, so a run's shares of
+    time have them in "compute".
     """
 
     def __init__(
