@@ -112,8 +112,3 @@ def test_too_little_memory_is_one_line_on_all_ranks(data: Path, tmp_path: Path) 
         min(cost.memory(source.size, k, k).total for k in (1, source.parts)) <= enough * 2**30
         for source in sources
     )
-
-
-def test_parts_of_events_are_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"training.auto: is for steps of whole events"):
-        settings(data, tmp_path, sampling={"method": "wedges"})

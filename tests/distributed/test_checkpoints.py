@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 
 from bigtrk.errors import InputError
@@ -291,41 +290,3 @@ def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
     assert "checkpoint step-00000002 could not be written: rank 1: weight/" in said
     assert "is not finite; lower optimizer.lr" in said
     assert read == "1"
-
-
-def a_vanished_folder(ranks: Ranks, run: Path) -> str:
-    """Returns what is said of a run folder that is gone while a checkpoint is written into it."""
-    trial, write = Saved(ranks, "DDP", run), write_shard
-    trial.save(1)
-
-    def write_elsewhere(*arguments: Any) -> Any:
-        if ranks.rank == 0:
-            run.rename(run.with_name("moved"))
-        dist.barrier(trial.checkpoints._group)
-        return write(*arguments)
-
-    with (
-        patch.object(checkpoint, "write_shard", write_elsewhere),
-        pytest.raises(InputError) as caught,
-    ):
-        trial.save(2)
-    return str(caught.value)
-
-
-def test_a_run_folder_that_vanished_is_not_made_anew(tmp_path: Path) -> None:
-    for said in run_ranks(2, a_vanished_folder, tmp_path / "run"):
-        assert "No such file or directory" in said
-    assert not (tmp_path / "run").exists()
-    assert last_good(tmp_path / "moved").checkpoint.progress.step == 1
-
-
-def another_model(ranks: Ranks, run: Path) -> str:
-    Saved(ranks, "DDP", run).save(1)
-    with pytest.raises(InputError) as caught:
-        Saved(ranks, "DDP", run, layers=3).checkpoints.load()
-    return str(caught.value)
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    (said,) = run_ranks(1, another_model, tmp_path)
-    assert "of another model (such as in layers." in said

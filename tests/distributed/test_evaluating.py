@@ -1,6 +1,5 @@
 """Runs evaluated before they end, from a checkpoint of any engine, and evaluated again."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run_folder import AVERAGED, CHECKPOINTS, DESCRIPTION, WEIGHTS
 from tests.distributed.ranks import ALONE, run_ranks
 from tests.distributed.runs import settings, train, write_events
-from tests.programs import run_here
 
 NEWEST = "step-00000002"
 
@@ -86,18 +84,6 @@ def test_a_checkpoint_scores_as_the_model_it_became(
     assert len(list((run / EVALUATIONS).iterdir())) == 3
 
 
-def test_several_folders_are_evaluated_together(
-    run: Path, events: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = [str(events / "graphs"), str(events / "sectors")]
-    command = ["bigtrk", "evaluate", str(run), *folders, "--json"]
-    status, printed, _ = run_here(command, monkeypatch, capsys)
-    assert status == 0
-    found = json.loads(printed)
-    assert (found["folders"], found["events"], found["events_left_out"]) == (folders, 1, 4)
-    assert read_run(run).evaluations[0].data == ", ".join(folders)
-
-
 def test_averaged_weights_score_as_they_were_validated(run: Path, events: Path) -> None:
     (epoch,) = read_run(run).epochs
     assert epoch.average is not None
@@ -123,33 +109,3 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(
     (checkpoints / NEWEST / shard_name(1)).write_bytes(b"")
     with pytest.raises(InputError, match=r"no checkpoint is undamaged .*shard-00001.* has 0 bytes"):
         evaluated_here(run, events / "graphs")
-
-
-def moved(run: Path, **changes: object) -> None:
-    """The run's record with other settings of its data."""
-    content = json.loads((run / "run.json").read_text())
-    content["config"]["data"].update(changes)
-    (run / "run.json").write_text(json.dumps(content))
-
-
-def test_events_trained_on_must_be_known(run: Path, events: Path, tmp_path: Path) -> None:
-    interrupted(run)
-    moved(run, train=[str(tmp_path / "gone")])
-    with pytest.raises(InputError, match=r"has not ended, and .*gone.*, so that the events"):
-        evaluated_here(run, events / "graphs")
-    moved(run, train=[str(events / "graphs")], events=3)
-    with pytest.raises(InputError, match="was trained on other events than its data folders hold"):
-        evaluated_here(run, events / "graphs")
-
-
-def test_all_evaluations_stay_and_the_newest_of_each_folder_counts(
-    run: Path, events: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(events)
-    first = evaluated_here(run, Path("graphs"))
-    second = evaluated_here(run, events / "sectors" / ".." / "graphs")
-    sectors = evaluated_here(run, Path("sectors"))
-    assert len(list((run / EVALUATIONS).iterdir())) == 3
-    assert first.data == second.data == str((events / "graphs").resolve())
-    assert first.made < second.made
-    assert read_run(run).evaluations == (second, sectors)

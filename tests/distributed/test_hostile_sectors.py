@@ -18,8 +18,6 @@ from tests.hostile.sectors import (
     GRAPH,
     Sectors,
     good,
-    lie,
-    other_edge_id,
     sends_less,
     sends_to_itself,
     store,
@@ -64,12 +62,3 @@ def test_sectors_of_another_partition_of_the_event(tmp_path: Path) -> None:
     assert found[0] is not None
     assert found[0].removeprefix("rank 0: ").startswith(f"{tmp_path / 'data' / other.name}")
     assert "\n" not in found[0]
-
-
-def test_what_one_rank_alone_reads(tmp_path: Path) -> None:
-    store(tmp_path / "data", good(2))
-    lie(tmp_path / "data", 1, other_edge_id(good(2)[1]))
-    one, other = run_ranks(2, train, tmp_path / "data", tmp_path / "run")
-    assert one == other
-    assert one.startswith(f"rank 1: {tmp_path / 'data'}")
-    assert "sector 1: its ids are not those that the record counts" in one

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.watchdog import tell
 from bigtrk.records.live import LiveRun, RunFollower, Status
-from bigtrk.records.record import read_if_any
-from bigtrk.records.run import STALL, StallRecord
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, FORKSERVER, run_ranks
 from tests.distributed.runs import settings, train, write_events
@@ -89,46 +85,3 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     assert (found.status, found.step) == (Status.FINISHED, 4)
     steps = [line["step"] for line in lines_of(run) if line["kind"] == "step"]
     assert steps == [0, 1, 2, 3]
-
-
-def awaited(run: Path, there: bool) -> StallRecord | None:
-    """Returns what the folder says of a stall, once that is there or gone: a thread writes it."""
-    end = time.monotonic() + 30
-    while ((found := read_if_any(StallRecord, run / STALL)) is not None) != there:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
-def stalls(ranks: Ranks, configuration: Configuration) -> list[StallRecord | None]:
-    """Trains; returns what the run's folder says of stalls while rank 0's watchdog is made to."""
-    run, seen = configuration.run.folder, list[StallRecord | None]()
-    assert run
-
-    def look() -> None:
-        tell(Verdict("rank 1 says nothing", (1,)))
-        seen.append(awaited(run, there=True))
-        tell(None)
-        seen.append(awaited(run, there=False))
-        tell(Verdict("rank 1 has been silent", (1,)), ends=True)
-        seen.append(awaited(run, there=True))
-
-    with before_step(2, look if ranks.is_first else list):
-        train(ranks, configuration)
-    return seen
-
-
-def test_the_folder_says_which_ranks_stall_until_it_is_resumed(
-    tmp_path: Path, graphs: Path
-) -> None:
-    run = tmp_path / "run"
-    configuration = settings(graphs, run, 1, {"name": "ddp"})
-    seen, _ = run_ranks(2, stalls, configuration)
-    assert [found and (found.ranks, found.text, found.ends) for found in seen] == [
-        ((1,), "rank 1 says nothing", False),
-        None,
-        ((1,), "rank 1 has been silent", True),
-    ]
-    assert read_if_any(StallRecord, run / STALL) == seen[-1]
-    run_ranks(1, train, configuration, run)
-    assert not (run / STALL).exists()

@@ -1,6 +1,5 @@
 """Runs on parts of events: alike at every world size, by every engine, and where they resume."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.graphs import build_radius_graphs
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_all
@@ -83,7 +81,6 @@ def settings(
     }
     if method == "embedding":
         content["data"]["node_features"] = ["r", "cos_phi", "sin_phi", "z", "eta"]
-    content["negatives"] = changes.pop("negatives", sections.get("negatives", {}))
     content["training"] = {"epochs": 2, **sections.get("training", {}), **changes}
     return Configuration.model_validate(content)
 
@@ -91,8 +88,7 @@ def settings(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """Runs of each method on 1 and 2 ranks, on 3 by its engine; and some of which one step is on
-    two ranks, another on one and the others on three. One of ShaDow is validated on the way, and
-    one ends in time. With false edges all are trained, and as many as there are.
+    two ranks, another on one and the others on three.
     """
     folder = tmp_path_factory.mktemp("runs")
 
@@ -105,14 +101,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     def each(name: str, **changes: Any) -> dict[str, Any]:
         return {f"{name} {method}": run(name, method, **changes) for method in METHODS}
 
-    everything = {"hard": 1000, "easy": 1}
-    others = {
-        "often": run("often", "shadow", validate_minutes=1e-9),
-        "in time": run("in time", "shadow", minutes=1e-6),
-        "all": run("all", "some false edges", negatives={}),
-        "chosen": run("chosen", "some false edges", negatives=everything),
-    }
-    run_all(2, {**each("2"), **others, **each("halted", minutes=1e-6)})
+    run_all(2, {**each("2"), **each("halted", minutes=1e-6)})
     run_all(1, {**each("1"), **{f"on {method}": on(method, minutes=1e-6) for method in METHODS}})
     by_engine = {m: run("3", m, engine=engine) for m, (*_, engine) in METHODS.items()}
     run_all(3, {**by_engine, **{f"on {method}": on(method) for method in METHODS}})
@@ -140,31 +129,6 @@ def test_a_run_goes_on_in_mid_epoch_on_other_ranks(runs: Path, method: str) -> N
     for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):
         assert (one.steps, one.events, one.edges) == (other.steps, other.events, other.edges)
         assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
-
-
-def test_validation_on_the_way_changes_nothing(runs: Path) -> None:
-    often = runs / "often" / "shadow"
-    assert losses(often) == losses(runs / "2" / "shadow")
-    lines = (often / "metrics.jsonl").read_text().splitlines()
-    found = [r for r in map(json.loads, lines) if r["kind"] == "validation"]
-    assert [record["step"] for record in found] == list(range(10))
-    assert 0 < found[0]["seconds"] < found[1]["seconds"]
-    assert all(record["validation"]["loss"] > 0 for record in found)
-
-
-def test_a_run_ends_in_time(runs: Path) -> None:
-    folder = runs / "in time" / "shadow"
-    run = read_run(folder)
-    assert [epoch.steps for epoch in run.epochs] == [1]
-    assert run.epochs[0].validation
-    assert (folder / "model.safetensors").exists()
-    assert last_good(folder).checkpoint.progress.cursor == 1
-
-
-def test_as_many_false_edges_as_there_are_train_as_all_do(runs: Path) -> None:
-    every, chosen, some = (losses(runs / n / "some false edges") for n in ("all", "chosen", "2"))
-    assert chosen == pytest.approx(every, rel=1e-6)
-    assert some != pytest.approx(every, rel=1e-3)
 
 
 def test_the_radius_of_an_embedding_s_validation_keeps_the_edges(

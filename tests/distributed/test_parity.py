@@ -6,7 +6,6 @@ the loss written out.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from tests.distributed.parity import (
     whole_gradients,
     worst,
 )
-from tests.distributed.ranks import run_all, run_ranks
+from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES as ALL_ENGINES
 from tests.distributed.trial import Trial
 
@@ -69,34 +68,6 @@ def check_step(results: list[dict[str, Any]], oracle: Oracle, graphs: list[Event
         assert worst(result["gradients"], oracle.gradients()) < 1e-10
     scored = stitched((row for result in results for row in result["logits"]), graphs)
     assert worst(scored, oracle.logits()) < 1e-10
-
-
-SECTOR_STEPS = {
-    2: {
-        "per edge": configuration("none", step_loss="per_edge"),
-        "attention": configuration("none", "attention"),
-    },
-    3: {
-        "recomputed, pT": configuration("layer", pt_weight=0.3),
-        "attention, recomputed": configuration("layer", "attention"),
-    },
-}
-
-
-@cache
-def steps_of(world_size: int) -> dict[str, list[dict[str, Any]]]:
-    cases = SECTOR_STEPS[world_size]
-    return run_all(world_size, {name: (sector_step, (case,)) for name, case in cases.items()})
-
-
-@pytest.mark.parametrize(
-    ("world_size", "name"), [(n, name) for n, cases in SECTOR_STEPS.items() for name in cases]
-)
-def test_sectors_equal_the_whole_graph(world_size: int, name: str) -> None:
-    settings, graphs = SECTOR_STEPS[world_size][name], [event.graph for event in sources()]
-    results = steps_of(world_size)[name]
-    check_step(results, Oracle(settings, graphs), graphs)
-    assert all((result["pt_loss"] is None) == (name != "recomputed, pT") for result in results)
 
 
 def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:

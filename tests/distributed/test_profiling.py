@@ -64,7 +64,7 @@ def ranges(path: Path) -> list[Range]:
 
 
 def test_every_range_is_in_every_step(tmp_path: Path) -> None:
-    run_ranks(2, train, configuration(tmp_path, 4))
+    run_ranks(2, train, configuration(tmp_path, 3))
     traces = [tmp_path / "run" / f"trace-rank{rank}.json.gz" for rank in (0, 1)]
     assert sorted((tmp_path / "run").glob("trace*")) == traces
     for trace in traces:

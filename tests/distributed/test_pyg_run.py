@@ -1,4 +1,4 @@
-"""A run of a network of PyG's layers: routed, trained, checkpointed, resumed, read back."""
+"""A run of a network of PyG's layers: routed, trained, resumed, read back."""
 
 from pathlib import Path
 from typing import Any

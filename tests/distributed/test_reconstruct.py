@@ -1,10 +1,7 @@
 """Tracks made on several ranks: the same as on one, of whole and of cut events, where some fail."""
 
 import copy
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,21 +11,17 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from bigtrk.errors import InputError, RankError
+from bigtrk.errors import RankError
 from bigtrk.events.reader import event_sizes
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.pipeline import reconstruct
 from bigtrk.pipeline.models import EdgeScorer
 from bigtrk.pipeline.options import MakingOptions, Precision
-from bigtrk.pipeline.reconstruct import TracksMade, infer_folder, reconstruct_folder, share_of
-from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
-from bigtrk.studies.launch import torchrun_environment
-from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.names import BuilderName
+from bigtrk.pipeline.reconstruct import TracksMade, reconstruct_folder, share_of
+from bigtrk.pipeline.stages import load_pipeline
 from tests.distributed.pipelines import write_pipeline
 from tests.distributed.ranks import Done, Works, run_all, run_ranks
 
@@ -138,21 +131,6 @@ def test_cut_events_have_the_same_tracks(folder: Path, alone: TracksMade, of_thr
         assert [one.startswith(note) for one in passage.notes] == [True] * is_cut
 
 
-def inferred(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> TracksMade:
-    run, builder = folder / "pipeline" / CLASSIFIER, make_builder(BuilderName.WALK)
-    return infer_folder(run, folder / "graphs", out, builder, options, ranks)
-
-
-def test_cut_graphs_have_the_same_tracks(folder: Path, tmp_path: Path) -> None:
-    alone = run_ranks(1, inferred, folder, tmp_path / "alone", FLOAT64)[0]
-    assert min(alone.tracks.values()) > 10
-    edges = sorted(passage.edges["graph"] for passage in alone.passages.values())
-    options = MakingOptions(max_edges=edges[-2], precision=Precision.FLOAT64)
-    found = run_ranks(2, inferred, folder, tmp_path / "out", options)
-    check_all(found, tmp_path / "out", alone, tmp_path / "alone")
-    assert sum(len(passage.notes) for passage in found[0].passages.values()) == 1
-
-
 def spoilt(folder: Path, place: Path) -> None:
     """Copies the pipeline and the events, of which the smallest and the largest are damaged."""
     shutil.copytree(folder / "pipeline", place / "pipeline")
@@ -176,30 +154,6 @@ def test_failed_events_are_named_and_the_others_done(
     assert len(written) == 3
     del written["submission.csv"]
     assert written.items() <= files(folder / "alone").items()
-
-
-def refused(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> tuple[str, int]:
-    """Returns what each rank says when that of rank 1 cannot write, and how often it tried."""
-    tried = []
-
-    def full(*_: Any) -> None:
-        tried.append(1)
-        raise OSError(28, "No space left on device", "tracks.parquet")
-
-    broken = patch.object(reconstruct, "write_tracks", full)
-    try:
-        with broken if ranks.rank == 1 else nullcontext():
-            reconstructed(ranks, folder, "events", out, options)
-    except InputError as error:
-        return str(error), len(tried)
-    return "", 0
-
-
-def test_a_full_disk_ends_all_ranks(folder: Path, tmp_path: Path) -> None:
-    found = run_ranks(2, refused, folder, tmp_path / "out", MakingOptions(max_edges=CUTS_ONE))
-    said = "rank 1: [Errno 28] No space left on device: 'tracks.parquet'"
-    assert found == [(said, 0), (said, 1)], "it tries no second time"
-    assert not (tmp_path / "out" / "submission.csv").exists()
 
 
 def exhausted(
@@ -254,24 +208,3 @@ def test_ranks_take_like_shares_the_largest_events_first() -> None:
         assert max(loads) - min(loads) <= 30
         for share in named:
             assert share == sorted(share, key=lambda name: -sizes[name])
-
-
-def test_torchrun_starts_it(folder: Path, tmp_path: Path) -> None:
-    """One rank speaks for both, and the status tells of the event that failed."""
-    spoilt(folder, tmp_path)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = ["reconstruct", "pipeline", "events", "out", "--max-edges", str(CUTS_ONE), "--json"]
-    done = subprocess.run(
-        [*command, "-m", "bigtrk", *words],
-        cwd=tmp_path,
-        env=torchrun_environment(2),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    made = json.loads(done.stdout)
-    assert list(made["events"]) == ["event000000000", "event000000002"]
-    assert list(made["failed"]) == ["event000000001", "event000000003"]
-    for reason in made["failed"].values():
-        assert done.stderr.count(reason) == 1

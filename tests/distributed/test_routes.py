@@ -1,7 +1,5 @@
 """Small events whole and large ones in sectors, by memory: one training at every world size."""
 
-import json
-import re
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from bigtrk.reports.runs import routes
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.epoch_steps import RoutedStep, check_routes
 from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
@@ -97,35 +94,6 @@ def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -
     return ""
 
 
-def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> set[Cut]:
-    events = open_events([data / "graphs", data / "sectors"])
-    return {cut for found in training_router(configuration, ranks, events).seconds for cut in found}
-
-
-def at_the_least(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> list[str]:
-    """Trains with the memory that a complaint names; returns the complaints about far less than
-    that, a little less, and just that.
-    """
-
-    def with_memory(gib: float) -> Configuration:
-        training = configuration.training.model_copy(update={"memory_gib": gib})
-        return configuration.model_copy(update={"training": training})
-
-    told = complaint(ranks, with_memory(0.01), folders)
-    least = float(re.findall("the least is (.*?) GiB in", told)[0])
-    train(ranks, with_memory(least))
-    return [told, *(complaint(ranks, with_memory(gib), folders) for gib in (least - 0.01, least))]
-
-
-def routed_differently(ranks: Ranks) -> str:
-    steps = [RoutedStep([0], [[None] * 2] * (1 + ranks.rank))]
-    try:
-        check_routes(steps)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 # The number of sectors of the large event, by that of ranks.
 TRAINED_IN = {2: 2, 3: 2, 4: 4}
 
@@ -155,43 +123,23 @@ def halved_gib(data: Path) -> float:
     return gib_for(settings(data, data), data, 2, Cut(2, 2), WHOLE, stored="graphs")
 
 
-def merging_fits(data: Path) -> Configuration:
-    """Has the memory for the large event whole, and not for its stored sectors, whose cut edges are
-    kept twice in each of many layers.
-    """
-    stored = settings(data, data, routing="stored")
-    deep = stored.model.model_copy(update={"layers": 16, "recompute": "none"})
-    stored = stored.model_copy(update={"model": deep})
-    gib = gib_for(stored, data, 1, WHOLE, Cut(PARTS, 1), events=1)
-    training = stored.training.model_copy(update={"memory_gib": gib})
-    return stored.model_copy(update={"training": training})
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
     """Each number of ranks starts once; one alone has the memory for everything."""
-    folder, graphs, sectors = tmp_path_factory.mktemp("runs"), data / "graphs", data / "sectors"
+    folder, graphs = tmp_path_factory.mktemp("runs"), data / "graphs"
 
     def chosen(**training: Any) -> Configuration:
         return settings(data, folder, **training)
 
-    content = json.loads(chosen().model_dump_json())
-    content["data"]["sectors"] = "naive"
     works: dict[int, dict[str, Any]] = {
         1: {
             "alone": (train, (settings(data, folder / "alone"),)),
-            "does not fit": (complaint, (merging_fits(data), [sectors])),
         },
         2: {
             "several": (train, (in_several(data, folder / "several"),)),
             "whole": (complaint, (chosen(memory_gib=halved_gib(data)), [graphs])),
-            "never": (at_the_least, (settings(data, folder / "least"), [graphs, sectors])),
-            "differ": (routed_differently, ()),
         },
-        3: {
-            "naive": (cuts, (Configuration.model_validate(content), data)),
-            "stored": (cuts, (chosen(routing="stored"), data)),
-        },
+        3: {},
         4: {},
     }
     for n in TRAINED_IN:
@@ -229,12 +177,6 @@ def test_what_does_not_fit_in_a_sector_on_each_rank_is_trained_in_several(
     assert losses(run) == pytest.approx(alone, rel=1e-5)
 
 
-def test_an_event_in_sectors_has_their_number_in_its_size(data: Path) -> None:
-    found = open_events([data / "graphs", data / "sectors"])
-    assert [source.size.stored for source in found] == [1, 1, 1, 1, PARTS]
-    assert [source.parts for source in found] == [1, 1, 1, 1, PARTS]
-
-
 def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path) -> None:
     graphs, budget = data / "graphs", floor(100 * halved_gib(data)) / 100
     for found in done.of[2]["whole"]:
@@ -243,29 +185,3 @@ def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path
         assert found.endswith(
             f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"
         )
-
-
-def test_the_least_memory_that_is_named_would_do(done: Done, alone: list[float]) -> None:
-    for never, nearly, enough in done.of[2]["never"]:
-        assert "no number of sectors helps on 2 rank(s), the least is " in never
-        assert "GiB in 4 sectors: set training.spill=FOLDER of a local disk, " in never
-        assert "event(s) do not fit the" in nearly
-        assert not enough
-    assert losses(done.folder / "least") == pytest.approx(alone, rel=1e-5)
-
-
-def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(done: Done) -> None:
-    """Whole it would fit: more sectors of one rank take more memory, where all edges are kept."""
-    [found] = done.of[1]["does not fit"]
-    assert f"GiB in {PARTS} sectors); set training.routing=automatic" in found
-
-
-def test_all_stored_sectors_are_trained_where_that_is_asked_for(done: Done) -> None:
-    # Naive sectors lie on one rank each, whichever that is.
-    assert done.of[3]["naive"][0] == {WHOLE, Cut(PARTS, PARTS)}
-    assert done.of[3]["stored"][0] == {WHOLE, Cut(PARTS, 2)}
-
-
-def test_ranks_with_other_routes_stop_before_the_epoch(done: Done) -> None:
-    for found in done.of[2]["differ"]:
-        assert "rank 1 has another routing than rank 0: 2 micro-steps" in found

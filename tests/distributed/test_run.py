@@ -1,22 +1,19 @@
 """Whole runs on two ranks: checkpoints, resuming, the record, the model at the end."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from bigtrk.disk.files import seal, unseal
-from bigtrk.errors import InputError
-from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.run_folder import read_run, read_run_record, write_run_record
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import routes
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
-from tests.distributed.ranks import ALONE, run_all, run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
 
 
@@ -103,48 +100,11 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert (in_sectors.events, in_sectors.events_trained_on) == (3, 3)
 
 
-def test_a_run_is_not_overwritten(tmp_path: Path, graphs: Path) -> None:
-    configuration = settings(graphs, tmp_path / "run", 1, {"name": "ddp"})
+def test_a_run_is_neither_overwritten_nor_resumed_when_done(tmp_path: Path, graphs: Path) -> None:
+    run = tmp_path / "run"
+    configuration = settings(graphs, run, 3, {"name": "ddp"})
     run_ranks(1, train, configuration)
     with pytest.raises(Exception, match="already holds a run; continue it with --resume"):
         run_ranks(1, train, configuration)
-
-
-def test_a_run_that_is_done_is_not_resumed(tmp_path: Path, graphs: Path) -> None:
-    run = tmp_path / "run"
-    configuration = settings(graphs, run, 3, {"name": "ddp"})
-    run_ranks(1, train, configuration)
     with pytest.raises(Exception, match=r"3 epochs are done already; add training\.epochs=4"):
         run_ranks(1, train, configuration, run)
-
-
-def test_a_run_that_was_killed_before_it_wrote_its_model_writes_it(
-    tmp_path: Path, graphs: Path
-) -> None:
-    run = tmp_path / "run"
-    configuration = settings(graphs, run, 3, {"name": "ddp"})
-    run_ranks(1, train, configuration)
-    whole = {name: (run / name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")}
-    (run / "model.safetensors").unlink()
-    write_run_record(run, read_run_record(run).model_copy(update={"ended": None}))
-    run_ranks(1, train, configuration, run)
-    assert {name: (run / name).read_bytes() for name in whole} == whole
-    assert read_run_record(run).ended == "epochs"
-
-
-def test_other_events_are_refused(tmp_path: Path, graphs: Path) -> None:
-    run = tmp_path / "run"
-    run_ranks(1, train, settings(graphs, run, 1, {"name": "ddp"}))
-    content = json.loads((run / "run.json").read_text())
-    content["config"]["data"]["events"] = 3
-    (run / "run.json").write_text(json.dumps(content))
-    with pytest.raises(Exception, match="was trained on other events than its data folders hold"):
-        run_ranks(1, train, settings(graphs, run, 1, {"name": "ddp"}), run)
-
-
-def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:
-    with (
-        process_group(ALONE),
-        pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints"),
-    ):
-        evaluate_run(tmp_path, [graphs / "graphs"], None, ALONE)

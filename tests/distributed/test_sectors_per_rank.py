@@ -59,7 +59,7 @@ def settings(events: Path, run: Path, **sections: Any) -> Configuration:
     chosen: dict[str, Any] = {
         "data": {"train": [events / "sectors"], "validation": 1},
         "model": {"hidden": 8, "layers": 3},
-        "training": {"epochs": 3, "routing": "stored"},
+        "training": {"epochs": 2, "routing": "stored"},
         "run": {"folder": run},
     }
     for section in ("data", "training"):
@@ -89,28 +89,22 @@ def of_form(data: Path, form: str) -> Configuration:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
-    """Each number of ranks starts once: runs on whole graphs, in all sectors and in naive ones, and
-    one that goes on from number to number.
-    """
+    """Each number of ranks starts once: runs on whole graphs, in all sectors and in naive ones."""
     folder = tmp_path_factory.mktemp("runs")
 
     def run(name: str, **sections: Any) -> Any:
         return fit_all, (settings(data, folder / name, **sections),)
 
-    halted, on = settings(data, folder / "halted", training={"minutes": 1e-6}), folder / "halted"
     works: dict[int, dict[str, Any]] = {
         1: {
             "whole": run("whole", data={"train": [data / "graphs"]}),
             "naive": run("naive 1", **NAIVE),
             "naive, whole": (evaluated, (folder / "naive 1", data / "graphs")),
-            "halted": (fit_all, (halted,)),
         },
         2: {
-            "on": (fit_all, (halted, on)),
             **{form: (cuts, (of_form(data, form), data)) for form in ("Layered", "Simple")},
         },
         3: {
-            "on": (fit_all, (settings(data, on), on)),
             "naive": run("naive 3", **NAIVE),
             "zero3": run("zero3", engine=ENGINES["zero3"], training={"routing": "automatic"}),
         },
@@ -120,12 +114,12 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
 
 
 def validation(run: Path) -> list[float]:
-    """Returns the validation losses of a run's three epochs. Its AUC counts pairs of edges: with
+    """Returns the validation losses of a run's two epochs. Its AUC counts pairs of edges: with
     ZeRO-3 rounding turned one of them, which is 6e-5 of it.
     """
     found = [epoch.validation.loss for epoch in read_run(run).epochs if epoch.validation]
     known = [loss for loss in found if loss is not None]
-    assert len(known) == 3
+    assert len(known) == 2
     return known
 
 
@@ -149,7 +143,7 @@ def test_a_run_in_all_stored_sectors_is_that_on_whole_graphs(
 ) -> None:
     run = done.folder / f"stored {world_size}"
     assert losses(run) == pytest.approx(whole, rel=1e-5)
-    assert len(whole) == 6
+    assert len(whole) == 4
     assert validation(run) == pytest.approx(validation(done.folder / "whole"), rel=1e-5)
     for step in read_run(run).steps:
         assert set(step.routes.values()) == {PARTS}
@@ -162,21 +156,6 @@ def test_three_ranks_that_score_one_or_two_of_five_sectors_score_the_whole_graph
     run, wanted = done.folder / "zero3", done.folder / "whole"
     assert losses(run) == pytest.approx(whole, rel=1e-5)
     assert validation(run) == pytest.approx(validation(wanted), rel=1e-5)
-
-
-def test_it_goes_on_in_mid_epoch_on_other_ranks(done: Done, whole: list[float]) -> None:
-    """One step with all sectors on a rank, the others with two or three on each, and two or one."""
-    assert losses(done.folder / "halted") == pytest.approx(whole, rel=1e-5)
-
-
-def test_naive_sectors_train_alike_at_every_world_size(done: Done, whole: list[float]) -> None:
-    """No edge between two sectors is trained, on however few ranks these lie."""
-    runs = [done.folder / f"naive {world_size}" for world_size in (1, 3)]
-    alone = losses(runs[0])
-    assert alone != pytest.approx(whole, rel=1e-3)
-    assert losses(runs[1]) == pytest.approx(alone, rel=1e-5)
-    edges = [{step.edges for step in read_run(run).steps} for run in runs]
-    assert edges[0] == edges[1]
 
 
 def test_models_of_naive_sectors_are_validated_on_whole_graphs(done: Done) -> None:

@@ -88,7 +88,6 @@ def ends(
             Start(0, 2, data),
             Start(1, 2, data, before=stop_at_the_engine),
         ],
-        "a wrong setting": [Start(0, 2), Start(1, 2, ("model.hiden=3",))],
         "other settings": [
             Start(0, 3),
             Start(1, 3, ("model.hidden=16", "training.epochs=3")),
@@ -179,13 +178,6 @@ def test_a_rank_that_stops_before_it_trains_is_named(
     (said,) = end.said
     assert f"error: stalled: rank {rank} has been silent for {SILENT} s, last seen in " in said
     assert place in said
-
-
-def test_what_one_rank_cannot_read_is_told_once(ends: dict[str, list[End]]) -> None:
-    first, second = ends["a wrong setting"]
-    assert (first.status, second.status, second.said) == (2, 2, [])
-    (said,) = first.said
-    assert "rank 1: override 'model.hiden=3': unknown key" in said
 
 
 def test_settings_that_differ_are_named_with_ranks_and_values(ends: dict[str, list[End]]) -> None:

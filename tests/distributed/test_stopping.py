@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -78,21 +78,6 @@ def test_a_signal_to_one_rank_stops_all_and_loses_nothing(
     run_ranks(2, train, configuration, run)
     assert steps(run) == steps(whole)
     assert same(*(load_file(folder / "model.safetensors") for folder in (whole, run)))
-
-
-def orphaned(ranks: Ranks, configuration: Configuration) -> str:
-    """Returns what a run says when the launcher of rank 1 seems to have ended."""
-    orphan = patch.object(os, "getppid", lambda: 1) if ranks.rank == 1 else nullcontext()
-    with ExitStack() as opened:
-        lost = before_step(2, lambda: opened.enter_context(orphan))
-        with lost, pytest.raises(StoppedError) as stopped:
-            train(ranks, configuration)
-    return str(stopped.value)
-
-
-def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> None:
-    said = run_ranks(2, orphaned, settings(graphs, tmp_path / "run", 3, {"name": "ddp"}))
-    assert said[0].startswith("its launcher has ended (rank 1): stopped after step 2, saved")
 
 
 def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:

@@ -8,12 +8,9 @@ import pytest
 from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.events.trackml import write_event
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.pipelines import write_pipeline
 from tests.programs import run_here
-from tests.test_bad_input import one_line
 
 
 @pytest.fixture
@@ -45,23 +42,3 @@ def test_what_is_submitted_is_what_reconstruct_makes(
         assert [hit for hit, _ in own] == list(range(n_hits))
         found = dict(zip(listed.hit_id.tolist(), listed.track_id.tolist(), strict=True))
         assert own == [(hit, found.get(hit, -1)) for hit in range(n_hits)]
-
-
-def test_an_event_that_fails_is_not_left_out_silently(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in range(2):
-        write_event(simulate_event(60, seed=3, event_id=number), home / "events")
-    next(Path("events").glob("event000000001-hits.*")).write_bytes(b"not a table")
-    command = ["bigtrk", "submit", "pipeline", "events", "mine.parquet"]
-    status, out, errors = run_here(command, monkeypatch, capsys)
-    assert (status, out) == (2, "")
-    message = one_line(errors)
-    named = "mine-tracks: 1 of the events have no tracks; correct them, or submit the others by "
-    assert named in message
-    assert not Path("mine.parquet").exists()
-    others = message.split("'")[1]
-    assert others == "bigtrk submit mine-tracks events mine.parquet"
-    status, text, errors = run_here(others.split(), monkeypatch, capsys)
-    assert status == 0, errors
-    assert text.endswith("tracks; 1 events without tracks are left out\n")

@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import cast
 
 import pytest
-from safetensors.torch import load_file
 
 from bigtrk.models.settings import UserModelConfig
 from bigtrk.parallel.ranks import Ranks
@@ -16,11 +15,10 @@ from bigtrk.training import named_code
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import Origin, allow_code
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, losses, settings, steps, train, write_events
+from tests.distributed.runs import ENGINES, losses, settings, train, write_events
 from tests.distributed.started import Start, play
-from tests.distributed.trial import same
 from tests.models import user_models
-from tests.programs import CHECKOUT, free_port, run_shell
+from tests.programs import free_port
 
 FORMS = ("Simple", "Layered")
 # ZeRO-3 and FSDP2 ask the most of a model.
@@ -54,11 +52,10 @@ def train_cases(ranks: Ranks, home: Path, runs: Path, cases: list[tuple[str, str
 
 @pytest.fixture(scope="module")
 def runs(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of CASES on three ranks, of DDP on one, and of parts of events on two."""
+    """Runs of CASES on three ranks, and of DDP on one."""
     folder = tmp_path_factory.mktemp("runs")
     run_ranks(1, train_cases, home, folder, [(form, "DDP") for form in FORMS])
     run_ranks(3, train_cases, home, folder, CASES)
-    run_ranks(2, train_parts, home, folder / "parts")
     return folder
 
 
@@ -70,49 +67,6 @@ def test_every_engine_trains_as_one_rank(runs: Path, form: str, engine: str) -> 
     record = read_run_record(runs / f"{form} {engine}")
     assert record.world_size == 3
     assert record.code[f"own_models:{form}"].source.endswith("own_models.py")
-
-
-def whole_and_resumed(ranks: Ranks, home: Path, runs: Path) -> None:
-    """Trains three epochs in one go, and resumed within the second one."""
-    os.chdir(home)
-    allow_code(["own_models"])
-    one = configuration(runs / "resumed", "Layered", "DDP")
-    train(ranks, one)
-    train(ranks, one, runs / "resumed", "training.minutes=1e-9")
-    train(ranks, one, runs / "resumed", "training.minutes=null")
-    three = one.training.model_copy(update={"epochs": 3})
-    whole = one.run.model_copy(update={"folder": runs / "whole"})
-    train(ranks, one.model_copy(update={"training": three, "run": whole}))
-
-
-def test_resumed_runs_are_bit_for_bit_the_whole_one(home: Path, tmp_path: Path) -> None:
-    run_ranks(3, whole_and_resumed, home, tmp_path)
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    assert len(steps(whole)) == 6
-    assert steps(resumed) == steps(whole)
-    assert same(*(load_file(run / "model.safetensors") for run in (whole, resumed)))
-
-
-def train_parts(ranks: Ranks, home: Path, runs: Path) -> None:
-    os.chdir(home)
-    allow_code(["own_models"])
-    for form, method, data in (
-        ("Simple", "shadow", "graphs"),
-        ("Layered", "wedges", "graphs"),
-        ("Layered", "sectors", "sectors"),
-    ):
-        made = configuration(runs / f"{form} {method}", form, "DDP")
-        sampling = made.sampling.model_copy(update={"method": method, "depth": 2})
-        one = made.training.model_copy(update={"events_per_step": 1})
-        of = made.data.model_copy(update={"train": [Path(data)]})
-        train(ranks, made.model_copy(update={"sampling": sampling, "training": one, "data": of}))
-
-
-def test_they_train_on_parts_of_events(runs: Path) -> None:
-    for run in (runs / "parts").iterdir():
-        assert (run / "model.safetensors").exists(), run.name
-        assert max(losses(run)) > 0, run.name  # some wedges have no edges
-    assert len([*(runs / "parts").iterdir()]) == 3
 
 
 def have_another_version() -> None:
@@ -137,16 +91,3 @@ def test_ranks_with_other_code_are_told_apart_before_they_train(home: Path, tmp_
     other, none = ("\n".join(ends[case][0].said) for case in befores)
     assert f"rank 1 has another version of {name} than rank 0: 1 instead of" in other
     assert f"rank 1: model.name={name}: importing {user_models.__name__} fails (Module" in none
-
-
-def test_each_rank_of_a_launcher_imports_from_the_working_folder(
-    home: Path, tmp_path: Path
-) -> None:
-    launcher = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2"
-    model = "model.name=own_models:Layered model.options.hidden=6 training.epochs=1"
-    data = "data.train=[graphs,sectors] training.events_per_step=2 training.routing=stored"
-    program = f"{CHECKOUT}/bigtrk/train.py {data} {model} run.folder={tmp_path}/run"
-    run_shell(f"{launcher} {program}", home)
-    record = read_run_record(tmp_path / "run")
-    assert (record.launcher, record.world_size) == ("torchrun", 2)
-    assert record.code["own_models:Layered"].source == str(home / "own_models.py")

@@ -3,32 +3,25 @@ they are resumed and evaluated with the scales that they measured.
 """
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from safetensors.torch import load_file
 
 from bigtrk.errors import InputError, RankError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.run_folder import read_run, read_run_record
-from bigtrk.training import start
+from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.data.features import measure_scales
-from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.ranks import run_all, run_ranks
-from tests.distributed.runs import ENGINES, fit, losses, steps, write_events
-from tests.distributed.trial import same
+from tests.distributed.runs import ENGINES, fit, write_events
 from tests.training.user_functions import HERE
 
 PT_MIN = 1.0
@@ -154,25 +147,6 @@ def test_scales_depend_neither_on_the_cut_nor_on_the_ranks() -> None:
         assert result == whole
 
 
-def fit_wedges(ranks: Ranks, events: Path, run: Path) -> None:
-    """Trains on wedges of events, on some false edges only."""
-    made = settings(events, run, 1).model_dump(mode="json")
-    made["data"]["train"] = [str(events / "graphs")]
-    made["sampling"] = {"method": "wedges", "wedges": 3}
-    made["training"]["events_per_step"] = 2
-    made["model"] = {"name": "mlp", "hidden": 8}
-    made["negatives"] = {"hard": 0.5, "easy": 0.5}
-    fit_own(ranks, Configuration.model_validate(made))
-
-
-def test_parts_of_events_train_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
-    for world_size in (1, 2):
-        run_ranks(world_size, fit_wedges, events, tmp_path / str(world_size))
-    alone, shared = (losses(tmp_path / str(n)) for n in (1, 2))
-    assert len(alone) > 1
-    assert shared == pytest.approx(alone, rel=1e-5)
-
-
 def bad_columns(ranks: Ranks, folder: Path, name: str) -> str:
     allow_code([HERE])
     data = settings(folder, folder / "run", 1).data
@@ -221,36 +195,3 @@ def test_a_rank_says_that_its_loss_failed(tmp_path: Path, events: Path) -> None:
     assert first == "the other rank is gone"
     words = f"rank 1: training.loss={HERE}:failing_alone: fails (RuntimeError: no loss here); mend"
     assert second.startswith(words)
-
-
-def whole_and_resumed(ranks: Ranks, events: Path, folder: Path) -> None:
-    """Trains three epochs in one go, and one, resumed for two more that measure nothing."""
-    fit_own(ranks, settings(events, folder / "whole", 3))
-    fit_own(ranks, settings(events, folder / "resumed", 1))
-    if ranks.is_first:
-        shutil.copytree(folder / "resumed", folder / "unfinished")
-        (folder / "unfinished" / "model.safetensors").unlink()
-    dist.barrier()
-    longer = settings(events, folder / "resumed", 3)
-    with mock.patch.object(start, "measure_scales", side_effect=AssertionError):
-        fit(longer, ranks, found(longer), folder / "resumed")
-    for run in ("resumed", "unfinished"):
-        evaluate_run(folder / run, [events / "graphs"], None, ranks)
-
-
-def test_a_resumed_run_is_bit_for_bit_one_that_was_not_interrupted(
-    tmp_path: Path, events: Path
-) -> None:
-    run_ranks(2, whole_and_resumed, events, tmp_path)
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    assert steps(whole) == steps(resumed)
-    assert same(*(load_file(run / "model.safetensors") for run in (whole, resumed)))
-    assert read_run_record(whole).measured == read_run_record(resumed).measured
-    # The only event that was not trained on is the one that was held back.
-    for name, epoch in (("resumed", -1), ("unfinished", 0)):
-        run = read_run(tmp_path / name)
-        (evaluation,) = run.evaluations
-        validation = run.epochs[epoch].validation
-        assert validation is not None
-        assert evaluation.events == 1
-        assert evaluation.edge_metrics.loss == pytest.approx(validation.loss, rel=1e-6)

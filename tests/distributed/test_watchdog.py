@@ -1,7 +1,6 @@
 """A rank that stalls ends the run, which says which one and where it was."""
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -19,7 +18,7 @@ from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.heartbeat import Patience, Verdict
 from bigtrk.parallel.process_group import meet
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.watchdog import Watchdog, _print, listening
+from bigtrk.parallel.watchdog import Watchdog, listening
 from bigtrk.tracing import traced, waiting
 from tests.distributed.ranks import FORKSERVER, run_ranks
 from tests.programs import free_port
@@ -185,25 +184,3 @@ def test_patience_with_what_goes_on(played: dict[str, Played], scenario: str) ->
     status, said, *_ = played[scenario]
     assert (status, said) == (0, "")
     assert not any(note.startswith("True") for note in played[scenario].notes)
-
-
-def test_over_nccl_its_own_recorder_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without a card: the group and torch's function, which torch for CPUs lacks, are stand-ins."""
-    asked: list[dict[str, bool]] = []
-
-    def dump(**options: bool) -> bytes:
-        asked.append(options)
-        return b"collectives over NCCL"
-
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    monkeypatch.setattr(watchdog_module._c10d, "_dump_nccl_trace", dump, raising=False)
-    with watchdog_module.records_in(tmp_path / "flight"):
-        watchdog_module.write_record(3)
-        _print(Verdict("rank 1 has been silent for 30 s", (1,)))
-    named = re.search(r"torchfrtrace (\S+)\)", capsys.readouterr().err)
-    assert named is not None
-    assert (Path(named[1]) / "rank3").read_bytes() == b"collectives over NCCL"
-    assert asked == [{"includeCollectives": True, "includeStackTraces": True, "onlyActive": False}]
