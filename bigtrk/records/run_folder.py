@@ -73,10 +73,7 @@ def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
 
 def read_run(folder: Path) -> Run:
     """Reads a run folder; after a resume the later line of a step or epoch is the one that counts.
-
-    Raises:
-        InputError: no folder, no `run.json`, or a record is of another format or broken (file and
-            line are named).
+    Raises InputError where there is no run, or a record is of another format or broken.
     """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of a run, such as runs/0001")

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -198,7 +197,7 @@ class Checkpointer:
         InputError where none is good.
         """
         self.wait()
-        found = found or find(self._run)
+        found = found or on_first_rank(take_last_good, self._run)
         together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))
         return found.checkpoint.progress
 
@@ -239,19 +238,9 @@ class Checkpointer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             if kind is None:
                 self.wait()
         finally:
             self._pool.shutdown()
-
-
-def find(run: Path) -> Found:
-    """Finds the newest good checkpoint on rank 0, as `take_last_good` does. Collective."""
-    return on_first_rank(take_last_good, run)

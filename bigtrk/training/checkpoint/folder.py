@@ -47,10 +47,8 @@ class Found:
 
 
 def last_good(run: Path) -> Found:
-    """Finds the newest checkpoint whose files are all as they were written; changes nothing.
-
-    Raises:
-        InputError: there is no checkpoint, or none is good; or one is a symbolic link.
+    """Finds the newest checkpoint whose files are all as they were written; changes nothing. Raises
+    InputError where none is good, or one is a symbolic link.
     """
     root, damaged = run / CHECKPOINTS, dict[str, str]()
     _check_links(root)

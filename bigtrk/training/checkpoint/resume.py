@@ -7,6 +7,7 @@ from bigtrk.config import apply_overrides
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
 from bigtrk.records.run import MeasuredScales, Resumption, RunRecord
@@ -17,8 +18,7 @@ from bigtrk.records.run_folder import (
     read_run_record,
     write_run_record,
 )
-from bigtrk.training.checkpoint.checkpointer import find
-from bigtrk.training.checkpoint.folder import Found, name_best
+from bigtrk.training.checkpoint.folder import Found, name_best, take_last_good
 from bigtrk.training.checkpoint.manifest import Progress
 from bigtrk.training.data.event_source import Events
 from bigtrk.training.data.features import check_measured
@@ -84,7 +84,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     was trained on other events, or it is done, be it for want of a better epoch. Collective.
     """
     warn_of_other_code(run, configuration)
-    found = find(run)
+    found = on_first_rank(take_last_good, run)
     checkpoint = found.checkpoint
     # One that was killed after its last step has no model yet: it has that to write.
     if read_run_record(run).ended is not None:
