@@ -161,21 +161,22 @@ class Searcher:
                 say(f"{run.folder.name} {shown}{', to be pruned' if run.to_stop else ''}")
 
     def _write_result(self) -> None:
-        settings, outcomes = self._search.space.settings, []
+        places, outcomes = self._search.space.settings, []
         for one in self._study.get_trials(deepcopy=False):
-            drawn = {key: place for key, place in settings.items() if key in one.params}
+            settings = {
+                key: place.by_label[one.params[key]]
+                if isinstance(place, Choices)
+                else one.params[key]
+                for key, place in places.items()
+                if key in one.params
+            }
             outcomes.append(
                 TrialRecord(
                     number=one.number,
                     state=STATES[one.state.name],
                     value=one.value,
                     epochs=len(one.intermediate_values),
-                    settings={
-                        key: place.by_label[one.params[key]]
-                        if isinstance(place, Choices)
-                        else one.params[key]
-                        for key, place in drawn.items()
-                    },
+                    settings=settings,
                     reason=str(one.user_attrs.get(REASON, "")),
                 )
             )

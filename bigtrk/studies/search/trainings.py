@@ -201,18 +201,18 @@ class TrialRun:
     def ask_to_stop(self) -> bool:
         """Asks the training to save and end, once; False where none runs that can be asked."""
         owner, process = self._watch.owner, self._process
+        launched = process is not None and process.poll() is None
         if self._is_asked:
-            return self._watch.lives() is not False or (
-                process is not None and process.poll() is None
-            )
+            return launched or self._watch.lives() is not False
         if owner is not None and owner.has_ended() is False:
             with suppress(ProcessLookupError):
                 os.kill(owner.process, signal.SIGTERM)  # one of the ranks, which agree on it
-            self._is_asked = True
-        elif process is not None and process.poll() is None:
+        elif process is not None and launched:
             process.terminate()
-            self._is_asked = True
-        return self._is_asked
+        else:
+            return False
+        self._is_asked = True
+        return True
 
 
 class Task(NamedTuple):
@@ -242,7 +242,7 @@ def train_all(
                 if not tasks:
                     return
                 for number, task in list(tasks.items()):
-                    if next(task.steps, tasks) is tasks:  # it has ended
+                    if next(task.steps, "ended") == "ended":
                         del tasks[number]
                 time.sleep(LOOK)
         finally:
