@@ -11,8 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from bigtrk.reports.model_card import CARD
-from tests.distributed.runs import write_events
-from tests.programs import run_here, run_shell
+from tests.programs import run_here
 
 SMALL = "model.hidden=8 model.layers=2 training.epochs=1"
 
@@ -55,16 +54,3 @@ def test_what_a_card_tells_to_type_works(
     assert "It was not evaluated" not in after
     assert f"### Evaluation on 1 event of {tmp_path.resolve()}/graphs".replace("_", "\\_") in after
     assert "| track efficiency |" in after
-
-
-@pytest.mark.slow
-def test_the_first_of_all_ranks_writes_the_card(tmp_path: Path) -> None:
-    ranks, engine = 2, "engine.name=deepspeed engine.ds_config=zero3"
-    write_events(tmp_path)
-    launcher = f"torchrun --standalone --nproc-per-node {ranks} -m bigtrk"
-    run_shell(f"{launcher} train data.train=[graphs] {SMALL} {engine}", tmp_path)
-    run = tmp_path / "runs" / "0001"
-    assert f"on {ranks} ranks, started by torchrun" in (run / CARD).read_text("utf-8")
-    run_shell(f"{launcher} evaluate runs/0001 graphs", tmp_path)
-    assert "### Evaluation on" in (run / CARD).read_text("utf-8")
-    assert not list(run.glob(".*.tmp"))

@@ -108,19 +108,17 @@ def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     assert "\x1b" not in path.read_text("utf-8")
 
 
-def test_page_of_a_run_without_metrics(make_run: MakeRun, tmp_path: Path) -> None:
-    write_page(runs_report([read_run(make_run("young", lines=[]))]), tmp_path / "page.html")
-    page = parsed(tmp_path / "page.html")
+def test_a_page_may_have_no_metrics_one_point_and_a_nan(make_run: MakeRun, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page(runs_report([read_run(make_run("young", lines=[]))]), path)
+    page = parsed(path)
     assert not page.figures
     assert any("No epoch has finished yet" in text for text in page.texts)
-
-
-def test_one_point_and_a_nan_can_be_drawn(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(lines=[step_record(0, loss=0.123), step_record(1, loss=0.0), epoch_record(0)])
     metrics = folder / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
-    write_page(runs_report([read_run(folder)]), tmp_path / "page.html")
-    loss = parsed(tmp_path / "page.html").figure("Training loss").trace("0001")
+    write_page(runs_report([read_run(folder)]), path)
+    loss = parsed(path).figure("Training loss").trace("0001")
     assert (loss["x"], loss["y"]) == ([1], [0.0])
 
 

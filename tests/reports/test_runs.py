@@ -96,13 +96,17 @@ def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> No
     assert read_run(folder).best is None
 
 
-def test_averaged_weights_have_a_row(make_run: MakeRun) -> None:
+def test_averaged_weights_have_a_row_and_a_diverged_loss_is_null_in_json(make_run: MakeRun) -> None:
     average = AverageRecord(validation=MeanEdgeMetrics(loss=0.00123, auc=0.987))
-    lines = [epoch_record(0), epoch_record(1, average=average)]
-    text = told([read_run(make_run("one", lines=lines))])
-    row = row_of(text, "Epochs of one", "2 averaged")
+    folder = make_run(lines=[epoch_record(0, train_loss=0.123), epoch_record(1, average=average)])
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
+    run = read_run(folder)
+    text = told([run])
+    assert row_of(text, "Epochs of 0001", "1")[1] == "nan"
+    row = row_of(text, "Epochs of 0001", "2 averaged")
     assert row == ["2 averaged", "-", "-", "-", "-", "-", "98.700", "0.00123", "-", "-"]
-    assert "averaged" not in told([read_run(make_run("two"))])
+    assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
 
 
 def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
@@ -125,15 +129,6 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert [record["tracks"]["trackml_score"] for record in one["evaluations"]] == [0.7125]
     assert two["evaluations"] == []
     assert content["rules"]
-
-
-def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> None:
-    folder = make_run("bad", lines=[epoch_record(0, train_loss=0.123)])
-    metrics = folder / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
-    run = read_run(folder)
-    assert row_of(told([run]), "Epochs of bad", "1")[1] == "nan"
-    assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
 
 
 def test_evaluations_are_told_apart_by_data_folder_and_step(make_run: MakeRun) -> None:
