@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 
 from bigtrk import cli
 from bigtrk.cost.machines import MACHINES
-from bigtrk.planning.sizes import PAPERS
 from partition import cli as partition_cli
 from tests.formats.acorn.events import columns
 from tests.formats.acorn.events import write as write_acorn
@@ -66,7 +65,6 @@ COMMANDS = [
     "bigtrk infer runs/0001 graphs tracks --builder fast_walk --precision bf16",
     "bigtrk infer runs/0001 graphs tracks --precision fp32 --code own_code --spill .",
     "bigtrk plan graphs sectors --ranks 2 --ranks-per-node 2 --memory 1",
-    *(f"bigtrk plan --events {paper} model.layers=1" for paper in PAPERS),
     *(f"bigtrk plan --nodes 500 --edges 900 --machine {machine}" for machine in MACHINES),
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan graphs --measured runs/0001 --code own_code model.layers=1",

@@ -23,9 +23,6 @@ def plan(
     edges: Annotated[
         int | None, typer.Option(min=1, max=_MOST, help="of an event, with --nodes")
     ] = None,
-    events: Annotated[
-        str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")
-    ] = None,
     ranks: Annotated[str, typer.Option(help="number of ranks, to 4096")] = "32",
     ranks_per_node: Annotated[int, typer.Option(min=1, help="ranks per host")] = 4,
     memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
@@ -54,7 +51,6 @@ def plan(
     from bigtrk.planning import tables
     from bigtrk.planning.command import Command
     from bigtrk.planning.plan import make_plan
-    from bigtrk.planning.sizes import Sizes
     from bigtrk.shipped import DEFAULT
     from bigtrk.studies.trials import try_out
 
@@ -63,8 +59,8 @@ def plan(
     if measured and choose:
         raise InputError("bigtrk plan: --choose compares no seconds; leave --measured out")
     allow_code(code or ())
-    sizes, options = Sizes(nodes, edges, events), (ranks, ranks_per_node, memory, machine)
-    asked = Command(arguments or [], DEFAULT, sizes, *options, measured)
+    options = (ranks, ranks_per_node, memory, machine, measured)
+    asked = Command(arguments or [], DEFAULT, nodes, edges, *options)
     if choose:
         chosen = asked.choice(try_out if try_ else None)
         print_result(chosen, as_json, lambda: tables.show_choice(chosen, console))

@@ -1,4 +1,4 @@
-"""`bigtrk plan` from its arguments to its tables."""
+"""`bigtrk plan` from its arguments to its question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import given_path
+from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
 from bigtrk.planning.choice import Given, TryOut, make_choice
 from bigtrk.planning.plan import Question
 from bigtrk.planning.scaling import as_measured
-from bigtrk.planning.sizes import MiniBatches, Sizes, mini_batches
 from bigtrk.proof.prove import check_model
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
@@ -26,35 +26,22 @@ class Command:
 
     arguments: Sequence[str]
     default: Path
-    sizes: Sizes
+    nodes: int | None
+    edges: int | None
     ranks: str
     ranks_per_node: int
     memory_gib: float | None
     machine: str | None
     measured: Path | None = None
 
-    def question(self, folders: Sequence[Path] = ()) -> Question:
-        """Makes the question of a plan, of events in `folders` where none are named.
+    def question(self) -> Question:
+        """Makes the question of a plan.
 
         Raises:
             InputError: an argument is bad.
         """
-        path, overrides, named = split_arguments(self.arguments, self.default)
-        configuration = _checked(users_configuration(path, overrides))
-        folders, machine = named or folders, find_machine(self.machine)
-        sampled = _sampled(configuration, folders)
-        if self.measured:
-            machine = as_measured(machine, read_run(given_path(self.measured)))
-        return Question(
-            configuration=configuration,
-            sizes=sampled.sizes if sampled else self.sizes.of(folders),
-            ranks=self._one_number(),
-            ranks_per_node=self.ranks_per_node,
-            budget=None if self.memory_gib is None else self.memory_gib * 2**30,
-            machine=machine,
-            measured=None if self.measured is None else str(self.measured),
-            sampled=sampled,
-        )
+        path, overrides, folders = split_arguments(self.arguments, self.default)
+        return self._question(users_configuration(path, overrides), folders)
 
     def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
         """Chooses settings; without events they are those that the configuration trains on.
@@ -74,16 +61,43 @@ class Command:
             )
         path, overrides, folders = split_arguments(self.arguments, self.default)
         configuration = users_configuration(path, overrides)
-        if (method := configuration.sampling.method) != "none":
-            raise InputError(
-                f"bigtrk plan --choose: is for steps of whole events, not for "
-                f"sampling.method={method}; set it to none"
-            )
-        if not folders and not self.sizes.given:
+        if not folders and self.nodes is None and self.edges is None:
             folders = configuration.data.train
         named = any("=" not in one and given_path(one) == path for one in self.arguments)
-        files = [path] if named else []
-        return make_choice(self.question(folders), Given(files, overrides, folders), try_out)
+        given = Given([path] if named else [], overrides, folders)
+        return make_choice(self._question(configuration, folders), given, try_out)
+
+    def _question(self, configuration: Configuration, folders: Sequence[Path]) -> Question:
+        if (method := configuration.sampling.method) != "none":
+            raise InputError(
+                f"bigtrk plan: is for whole events, not for sampling.method={method}; set it to "
+                f"none, and give the size of a mini-batch with --nodes and --edges"
+            )
+        if configuration.model.is_users:  # it is checked as a training does, which ours pass
+            counts, kind = configuration.data.feature_counts, configuration.model.kind
+            check_model(build_model(configuration), *counts, kind)
+        machine = find_machine(self.machine)
+        if self.measured:
+            machine = as_measured(machine, read_run(given_path(self.measured)))
+        return Question(
+            configuration=configuration,
+            sizes=self._sizes(folders),
+            ranks=self._one_number(),
+            ranks_per_node=self.ranks_per_node,
+            budget=None if self.memory_gib is None else self.memory_gib * 2**30,
+            machine=machine,
+            measured=None if self.measured is None else str(self.measured),
+        )
+
+    def _sizes(self, folders: Sequence[Path]) -> list[EventSize]:
+        if self.nodes is not None and self.edges is not None and not folders:
+            return [EventSize(self.nodes, self.edges)]
+        if not folders or self.nodes is not None or self.edges is not None:
+            raise InputError(
+                "bigtrk plan: say which events: folders of graphs or sectors, or --nodes with "
+                "--edges"
+            )
+        return [source.size for source in open_events(folders)]
 
     def _one_number(self) -> int:
         world, *more = read_ranks(self.ranks)
@@ -92,27 +106,6 @@ class Command:
                 f"--ranks {self.ranks}: give one number; bigtrk scale measures several"
             )
         return world
-
-
-def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:
-    """Returns one rank's mini-batches of the events in `folders`; None where these are whole."""
-    method = configuration.sampling.method
-    if method == "none":
-        return None
-    if not folders:
-        raise InputError(
-            f"sampling.method={method}: how large mini-batches are depends on the events; name "
-            f"folders of them"
-        )
-    return mini_batches(configuration, open_events(folders))
-
-
-def _checked(configuration: Configuration) -> Configuration:
-    """Checks a model of the user's own as a training does, which ours pass."""
-    if configuration.model.is_users:
-        counts, kind = configuration.data.feature_counts, configuration.model.kind
-        check_model(build_model(configuration), *counts, kind)
-    return configuration
 
 
 def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:

@@ -9,7 +9,6 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import Machine
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut, even_cut
-from bigtrk.planning.sizes import MiniBatches
 from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import MOST_PARTS
@@ -33,7 +32,6 @@ class Question:
     """The question of a plan: events, ranks, bytes per rank (None: not asked).
 
     measured: the run of which a step slows the machine's roofline down, if one was named.
-    sampled: the mini-batches whose sizes these are, which a rank trains whole; None for events.
     """
 
     configuration: Configuration
@@ -43,7 +41,6 @@ class Question:
     budget: float | None
     machine: Machine
     measured: str | None = None
-    sampled: MiniBatches | None = None
 
     def cost(self, **levers: str) -> CostModel:
         """Returns the cost model, with these settings of the model changed."""
@@ -79,7 +76,6 @@ def make_plan(question: Question) -> dict[str, Any]:
             "number": len(question.sizes),
             "largest": {"nodes": largest.nodes, "edges": largest.edges},
         },
-        "sampling": _sampling(question),
         "budget_bytes": question.budget,
         "smallest_parts": fits.parts if fits else None,
         "sectors_per_rank": fits.most_on_a_rank if fits else None,
@@ -88,7 +84,7 @@ def make_plan(question: Question) -> dict[str, Any]:
         "levers": _lever_rows(question),
         "sectors": [
             _sectors(cost, largest, cut)
-            for cut in _cuts(cost, question)
+            for cut in _cuts(cost)
             if cut.parts <= _IN_A_TABLE and cut.most_on_a_rank <= _ON_A_RANK
         ],
     }
@@ -126,11 +122,11 @@ def _lever_rows(question: Question) -> list[dict[str, Any]]:
 
     An accelerator's edges go to its host instead, as `offload` has them.
     """
-    rows, whole_on_cpu = [], question.machine.shared and not question.sampled
+    rows = []
     for lever in _levers(question):
         cost = question.cost(**lever)
         rows.append(_lever(cost, lever, question))
-        if whole_on_cpu and cost.model.spills:
+        if question.machine.shared and cost.model.spills:
             rows.append(_lever(replace(cost, spills_beyond=0.0), lever, question))
     return rows
 
@@ -161,12 +157,10 @@ def _sectors(cost: CostModel, event: EventSize, cut: Cut) -> dict[str, Any]:
     }
 
 
-def _cuts(cost: CostModel, question: Question) -> list[Cut]:
+def _cuts(cost: CostModel) -> list[Cut]:
     """Lists cuts in powers of two of sectors: one on a rank, then several on each where the model
-    takes several. Mini-batches are not cut.
+    takes several.
     """
-    if question.sampled:
-        return [WHOLE]
     layered = cost.footprint(cut=False).layered
     most = max(MOST_PARTS, _ON_A_RANK * cost.world) if layered else cost.world
     powers = (1 << i for i in range(most.bit_length()))
@@ -179,10 +173,8 @@ def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
     """
     if question.budget is None:
         return None
-    fitting = (
-        cut for cut in _cuts(cost, question) if _needed(cost, cut, question) <= question.budget
-    )
-    return next(fitting, None)
+    totals = ((cut, cost.memory(question.largest, *cut).total) for cut in _cuts(cost))
+    return next((cut for cut, total in totals if total <= question.budget), None)
 
 
 def _least(question: Question) -> dict[str, Any]:
@@ -190,22 +182,8 @@ def _least(question: Question) -> dict[str, Any]:
     files if that is configured: those of a small event take less than the blocks they travel in.
     """
     needed, cut = min(
-        (_needed(cost, cut, question), cut)
+        (cost.memory(question.largest, *cut).total, cut)
         for cost in question.costs
-        for cut in _cuts(cost, question)
+        for cut in _cuts(cost)
     )
     return {"bytes": needed, "parts": cut.parts}
-
-
-def _needed(cost: CostModel, cut: Cut, question: Question) -> float:
-    """Returns the bytes of a rank for a step of the largest event, and for what it samples from."""
-    held = question.sampled.held_bytes if question.sampled else 0.0
-    return cost.memory(question.largest, *cut).total + held
-
-
-def _sampling(question: Question) -> dict[str, Any] | None:
-    """Returns how events are sampled, and the bytes that a rank keeps for that."""
-    if question.sampled is None:
-        return None
-    method = question.configuration.sampling.method
-    return {"method": method, "held_bytes": question.sampled.held_bytes}

@@ -21,6 +21,11 @@ MEMORY_RULE = (
     "peak."
 )
 MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
+# What is kept of the whole event elsewhere: on an accelerator's host, on a local disk.
+AWAY = {
+    "host": "offload keeps in the memory of the host, too:",
+    "files": "spill: chunk with all edges and their inputs in files of training.spill,",
+}
 SECTORS_RULE = "s: computing and exchanging the largest event, without the step's reduction."
 ROOFLINE = (
     "a roofline of {}: no prediction, steps may take several times as long; measure with "
@@ -54,17 +59,14 @@ def show_choice(answer: Row, console: Console) -> None:
 
 
 def _facts(plan: Row) -> dict[str, str]:
-    largest = plan["events"]["largest"]
-    kind = "mini-batches" if plan["sampling"] else "events"
+    machine, run = plan["machine"]["name"], plan["measured_run"]
     return {
         "memory": "counted",
-        "seconds": _seconds_rule(plan),
+        "seconds": AS_MEASURED.format(machine, run) if run else ROOFLINE.format(machine),
         "model": figures.settings(plan["model"]),
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
-        **_sampling(plan["sampling"]),
-        kind: f"{plan['events']['number']}, the largest with "
-        f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
+        "events": _events(plan),
         "answer": _answer(plan),
     }
 
@@ -81,28 +83,17 @@ def _answer(plan: Row) -> str:
             f"the largest event does not fit {memory}; the least that would do is {enough}; "
             "--choose looks for other settings"
         )
-    files = ", with edges in files" if plan["in_files"] else ""
-    return f"the largest event fits in {parts} sector(s){_several(plan)} of {memory}{files}"
+    files, on_a_rank = ", with edges in files" if plan["in_files"] else "", plan["sectors_per_rank"]
+    several = f", {on_a_rank} on a rank," if on_a_rank > 1 else ""
+    return f"the largest event fits in {parts} sector(s){several} of {memory}{files}"
 
 
-def _several(plan: Row) -> str:
-    """Says how many sectors a rank takes of the largest event, if several."""
-    on_a_rank = plan["sectors_per_rank"]
-    return f", {on_a_rank} on a rank," if on_a_rank > 1 else ""
-
-
-def _sampling(sampling: Row | None) -> dict[str, str]:
-    """Says what a rank keeps to make mini-batches from."""
-    if sampling is None:
-        return {}
-    kept = figures.memory(sampling["held_bytes"])
-    return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
-
-
-def _seconds_rule(plan: Row) -> str:
-    """Says what the seconds of a plan are."""
-    machine, run = plan["machine"]["name"], plan["measured_run"]
-    return AS_MEASURED.format(machine, run) if run else ROOFLINE.format(machine)
+def _events(answer: Row) -> str:
+    events, largest = answer["events"], answer["events"]["largest"]
+    return (
+        f"{events['number']}, the largest with {figures.count(largest['nodes'])} nodes and "
+        f"{figures.count(largest['edges'])} edges"
+    )
 
 
 def _memory(row: Row) -> tuple[str, ...]:
@@ -125,25 +116,12 @@ def _levers(plan: Row) -> Table:
         for row in plan["levers"]
     ]
     title = "Memory of the whole event, by lever"
-    notes = (MEMORY_RULE, *_on_host(plan["levers"]), *_in_files(plan["levers"]))
-    return Table(title, columns, tuple(rows), notes, text_columns=2)
-
-
-def _on_host(levers: Sequence[Row]) -> list[str]:
-    """Says what an accelerator's host keeps of the whole event."""
-    kept = [f"{figures.memory(row['host'])} in {row['precision']}" for row in levers if row["host"]]
-    return [f"offload keeps in the memory of the host, too: {', '.join(kept)}."] if kept else []
-
-
-def _in_files(levers: Sequence[Row]) -> list[str]:
-    """Says what a local disk keeps of the whole event."""
-    kept = [
-        f"{figures.memory(row['files'])} in {row['precision']}" for row in levers if row["files"]
-    ]
-    if not kept:
-        return []
-    sizes = ", ".join(kept)
-    return [f"spill: chunk with all edges and their inputs in files of training.spill, {sizes}."]
+    notes = [MEMORY_RULE]
+    for place, what in AWAY.items():
+        away = [row for row in plan["levers"] if row[place]]
+        kept = (f"{figures.memory(row[place])} in {row['precision']}" for row in away)
+        notes += [f"{what} {', '.join(kept)}."] if away else []
+    return Table(title, columns, tuple(rows), tuple(notes), text_columns=2)
 
 
 def _sectors(plan: Row) -> Table:
@@ -163,13 +141,12 @@ def _sectors(plan: Row) -> Table:
 
 
 def _choice_facts(answer: Row) -> dict[str, str]:
-    largest, chosen = answer["events"]["largest"], answer["choice"]
+    chosen = answer["choice"]
     why = "the fastest trial that fits" if answer["trials"] else FIRST_THAT_FITS
     return {
         "machine": answer["machine"],
         "model": figures.settings(answer["model"]),
-        "events": f"{answer['events']['number']}, the largest with "
-        f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
+        "events": _events(answer),
         "memory": f"{figures.memory(answer['memory_bytes'])} of each of {answer['ranks']} rank(s), "
         f"of which {figures.memory(answer['budget_bytes'])} may be filled",
         "choice": f"{_settings(chosen)}, {_cut(chosen)}: {why}",

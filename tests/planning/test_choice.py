@@ -143,7 +143,7 @@ def test_deepspeed_has_its_launcher_and_hosts_are_counted(
         (["nowhere", "--ranks", "2", "--memory", "4"], "nowhere: no such folder"),
         (
             [*SIZES, "--ranks", "2", "--memory", "4", "sampling.method=shadow"],
-            "is for steps of whole events",
+            "is for whole events",
         ),
     ],
 )

@@ -12,7 +12,6 @@ from bigtrk.cost.machines import A100, CPU, MACHINES
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question, make_plan
 from bigtrk.planning.scaling import as_measured
-from bigtrk.planning.sizes import MiniBatches
 from bigtrk.planning.tables import show_plan
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import read_run
@@ -25,6 +24,7 @@ from tests.reports.run_folders import epoch_record, run_record, run_writer, step
 
 # Layers take time to count.
 SHALLOW = {"model": {"layers": 2}}
+SIZE = ["--nodes", "13000", "--edges", "47800"]
 # What a prediction depends on.
 PLANNED = [value for value in every_value() if value.key.startswith(("model.", "engine."))]
 
@@ -150,18 +150,18 @@ def test_every_value_is_planned(
     ("arguments", "said"),
     [
         ([], "say which events"),
-        (["--nodes", "5"], "belong together"),
+        (["--nodes", "5"], "--nodes with --edges"),
         (["--nodes", "5", "--edges", f"{2**31}"], "less than or equal to 2147483647"),
-        (["--events", "ex4"], "choose ex3"),
-        (["--events", "ex3", "--memory", "inf"], "less than or equal to 1000000"),
-        (["--events", "ex3", "--ranks", "1,x"], "write numbers"),
-        (["--events", "ex3", "--ranks", "8192"], "from 1 to 4096"),
-        (["--events", "ex3", "--ranks", "1,2"], "--ranks 1,2: give one number"),
+        (["--nodes", "5", "--edges", "5", "sampling.method=shadow"], "is for whole events"),
+        ([*SIZE, "--memory", "inf"], "less than or equal to 1000000"),
+        ([*SIZE, "--ranks", "1,x"], "write numbers"),
+        ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
+        ([*SIZE, "--ranks", "1,2"], "--ranks 1,2: give one number"),
         (
-            ["--events", "ex3", "--machine", "none.json"],
+            [*SIZE, "--machine", "none.json"],
             "--machine none.json: choose cpu, A100, H100, H200",
         ),
-        (["--events", "ex3", "model.hiden=3"], "model.hidden"),
+        ([*SIZE, "model.hiden=3"], "model.hidden"),
     ],
 )
 def test_bad_questions_end_in_one_line(
@@ -225,21 +225,18 @@ def test_a_run_that_tells_no_step_is_refused(
         as_measured(CPU, read_run(written(tmp_path, world, *steps)))
 
 
-@pytest.mark.parametrize(("files", "held"), [(False, None), (True, 5e7)])
+@pytest.mark.parametrize("files", [False, True])
 @pytest.mark.parametrize("size", [EventSize(40_000, 800_000), EventSize(1_000, 4_000)], ids=str)
 def test_where_nothing_fits_the_least_that_would_do_is_told(
     size: EventSize,
     files: bool,
-    held: float | None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """With the memory that is told the event fits, in as many sectors; with less it does not."""
     training = {"training": {"spill": str(tmp_path)}} if files else {}
     configuration = Configuration.model_validate({"model": {"layers": 2}, **training})
-    sizes = [size]
-    sampled = None if held is None else MiniBatches(sizes, held)
-    asked = Question(configuration, sizes, 2, 2, 1e6, CPU, sampled=sampled)
+    asked = Question(configuration, [size], 2, 2, 1e6, CPU)
     plan = make_plan(asked)
     least = plan["least"]
     fits = make_plan(replace(asked, budget=least["bytes"]))
