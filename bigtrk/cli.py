@@ -30,6 +30,7 @@ _GONE = {
     },
     "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
     "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "plan --events": "use --nodes and --edges, such as 330700 and 6900000 of CTD's events",
     "plan --seed": "it draws no events any more; bigtrk scale measures more ranks",
     "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
     "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",

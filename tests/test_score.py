@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from bigtrk.tracks.files import (
-    SubmittedEvent,
     write_parquet_submission,
     write_submission,
     write_tracks,
@@ -109,7 +108,7 @@ def test_the_public_task_beside_the_strict_metrics(
     """The second of two events is left out: no public metric but the last one minds."""
     monkeypatch.chdir(tmp_path)
     write_events(Path("events"))
-    first = SubmittedEvent(21, *columns(FIRST_TRACKS), np.array([7, 7, 7, 0, 0, 0, 0, 0]))
+    first = (21, *columns(FIRST_TRACKS), np.array([7, 7, 7, 0, 0, 0, 0, 0]))
     write_parquet_submission(Path("mine.parquet"), [first], claimed=True)
     command = ["bigtrk", "score", "mine.parquet", "events", "--task", "colliderml"]
     found = json.loads(run_here([*command, "--json"], monkeypatch, capsys)[1])

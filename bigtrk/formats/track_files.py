@@ -193,7 +193,7 @@ def _rows(
         made.events += 1
         made.hits += len(hit_id)
         made.tracks += len(np.unique(track_id[track_id != NO_TRACK]))
-        yield SubmittedEvent(number, hit_id, track_id, claimed)
+        yield number, hit_id, track_id, claimed
 
 
 def _claimed(event: Event, track_id: Ids, by_place: bool) -> Ids:

@@ -41,7 +41,6 @@ from bigtrk.tracks.bins import (
     Bins,
     Floats,
     added,
-    binned,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK, adjacency, components, numbered
 from bigtrk.tracks.edge_metrics import edge_scores_record, score_counts
@@ -117,52 +116,67 @@ class StageCounts:
     findable: int
 
 
-class EventTruth:
-    """The true edges of an event, and its particles that are to be found by `matching`.
+class WatchedEvent:
+    """An event with truth on its way through a pipeline, whose stages show it what they leave
+    (Watch). wanted [C]: rows of `particle_kinematics` that are to be found by `matching`.
 
-    true [2, T]: its `true_pairs`. wanted [C]: rows of `particle_kinematics`.
+    counts: by stage. findable: of each category of loss but the last, in their order, the wanted
+    particles [C] that can still be found. scores: the classifier's `score_counts` [3, B].
     """
 
-    def __init__(self, event: Event, matching: Matching) -> None:
+    scores: Ids
+
+    def __init__(self, event: Event, matching: Matching, edge_cut: float) -> None:
         """Reads the truth.
 
         Raises:
             InputError: the event has none.
         """
-        self._matching = matching
-        self._particle_id = hit_particles(event)
-        self._particles = true_particles(event)
-        self.true = true_pairs(event)
+        self._event, self._matching, self._edge_cut = event, matching, edge_cut
+        self._particle_id, self._particles = hit_particles(event), true_particles(event)
+        self._true = true_pairs(event)
         # Which particles are to be found does not depend on the tracks.
         self.wanted = self._judged(np.full(len(self._particle_id), NO_TRACK, np.int64)).particle
         self._is_wanted = np.isin(self._particle_id, self._particles.particle_id[self.wanted])
+        self.counts: dict[str, StageCounts] = {}
+        self.findable: list[Mask] = []
+        self(EVENT, self._true, None)
 
-    def found(self, tracks: Ids) -> Mask:
-        """Says which of the wanted particles tracks find: [N] -> [C]."""
-        return self._judged(tracks).reconstructed
+    def __call__(self, stage: str, edges: Ids, scores: NDArray[np.floating] | None) -> None:
+        kept = edges if scores is None else edges[:, scores > self._edge_cut]
+        self.findable.append(self._found_by_components(kept[:, self._are_true(kept)]))
+        self._count(stage, kept, self.findable[-1])
+        if scores is not None:
+            true = self._are_true(edges)
+            self.scores = score_counts(scores, true, true & self._is_wanted[edges[0]])
+            self.findable.append(self._found_by_components(kept))
 
-    def found_by_components(self, edges: Ids) -> Mask:
-        """Says which of the wanted particles the hits find that edges join: [2, E] -> [C]."""
-        joined = adjacency(edges[0], edges[1], len(self._particle_id))
-        return self.found(numbered(components(joined), self._matching.min_track_length))
+    def take_tracks(self, tracks: Ids) -> Mask:
+        """Counts the edges that would be true if each track were a particle, and says which wanted
+        particles are found: track of each hit [N] -> [C].
+        """
+        found = self._judged(tracks).reconstructed
+        # A hit in no track becomes noise.
+        made = {"hit_id": self._event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
+        self._count(BUILDER, true_pairs(replace(self._event, particles=None, truth=made)), found)
+        return found
 
-    def are_true(self, edges: Ids) -> Mask:
-        """Says which edges are true: [2, E] -> [E]."""
-        return are_true(edges, self.true, len(self._particle_id))
-
-    def are_target(self, edges: Ids, are_true: Mask) -> Mask:
-        """Says which edges are true ones of wanted particles: [2, E], [E] -> [E]."""
-        of_wanted: Mask = are_true & self._is_wanted[edges[0]]
-        return of_wanted
-
-    def counts(self, edges: Ids, are_true: Mask, findable: Mask) -> StageCounts:
-        """Counts what a stage leaves: edges [2, E], are_true [E], findable [C]."""
-        return StageCounts(
+    def _count(self, stage: str, edges: Ids, findable: Mask) -> None:
+        true = self._are_true(edges)
+        self.counts[stage] = StageCounts(
             edges=edges.shape[1],
-            true_edges=int(are_true.sum()),
-            target_edges=int(self.are_target(edges, are_true).sum()),
+            true_edges=int(true.sum()),
+            target_edges=int((true & self._is_wanted[edges[0]]).sum()),
             findable=int(findable.sum()),
         )
+
+    def _are_true(self, edges: Ids) -> Mask:
+        return are_true(edges, self._true, len(self._particle_id))
+
+    def _found_by_components(self, edges: Ids) -> Mask:
+        joined = adjacency(edges[0], edges[1], len(self._particle_id))
+        tracks = numbered(components(joined), self._matching.min_track_length)
+        return self._judged(tracks).reconstructed
 
     def _judged(self, tracks: Ids) -> Judgement:
         return match_tracks(tracks, self._particle_id, self._particles, self._matching)
@@ -202,56 +216,20 @@ def event_losses(
     Raises:
         InputError: the event has no truth, or lacks a feature that a stage reads.
     """
-    truth = EventTruth(event, budget_matching(criteria.matchings()))
-    stages = _WatchedStages(truth, edge_cut)
-    tracks, passage = pipeline.tracks(event, criteria.min_hits, stages)
-    found = truth.found(tracks)
-    category = first_that_fits([found, *(~findable for findable in stages.findable)])
-    axes = particle_axes(event, truth.wanted, criteria.min_hits)
+    watched = WatchedEvent(event, budget_matching(criteria.matchings()), edge_cut)
+    tracks, passage = pipeline.tracks(event, criteria.min_hits, watched)
+    found = watched.take_tracks(tracks)
+    category = first_that_fits([found, *(~findable for findable in watched.findable)])
+    axes = particle_axes(event, watched.wanted, criteria.min_hits)
     return EventLosses(
         hits=len(tracks),
         tracks=judge_hits(event, tracks, criteria.matchings()),
-        stages={**stages.counts, BUILDER: stages.of_tracks(event, tracks, found)},
-        scores=stages.scores,
+        stages=watched.counts,
+        scores=watched.scores,
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=category_bins(category, CATEGORIES, axes),
         passage=passage,
     )
-
-
-class _WatchedStages:
-    """Counts what stages leave (Watch), and says which particles can then still be found.
-
-    findable: of each category of loss but the last, in their order, a mask [C]. scores: the
-    classifier's `score_counts` [3, B].
-    """
-
-    scores: Ids
-
-    def __init__(self, truth: EventTruth, edge_cut: float) -> None:
-        self._truth, self._edge_cut = truth, edge_cut
-        self.counts: dict[str, StageCounts] = {}
-        self.findable: list[Mask] = []
-        self(EVENT, truth.true, None)
-
-    def __call__(self, stage: str, edges: Ids, scores: NDArray[np.floating] | None) -> None:
-        kept = edges if scores is None else edges[:, scores > self._edge_cut]
-        are_true = self._truth.are_true(kept)
-        self.findable.append(self._truth.found_by_components(kept[:, are_true]))
-        self.counts[stage] = self._truth.counts(kept, are_true, self.findable[-1])
-        if scores is not None:
-            true = self._truth.are_true(edges)
-            self.scores = score_counts(scores, true, self._truth.are_target(edges, true))
-            self.findable.append(self._truth.found_by_components(kept))
-
-    def of_tracks(self, event: Event, tracks: Ids, found: Mask) -> StageCounts:
-        """Counts the edges that would be true if each track were a particle: track of each hit [N];
-        found [C].
-        """
-        # A hit in no track becomes noise.
-        made = {"hit_id": event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
-        edges = true_pairs(replace(event, particles=None, truth=made))
-        return self._truth.counts(edges, self._truth.are_true(edges), found)
 
 
 # The parts of a passage whose seconds are those of a stage.
@@ -272,7 +250,7 @@ def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> di
         "scores": edge_scores_record([event.scores for event in events]),
         "tracks": summarise_judged([event.tracks for event in events], matchings),
         "losses": dict(zip(CATEGORIES, losses, strict=True)),
-        "loss_bins": binned(added([event.loss_bins for event in events])),
+        "loss_bins": added([event.loss_bins for event in events]),
     }
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.columns import FOLDER, thinned_section
+from bigtrk.formats.registry import KEPT_IN_RECORDS, SECTION_THINNERS
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.builders.radius import RadiusBuilder
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, Section
 from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.target import Target, target_edges
@@ -103,7 +103,12 @@ def _task(
         kept = read().take_edges(keep())
         return kept, _record(folder.record(event), kept)
 
-    return GraphToMake(event, source, make, lambda: thinned_section(folder.open(event), keep()))
+    def beside() -> dict[str, Section]:
+        opened = folder.open(event)
+        known = {name: thin for name, thin in SECTION_THINNERS.items() if name in opened.digests}
+        return {name: thin(opened, keep()) for name, thin in known.items()}
+
+    return GraphToMake(event, source, make, beside)
 
 
 def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
     how many edges there were to be found.
     """
     counts: dict[str, Any] = {"nodes": graph.n_nodes, "edges": graph.n_edges}
-    counts |= {key: before[key] for key in (ORIGIN, FOLDER) if key in before}
+    counts |= {key: before[key] for key in (ORIGIN, *KEPT_IN_RECORDS) if key in before}
     if graph.y is None or before.get("true_edges") is None:
         return {**dict.fromkeys(QUALITY), **counts}
     target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)

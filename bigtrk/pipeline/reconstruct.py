@@ -174,12 +174,40 @@ def fill_tracks(
     """
     names_by_number(sizes)
     on_first_rank(lambda: clear_folder(out, list(sizes)))
-    share = _Share(out, make)
-    names = share_of(sizes, ranks)
-    for name in follow(names, len(names), what) if ranks.is_first else names:
-        share.take(name)
-    together(share.check)
-    made = in_order(list(sizes), gather_items(share.made))
+    mine, names, refused = TracksMade(), share_of(sizes, ranks), list[InputError]()
+    for own in follow(names, len(names), what) if ranks.is_first else names:
+        # A rank whose disk refused a file takes part in what others wait for, and makes no more.
+        name = None if refused else own
+        try:
+            found = make(name)
+        except RankError:
+            raise
+        except InputError as error:
+            assert name is not None, "a rank without an event fails in none"
+            complain(f"bigtrk: {error}")
+            mine.failed[name] = str(error)
+            continue
+        if name is None or found is None:
+            continue
+        hit_id, tracks, passage = found
+        try:
+            with disk_errors():
+                write_tracks(out, name, hit_id, tracks)
+        except InputError as error:
+            refused.append(error)
+            continue
+        for note in passage.notes:
+            complain(f"{name}: {note}")
+        mine.hits[name] = len(tracks)
+        mine.tracks[name] = int(tracks.max(initial=NO_TRACK)) + 1
+        mine.passages[name] = passage
+
+    def check() -> None:
+        for error in refused:
+            raise error
+
+    together(check)
+    made = in_order(list(sizes), gather_items(mine))
     on_first_rank(lambda: submit(out, made))
     return made
 
@@ -192,50 +220,6 @@ def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
     events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
     mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]
     return [None if one is None else names[one.event] for one in mine]
-
-
-@dataclass
-class _Share:
-    """The events that this rank takes. refused: the error by which its disk refused a file: it then
-    makes no more tracks of its own, but takes part in what others wait for.
-    """
-
-    out: Path
-    make: MakeTracks
-    made: TracksMade = field(default_factory=TracksMade)
-    refused: InputError | None = None
-
-    def take(self, name: str | None) -> None:
-        name = None if self.refused else name
-        try:
-            found = self.make(name)
-        except RankError:
-            raise
-        except InputError as error:
-            assert name is not None, "a rank without an event fails in none"
-            complain(f"bigtrk: {error}")
-            self.made.failed[name] = str(error)
-            return
-        if name is not None and found is not None:
-            self._write(name, found)
-
-    def _write(self, name: str, found: tuple[Ids, Ids, Passage]) -> None:
-        hit_id, tracks, passage = found
-        try:
-            with disk_errors():
-                write_tracks(self.out, name, hit_id, tracks)
-        except InputError as error:
-            self.refused = error
-            return
-        for note in passage.notes:
-            complain(f"{name}: {note}")
-        self.made.hits[name] = len(tracks)
-        self.made.tracks[name] = int(tracks.max(initial=NO_TRACK)) + 1
-        self.made.passages[name] = passage
-
-    def check(self) -> None:
-        if self.refused:
-            raise self.refused
 
 
 def reconstruct_folder(

@@ -1,10 +1,10 @@
 """The trained stages of a pipeline, and an event's way through them.
 
-Shapes: N hits, E edges, M modules.
+Shapes: N hits, E edges.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.events.event import Columns, Event
-from bigtrk.events.truth import module_ids
+from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import event_graph
 from bigtrk.graphs.builders.radius import (
     expected_pairs,
@@ -31,8 +30,8 @@ from bigtrk.graphs.features import Ints
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.models import CPU, EdgeScorer, Embedding, load_embedding, load_scorer
 from bigtrk.pipeline.options import Precision
-from bigtrk.records.pipeline import PIPELINE, TRAINED, LayerModules, PipelineRecord
-from bigtrk.records.record import MOST, read_record
+from bigtrk.records.pipeline import PIPELINE, TRAINED, PipelineRecord
+from bigtrk.records.record import read_record
 from bigtrk.tracing import traced
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree, read_merge_tree
@@ -67,59 +66,6 @@ class Passage:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-# Four events of 200 particles lack modules that 1.2 % of the hits of another such event are in.
-FEW = 0.05
-
-
-def layer_modules(graphs: Iterable[EventGraph]) -> tuple[LayerModules, ...]:
-    """Lists the layers that graphs have hits in, and the range of their modules there; none where
-    the graphs do not know modules, or where there are more layers than a record holds.
-    """
-    ranges: dict[tuple[int, int], tuple[int, int]] = {}
-    for graph in graphs:
-        rows = np.empty((0, 3), np.int64) if graph.modules is None else graph.modules.numpy()
-        layers, layer_of = np.unique(rows[:, :2], axis=0, return_inverse=True)
-        for number, (volume, layer) in enumerate(layers.tolist()):
-            module = rows[layer_of == number, 2]
-            low, high = ranges.get((volume, layer), (module.min(), module.max()))
-            ranges[volume, layer] = (min(low, module.min()), max(high, module.max()))
-    if len(ranges) > MOST:
-        return ()
-    return tuple(
-        LayerModules(volume=volume, layer=layer, lowest=int(low), highest=int(high))
-        for (volume, layer), (low, high) in sorted(ranges.items())
-    )
-
-
-def training_notes(hits: Columns, trained: Sequence[LayerModules]) -> list[str]:
-    """Says in what an event is unlike those of the training: it has hits of fewer volumes, or hits
-    in other modules, or hardly any.
-
-    trained: the layers with hits in training; () where they are unknown.
-    """
-    modules = module_ids(hits)
-    if len(modules) < 2:
-        return [f"has {'one hit' if len(modules) else 'no hits'}, which makes no track"]
-    if not trained:
-        return []
-    notes = []
-    if lacking := sorted({layer.volume for layer in trained} - set(modules[:, 0].tolist())):
-        volumes = ", ".join(map(str, lacking))
-        notes.append(f"has no hits in volumes where the training's events have some: {volumes}")
-    of_known_layer, known = np.zeros((2, len(modules)), bool)
-    for layer in trained:
-        inside = (modules[:, 0] == layer.volume) & (modules[:, 1] == layer.layer)
-        of_known_layer |= inside
-        known |= inside & (layer.lowest <= modules[:, 2]) & (modules[:, 2] <= layer.highest)
-    if not of_known_layer.all() or (~known).mean() > FEW:
-        volume, layer_id, module = modules[~known][0]
-        notes.append(
-            f"{(~known).sum():,} of {len(modules):,} hits are in modules beyond those of the "
-            f"training's events, first module {module} of layer {layer_id} in volume {volume}"
-        )
-    return notes
-
-
 EMBEDDING, FILTER, CLASSIFIER = TRAINED  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
 Score = Callable[[EventGraph], Tensor]  # a graph's edges: [E] float64 in [0, 1]
@@ -128,9 +74,7 @@ MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages that make tracks of hits; modules: where their training had hits (() if unknown);
-    most_edges: of an event's radius graph.
-    """
+    """Stages that make tracks of hits; most_edges: of an event's radius graph."""
 
     embedding: Embedding
     radius: float
@@ -138,7 +82,6 @@ class Pipeline:
     cut: float
     classifier: EdgeScorer
     builder: MergeTree
-    modules: tuple[LayerModules, ...] = ()
     most_edges: int = MOST_EDGES
 
     @property
@@ -165,7 +108,7 @@ class Pipeline:
         Raises:
             InputError: the event lacks a feature that a stage reads.
         """
-        passage = Passage(notes=training_notes(event.hits, self.modules), watch=watch)
+        passage = Passage(watch=watch)
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
             graph = event_graph(event, outwards(event.hits, pairs), true=None)
@@ -246,7 +189,6 @@ def load_pipeline(
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER, device, precision),
         builder=read_merge_tree(folder / MERGE_TREE),
-        modules=record.modules,
     )
     for stage, digest in pipeline.digests.items():
         if record.weights.get(stage) != digest:

@@ -22,19 +22,18 @@ def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
     Raises:
         InputError: `run` has no model, or `check` refuses it.
     """
-    return _of_pipeline(run, check) if is_pipeline(run) else [_of_run(run, check)]
-
-
-def _of_pipeline(folder: Path, check: Check) -> list[Stage]:
+    if not is_pipeline(run):
+        return [_of_run(run, check)]
     names = (EMBEDDING, FILTER, CLASSIFIER)
-    configurations = [model_configuration(folder / name) for name in names]
-    for name, configuration in zip(names, configurations, strict=True):
-        check(str(folder / name), configuration)
-    trained = load_pipeline(folder)
+    configurations = {name: model_configuration(run / name) for name in names}
+    for name, configuration in configurations.items():
+        check(str(run / name), configuration)
+    trained = load_pipeline(run)
+    edge_cut = configurations[CLASSIFIER].training.edge_cut
     return [
         _stage(EMBEDDING, trained.embedding, radius=trained.radius),
         _stage(FILTER, trained.filter, cut=trained.cut),
-        _stage(CLASSIFIER, trained.classifier, cut=_cut(configurations[-1])),
+        _stage(CLASSIFIER, trained.classifier, cut=edge_cut),
     ]
 
 
@@ -49,21 +48,13 @@ def _of_run(run: Path, check: Check) -> Stage:
     check(str(run), model_configuration(run))
     stored = load_model(run)
     configuration = stored.configuration
-    parts = stored.model.eval(), configuration.data, stored.measured
+    parts, cut = (stored.model.eval(), configuration.data, stored.measured), None
+    with suppress(InputError):
+        if configuration.model.kind == "hit":
+            return Stage(EMBEDDING, *parts, radius=radius_for(run, RADIUS_EFFICIENCY))
+        if configuration.model.scores_alone:
+            cut = cut_for(run, CUT_EFFICIENCY)
     if configuration.model.kind == "hit":
-        return Stage(EMBEDDING, *parts, radius=_radius(run))
-    if not configuration.model.scores_alone:
-        return Stage(CLASSIFIER, *parts, cut=_cut(configuration))
-    with suppress(InputError):
-        return Stage(FILTER, *parts, cut=cut_for(run, CUT_EFFICIENCY))
-    return Stage(FILTER, *parts, cut=_cut(configuration))
-
-
-def _radius(run: Path) -> float | None:
-    with suppress(InputError):
-        return radius_for(run, RADIUS_EFFICIENCY)
-    return None
-
-
-def _cut(configuration: Configuration) -> float:
-    return configuration.training.edge_cut
+        return Stage(EMBEDDING, *parts)
+    name = FILTER if configuration.model.scores_alone else CLASSIFIER
+    return Stage(name, *parts, cut=configuration.training.edge_cut if cut is None else cut)

@@ -5,8 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -26,23 +25,10 @@ from bigtrk.graphs.builders.radius import RadiusBuilder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.graphs import filter_folder
-from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
+from bigtrk.pipeline.models import cut_for, load_embedding, load_scorer, radius_for
 from bigtrk.pipeline.reconstruct import make_folder
-from bigtrk.pipeline.stages import (
-    CLASSIFIER,
-    EMBEDDING,
-    FILTER,
-    MERGE_TREE,
-    classified,
-    layer_modules,
-)
-from bigtrk.records.pipeline import (
-    PIPELINE,
-    LayerModules,
-    PipelineRecord,
-    ThresholdPoint,
-    ThresholdRecord,
-)
+from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
+from bigtrk.records.pipeline import PIPELINE, PipelineRecord, ThresholdPoint, ThresholdRecord
 from bigtrk.records.record import FileRecord, Text, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.shipped import TRAIN
@@ -260,72 +246,45 @@ def _told(threshold: float, scan: Scan, fakes: float) -> str:
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 
 
-@dataclass(frozen=True)
-class PipelineTraining:
-    """The training of a pipeline's stages in folder `out`; launcher: what precedes train.py."""
+def train_stages(
+    events: Path, out: Path, settings: PipelineSettings, launcher: Sequence[str]
+) -> None:
+    """Trains what is not trained yet in folder `out`, and writes `out`/pipeline.json.
 
-    events: Path
-    out: Path
-    settings: PipelineSettings
-    launcher: tuple[str, ...]
+    launcher: what precedes train.py.
 
-    def run(self) -> None:
-        """Trains what is not trained yet, and writes `out`/pipeline.json.
-
-        Raises:
-            InputError: bad input, or a training failed; what was done before stays.
-        """
-        out, settings = self.out, self.settings
-        true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
-        say("stage 1: embedding", style="bold")
-        build_with(self.events, true, TrueEdgeBuilder())
-        self._train(EMBEDDING, true)
-        embedding = load_embedding(out / EMBEDDING)
-        radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
-        say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
-        build_with(self.events, near, RadiusBuilder(embedding, embedding.digest, radius))
-        say("stage 3: filter", style="bold")
-        self._train(FILTER, near)
-        cut = cut_for(out / FILTER, settings.filter_efficiency)
-        filter_folder(out / FILTER, near, thin, cut, None)
-        say("stage 4: classifier", style="bold")
-        self._train(CLASSIFIER, thin)
-        say("stage 5: quality of tracks", style="bold")
-        classifier = load_scorer(out / CLASSIFIER)
-        held_back = self._held_back(thin, classifier)
-        merge_tree, quality = train_merge_tree(held_back, settings.fakes, settings.seed)
-        record = PipelineRecord(
-            radius=radius,
-            cut=cut,
-            weights={
-                EMBEDDING: embedding.digest,
-                FILTER: load_scorer(out / FILTER).digest,
-                CLASSIFIER: classifier.digest,
-            },
-            quality=quality,
-            modules=self._modules(true),
-        )
-        with disk_errors():
-            write_merge_tree(out / MERGE_TREE, merge_tree)
-            write_record(out / PIPELINE, record)
-
-    def _train(self, stage: str, graphs: Path) -> None:
-        train_stage(stage, self.settings, graphs, self.out, self.launcher)
-
-    def _modules(self, graphs: Path) -> tuple[LayerModules, ...]:
-        """Lists where the events have hits that the stages were trained on."""
-        folder = GraphFolder(graphs)
-        trained = folder.events[: -self.settings.validation]
-        return layer_modules(folder.read(event) for event in trained)
-
-    def _held_back(
-        self, graphs: Path, classifier: EdgeScorer
-    ) -> Iterator[tuple[EventGraph, ScoredGraph]]:
-        """Scores the events that no stage was trained on, for their candidates."""
-        folder = GraphFolder(graphs)
-        for event in folder.events[-self.settings.validation :]:
-            graph = folder.read(event)
-            yield graph, classified(graph, classifier)
+    Raises:
+        InputError: bad input, or a training failed; what was done before stays.
+    """
+    true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
+    say("stage 1: embedding", style="bold")
+    build_with(events, true, TrueEdgeBuilder())
+    train_stage(EMBEDDING, settings, true, out, launcher)
+    embedding = load_embedding(out / EMBEDDING)
+    radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
+    say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
+    build_with(events, near, RadiusBuilder(embedding, embedding.digest, radius))
+    say("stage 3: filter", style="bold")
+    train_stage(FILTER, settings, near, out, launcher)
+    cut = cut_for(out / FILTER, settings.filter_efficiency)
+    filter_folder(out / FILTER, near, thin, cut, None)
+    say("stage 4: classifier", style="bold")
+    train_stage(CLASSIFIER, settings, thin, out, launcher)
+    say("stage 5: quality of tracks", style="bold")
+    classifier, folder = load_scorer(out / CLASSIFIER), GraphFolder(thin)
+    # No stage was trained on these events.
+    graphs = map(folder.read, folder.events[-settings.validation :])
+    scored = ((graph, classified(graph, classifier)) for graph in graphs)
+    merge_tree, quality = train_merge_tree(scored, settings.fakes, settings.seed)
+    weights = {
+        EMBEDDING: embedding.digest,
+        FILTER: load_scorer(out / FILTER).digest,
+        CLASSIFIER: classifier.digest,
+    }
+    with disk_errors():
+        write_merge_tree(out / MERGE_TREE, merge_tree)
+        record = PipelineRecord(radius=radius, cut=cut, weights=weights, quality=quality)
+        write_record(out / PIPELINE, record)
 
 
 def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
@@ -349,7 +308,7 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     make_folder(out)
     with FolderLock() as lock:
         lock.take(out)
-        PipelineTraining(events, out, settings, command).run()
+        train_stages(events, out, settings, command)
 
 
 def _launcher(line: str) -> tuple[str, ...]:

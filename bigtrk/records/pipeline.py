@@ -4,7 +4,7 @@ pipeline, read.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,16 +24,6 @@ from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import RUN
 
 PIPELINE = "pipeline.json"
-Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-
-
-class LayerModules(Record):
-    """A layer with hits in training, and the range of the modules that these are in."""
-
-    volume: Id
-    layer: Id
-    lowest: Id
-    highest: Id
 
 
 class ThresholdPoint(Record):
@@ -66,7 +56,6 @@ class PipelineRecord(FileRecord):
     cut: Ratio
     weights: dict[Text, Text]
     quality: ThresholdRecord | None = None
-    modules: tuple[LayerModules, ...] = Field((), max_length=MOST)
 
 
 TRAINED = ("embedding", "filter", "classifier")  # stages that are runs

@@ -4,7 +4,6 @@ Shapes: V values, B bins, P particles.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,32 +23,7 @@ VERTEX_EDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # m
 HITS_EDGES = (*(float(hits) for hits in range(1, 21)), 25.0, 30.0, 50.0)
 
 
-@dataclass(frozen=True)
-class BinnedRatio:
-    """The number of values in each bin that count for a ratio: part, whole [B + 2] int64.
-
-    edges: the B + 1 limits of the bins, ascending; the lower limit belongs to a bin, the upper one
-    to the next. Place B counts values outside all bins, place B + 1 unknown ones (NaN).
-    """
-
-    edges: tuple[float, ...]
-    part: Ids
-    whole: Ids
-
-    def record(self) -> Binned:
-        """Makes the record of the ratio."""
-        bins = len(self.edges) - 1
-        part, whole = self.part.tolist(), self.whole.tolist()
-        return Binned(
-            edges=self.edges,
-            part=part[:bins],
-            whole=whole[:bins],
-            outside=(part[bins], whole[bins]),
-            unknown=(part[bins + 1], whole[bins + 1]),
-        )
-
-
-Bins = dict[str, BinnedRatio]
+Bins = dict[str, Binned]
 Axes = dict[str, tuple[Floats, tuple[float, ...]]]
 
 
@@ -67,14 +41,22 @@ def axes_of(particles: ParticleTable) -> Axes:
     }
 
 
-def binned_ratio(
-    values: Floats, counts: NDArray[np.bool_], edges: tuple[float, ...]
-) -> BinnedRatio:
-    """Bins all `values` [V] (whole) and those that `counts` [V] marks (part)."""
-    places = _places(values, edges)
-    length = len(edges) + 1
-    part = np.bincount(places[counts], minlength=length)
-    return BinnedRatio(edges, part, np.bincount(places, minlength=length))
+def binned_ratio(values: Floats, counts: NDArray[np.bool_], edges: tuple[float, ...]) -> Binned:
+    """Bins all `values` [V] (whole) and those that `counts` [V] marks (part).
+
+    The lower limit belongs to a bin, the upper one to the next.
+    """
+    places, bins = _places(values, edges), len(edges) - 1
+    part, whole = (
+        np.bincount(chosen, minlength=bins + 2).tolist() for chosen in (places[counts], places)
+    )
+    return Binned(
+        edges=edges,
+        part=part[:bins],
+        whole=whole[:bins],
+        outside=(part[bins], whole[bins]),
+        unknown=(part[bins + 1], whole[bins + 1]),
+    )
 
 
 def added(events: Sequence[Bins]) -> Bins:
@@ -83,14 +65,12 @@ def added(events: Sequence[Bins]) -> Bins:
     return {name: _sum([event[name] for event in events]) for name in names}
 
 
-def binned(bins: Bins) -> dict[str, Binned]:
-    """Makes the records of ratios in bins, by name."""
-    return {name: ratio.record() for name, ratio in bins.items()}
+def _sum(ratios: Sequence[Binned]) -> Binned:
+    def total(name: str) -> tuple[int, ...]:
+        return tuple(map(sum, zip(*(getattr(ratio, name) for ratio in ratios), strict=True)))
 
-
-def _sum(ratios: Sequence[BinnedRatio]) -> BinnedRatio:
-    part, whole = (np.sum([getattr(x, name) for x in ratios], axis=0) for name in ("part", "whole"))
-    return BinnedRatio(ratios[0].edges, part, whole)
+    names = ("part", "whole", "outside", "unknown")
+    return Binned(edges=ratios[0].edges, **{name: total(name) for name in names})
 
 
 def _places(values: Floats, edges: tuple[float, ...]) -> Ids:

@@ -25,12 +25,11 @@ from bigtrk.tracks.bins import (
     Floats,
     added,
     axes_of,
-    binned,
     binned_ratio,
     hit_column,
     hit_eta,
 )
-from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.files import HitTracks
 from bigtrk.tracks.matching import (
@@ -93,35 +92,12 @@ CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", 
 Mask = NDArray[np.bool_]
 
 
-def loss_categories(
-    found: Mask, has_true_edges: Mask, found_perfectly: Mask, found_by_true_edges: Mask
-) -> Ids:
-    """Returns each particle's place among CATEGORIES, the first that fits: [C] each -> [C].
-
-    found: a track of the model matches it. no_true_edges: the graph holds no true edge of it.
-    too_few_true_edges: perfect scores (all true edges kept and no other) do not find it either.
-    true_edges_cut: nor do the true edges alone that the model keeps. merged: those would find it,
-    so that false edges, which join them to others, are what loses it.
-    """
-    return first_that_fits([found, ~has_true_edges, ~found_perfectly, ~found_by_true_edges])
-
-
 def first_that_fits(conditions: Sequence[Mask]) -> Ids:
     """Returns the place of the first condition that each particle meets, that behind the last one
     where it meets none: [C] each (at least one) -> [C].
     """
     place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
     return place
-
-
-def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
-    """Bins each category's share of particles by `axes_of`: category [C], particle [C].
-
-    particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
-    """
-    axes = axes_of(particles).items()
-    chosen = {axis: (values[particle], edges) for axis, (values, edges) in axes}
-    return category_bins(category, CATEGORIES, chosen)
 
 
 def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
@@ -202,6 +178,12 @@ class EventTracks:
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
     """Builds and judges the tracks of a whole event with truth: scores [E].
 
+    Each particle is in the first of CATEGORIES that fits. found: a track of the model matches it.
+    no_true_edges: the graph holds no true edge of it. too_few_true_edges: perfect scores (all true
+    edges kept and no other) do not find it either. true_edges_cut: nor do the true edges alone that
+    the model keeps. merged: those would find it, so that false edges, which join them to others,
+    are what loses it.
+
     Raises:
         InputError: the event's particles are unknown, or where its hits are.
     """
@@ -212,55 +194,48 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
             f"leave --tracks out, or build the graph from TrackML files with truth"
         )
     assert event.y is not None
-    true = event.y.numpy()
-    graph = scored_graph(event, scores)
-    builder = make_builder(options.builder, options.score_cut)
-    model = _make(event, graph, builder, options)
-    perfect_builder = make_builder(options.builder, PERFECT_CUT)
-    perfect = _make(event, replace(graph, scores=true.astype(np.float64)), perfect_builder, options)
-    true_kept = _make(event, replace(graph, scores=graph.scores * true), builder, options)
+    true, particle_id, table = event.y.numpy(), event.particle_id.numpy(), event.particles
+    particles, graph = listed_particles(table), scored_graph(event, scores)
+
+    def judged(graph: ScoredGraph, cut: float | None) -> _Tracks:
+        track_id = make_builder(options.builder, cut)(graph, options.min_hits)
+        judgements = {
+            (matching.style, matching.mode): match_tracks(
+                track_id, particle_id, particles, matching
+            )
+            for matching in options.matchings()
+        }
+        return track_id, judgements
+
+    model = judged(graph, options.score_cut)
+    perfect = judged(replace(graph, scores=true.astype(np.float64)), PERFECT_CUT)
+    true_kept = judged(replace(graph, scores=graph.scores * true), options.score_cut)
     found, perfectly, by_true_edges = (
-        tracks.judgements[BUDGET].reconstructed for tracks in (model, perfect, true_kept)
+        judgements[BUDGET].reconstructed for _, judgements in (model, perfect, true_kept)
     )
     # The candidates of strict mode do not depend on the tracks.
-    particle = model.judgements[BUDGET].particle
+    particle = model[1][BUDGET].particle
     has_true_edges = np.isin(
-        event.particles.particle_id[particle], event.particle_id[event.edge_index[1][event.y]]
+        table.particle_id[particle], event.particle_id[event.edge_index[1][event.y]]
     )
-    category = loss_categories(found, has_true_edges, perfectly, by_true_edges)
+    category = first_that_fits([found, ~has_true_edges, ~perfectly, ~by_true_edges])
+    axes = {axis: (values[particle], edges) for axis, (values, edges) in axes_of(table).items()}
+    scan = {}
+    for cut in options.scan_cuts:
+        track_id = make_builder(options.builder, cut)(graph, options.min_hits)
+        matching = options.budget_matching()
+        scan[cut] = match_tracks(track_id, particle_id, particles, matching).metrics
     return EventTracks(
-        model=_judged(event, event.particles, model),
-        perfect=_judged(event, event.particles, perfect),
+        model=_judged(event, table, *model),
+        perfect=_judged(event, table, *perfect),
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
-        loss_bins=loss_bins(category, particle, event.particles),
-        scan=_scan(event, graph, options),
+        loss_bins=category_bins(category, CATEGORIES, axes),
+        scan=scan,
     )
 
 
-@dataclass(frozen=True)
-class _Tracks:
-    """Tracks: track_id [N], and a judgement per matching."""
-
-    track_id: Ids
-    judgements: dict[tuple[Style, Mode], Judgement]
-
-
-def _make(
-    event: Sector, graph: ScoredGraph, builder: TrackBuilder, options: TrackOptions
-) -> _Tracks:
-    track_id = builder(graph, options.min_hits)
-    judgements = {
-        (matching.style, matching.mode): _judgement(event, track_id, matching)
-        for matching in options.matchings()
-    }
-    return _Tracks(track_id, judgements)
-
-
-def _judgement(event: Sector, track_id: Ids, matching: Matching) -> Judgement:
-    assert event.particle_id is not None
-    assert event.particles is not None
-    particles = listed_particles(event.particles)
-    return match_tracks(track_id, event.particle_id.numpy(), particles, matching)
+# The track of each hit [N], and a judgement per matching.
+_Tracks = tuple[Ids, dict[tuple[Style, Mode], Judgement]]
 
 
 def listed_particles(table: ParticleTable) -> Particles:
@@ -268,34 +243,24 @@ def listed_particles(table: ParticleTable) -> Particles:
     return Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
 
 
-def _scan(event: Sector, graph: ScoredGraph, options: TrackOptions) -> dict[float, TrackMetrics]:
-    matching = options.budget_matching()
-    tracks = {
-        cut: make_builder(options.builder, cut)(graph, options.min_hits)
-        for cut in options.scan_cuts
-    }
-    return {cut: _judgement(event, found, matching).metrics for cut, found in tracks.items()}
-
-
-def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:
+def _judged(
+    event: Sector,
+    particles: ParticleTable,
+    track_id: Ids,
+    judgements: dict[tuple[Style, Mode], Judgement],
+) -> JudgedTracks:
     eta = hit_eta(event)
     assert eta is not None  # tracks were made of hits whose r and z are stored
-    return JudgedTracks(
-        metrics=[judgement.metrics for judgement in tracks.judgements.values()],
-        bins=[
-            track_bins(judgement, particles, tracks.track_id, eta)
-            if style == BINNED_STYLE
-            else None
-            for (style, _), judgement in tracks.judgements.items()
-        ],
-        trackml_score=_trackml_score(tracks.track_id, event),
-    )
-
-
-def _trackml_score(track_id: Ids, event: Sector) -> float | None:
     assert event.particle_id is not None
     weight = None if event.hit_weight is None else event.hit_weight.numpy()
-    return score_if_weighted(track_id, event.particle_id.numpy(), weight)
+    return JudgedTracks(
+        metrics=[judgement.metrics for judgement in judgements.values()],
+        bins=[
+            track_bins(judgement, particles, track_id, eta) if style == BINNED_STYLE else None
+            for (style, _), judgement in judgements.items()
+        ],
+        trackml_score=score_if_weighted(track_id, event.particle_id.numpy(), weight),
+    )
 
 
 def judge_tracks(event: Event, tracks: HitTracks, matchings: Sequence[Matching]) -> JudgedTracks:
@@ -354,7 +319,7 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
         matching_fraction=options.matching_fraction,
         perfect=summarise_judged([event.perfect for event in events], options.matchings()),
         losses=dict(zip(CATEGORIES, losses, strict=True)),
-        loss_bins=binned(added([event.loss_bins for event in events])),
+        loss_bins=added([event.loss_bins for event in events]),
         scan=tuple(
             CutRecord(score_cut=cut, **_matched(matching, [event.scan[cut] for event in events]))
             for cut in options.scan_cuts
@@ -372,7 +337,7 @@ def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matchin
         records.append(
             MatchingRecord(
                 **_matched(matching, [event.metrics[i] for event in events]),
-                bins=TrackBins(**binned(added(known))) if known else None,
+                bins=TrackBins(**added(known)) if known else None,
             )
         )
     scores = [event.trackml_score for event in events if event.trackml_score is not None]

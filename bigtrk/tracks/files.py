@@ -6,6 +6,7 @@ Shapes: M rows of a file, N hits of an event.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,16 +102,9 @@ IDS = ("event_id", "hit_id", "track_id")
 CLAIMED = "majority_particle_id"
 
 
-@dataclass(frozen=True)
-class SubmittedEvent:
-    """One event's rows: hit_id, track_id [N] int64; claimed [N] int64: the particle of each hit's
-    track, None to name none.
-    """
-
-    number: int
-    hit_id: Ids
-    track_id: Ids
-    claimed: Ids | None = None
+# One event's rows: its number, hit_id, track_id [N] int64, and the particle of each hit's track [N]
+# int64, None to name none.
+SubmittedEvent = tuple[int, Ids, Ids, Ids | None]
 
 
 def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
@@ -124,63 +118,12 @@ def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claim
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, schema) as rows:
-            for event in events:
-                number = np.full(len(event.hit_id), event.number)
-                columns = [number, event.hit_id, event.track_id]
-                each = [*columns, event.claimed] if claimed else columns
+            for number, hit_id, track_id, particles in events:
+                columns = [np.full(len(hit_id), number), hit_id, track_id]
+                each = [*columns, particles] if claimed else columns
                 rows.write_table(pa.table(each, schema=schema))
 
     write_atomically(path, write)
-
-
-class ParquetSubmission:
-    """A submission on disk, read event by event.
-
-    events: number of each event -> where its rows begin, for messages; ascending.
-
-    Raises:
-        InputError: the file is damaged, or lacks a column.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
-        self._groups: dict[int, list[int]] = {}
-        self._last: tuple[int, dict[str, Ids]] = (-1, {})
-        first_row: dict[int, int] = {}
-        for group, begin in enumerate(self._rows.first_row[:-1].tolist()):
-            found = self._rows.read(group, ("event_id",))["event_id"]
-            numbers, first = np.unique(found, return_index=True)
-            for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
-                self._groups.setdefault(number, []).append(group)
-                first_row.setdefault(number, begin + row + 1)
-        self.events = {number: f"{path}, row {first_row[number]}" for number in sorted(first_row)}
-
-    def read(self, number: int) -> HitTracks:
-        """Reads the rows of an event of `events`.
-
-        Raises:
-            InputError: the file is damaged, or its rows are as HitTracks.checked refuses.
-        """
-        parts = [self._of_group(group, number) for group in self._groups[number]]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return HitTracks(
-            joined["hit_id"],
-            joined["track_id"],
-            str(self._path),
-            joined["row"],
-            joined.get(CLAIMED),
-        ).checked()
-
-    def _of_group(self, group: int, number: int) -> dict[str, Ids]:
-        """Returns the columns of an event's rows in a group, and `row`, which counts from 1."""
-        # Events follow each other in most files: the last group holds the next event's rows, too.
-        if self._last[0] != group:
-            self._last = (group, self._rows.read(group))
-        columns = self._last[1]
-        chosen = np.flatnonzero(columns["event_id"] == number)
-        row = chosen + self._rows.first_row[group] + 1
-        return {name: column[chosen] for name, column in columns.items()} | {"row": row}
 
 
 EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
@@ -303,8 +246,7 @@ def open_tracks(path: Path) -> TrackSource:
         return _open_csv(path)
     if TRACKS_FILE.fullmatch(path.name):
         return _open_files(path, [path])
-    submission = ParquetSubmission(path)
-    return TrackSource(submission.events, submission.read)
+    return _open_parquet(path)
 
 
 def _open_files(path: Path, found: list[Path]) -> TrackSource:
@@ -334,6 +276,34 @@ def _read_parquet(path: Path, number: int) -> HitTracks:
             f"name says {number}; give each event a file of its own, named by its number"
         )
     return HitTracks(columns["hit_id"], columns["track_id"], str(path), row).checked()
+
+
+def _open_parquet(path: Path) -> TrackSource:
+    """Opens a submission, which is read event by event."""
+    rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
+    groups: dict[int, list[int]] = {}
+    first_row: dict[int, int] = {}
+    for group, begin in enumerate(rows.first_row[:-1].tolist()):
+        numbers, first = np.unique(rows.read(group, ("event_id",))["event_id"], return_index=True)
+        for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
+            groups.setdefault(number, []).append(group)
+            first_row.setdefault(number, begin + row + 1)
+    # Events follow each other in most files: the last group holds the next event's rows, too.
+    read_group = lru_cache(maxsize=1)(rows.read)
+
+    def of_group(group: int, number: int) -> dict[str, Ids]:
+        columns = read_group(group)
+        chosen = np.flatnonzero(columns["event_id"] == number)
+        row = chosen + rows.first_row[group] + 1  # counts from 1
+        return {name: column[chosen] for name, column in columns.items()} | {"row": row}
+
+    def read(number: int) -> HitTracks:
+        parts = [of_group(group, number) for group in groups[number]]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        hit_id, track_id, row = joined["hit_id"], joined["track_id"], joined["row"]
+        return HitTracks(hit_id, track_id, str(path), row, joined.get(CLAIMED)).checked()
+
+    return TrackSource({n: f"{path}, row {first_row[n]}" for n in sorted(first_row)}, read)
 
 
 def _open_csv(path: Path) -> TrackSource:

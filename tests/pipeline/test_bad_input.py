@@ -73,9 +73,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     ([*NEAR, "embedding"], "its validation found no radius", only_radius),
     ([*GRAPHS, "--radius", "1"], "are of --embedding", None),
-    ([*TRUE, "--learn-windows"], "exclude each other; give one", None),
     (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run", None),
-    (["bigtrk", "infer", "embedding", "graphs", "out"], "embeds hits; name a run", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
     (["bigtrk", "reconstruct", "x", "events", "events"], "is what tracks are made of", None),
@@ -84,11 +82,6 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (
         ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
         "has other edges than true ones; an embedding is trained on graphs of",
-        None,
-    ),
-    (
-        ["bigtrk/train.py", *MLP, "negatives.hard=2"],
-        "not with sampling.method=none; set it to wedges",
         None,
     ),
     (

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,6 @@ def test_a_stage_of_other_settings_or_graphs_is_refused(folder: Path, tmp_path: 
         train_pipeline(events, out, folder / "pipeline.yaml", None)
 
 
-def test_a_stage_trained_again_is_not_mixed_with_the_others(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
-    record = json.loads((out / "pipeline.json").read_text())
-    record["weights"]["filter"] = "0" * 64
-    (out / "pipeline.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match=r"filter: was trained again after pipeline\.json"):
-        load_pipeline(out)
-
-
 SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"radius_efficiency": 0.97}, "radius_efficiency: choose one of 0.95"),
     ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
@@ -131,31 +122,35 @@ def test_trainings_use_the_launcher(folder: Path, tmp_path: Path) -> None:
     assert (run["world_size"], run["launcher"]) == (2, "torchrun")
 
 
-def test_a_bad_launcher_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--launcher"):
-        train_pipeline(folder / "events", tmp_path, folder / "pipeline.yaml", "no-such-launcher")
+def changed(**content: Any) -> Callable[[Path], None]:
+    """Changes pipeline.json; None removes a key."""
+
+    def change(out: Path) -> None:
+        record = {**json.loads((out / "pipeline.json").read_text()), **content}
+        kept = {key: value for key, value in record.items() if value is not None}
+        (out / "pipeline.json").write_text(json.dumps(kept))
+
+    return change
 
 
-@pytest.mark.parametrize("stage", ["embedding", "classifier/config.json"])
-def test_a_missing_stage_is_named(folder: Path, tmp_path: Path, stage: str) -> None:
+BROKEN: list[tuple[Callable[[Path], None], str]] = [
+    (lambda out: shutil.rmtree(out / "embedding"), "stage embedding.* is missing; finish"),
+    (
+        lambda out: (out / "classifier/config.json").unlink(),
+        r"stage classifier/config\.json is missing; finish",
+    ),
+    (changed(format=2), "update bigtrk"),
+    (changed(radius=None), "key 'radius' is missing; finish 'bigtrk pipeline train"),
+    (changed(weights={"filter": "0" * 64}), r"was trained again after pipeline\.json"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), BROKEN, ids=[told for _, told in BROKEN])
+def test_a_pipeline_that_is_not_whole_is_refused(
+    folder: Path, tmp_path: Path, change: Callable[[Path], None], told: str
+) -> None:
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
-    if (out / stage).is_dir():
-        shutil.rmtree(out / stage)
-    else:
-        (out / stage).unlink()
-    with pytest.raises(InputError, match=f"its stage {re.escape(stage)}.* is missing; finish"):
-        load_pipeline(out)
-
-
-def test_a_pipeline_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
-    record = json.loads((out / "pipeline.json").read_text())
-    (out / "pipeline.json").write_text(json.dumps({**record, "format": 2}))
-    with pytest.raises(InputError, match="update bigtrk"):
-        load_pipeline(out)
-    del record["radius"]
-    (out / "pipeline.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match="key 'radius' is missing; finish 'bigtrk pipeline train"):
+    change(out)
+    with pytest.raises(InputError, match=told):
         load_pipeline(out)

@@ -12,8 +12,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.tracks.files import HitTracks, SubmittedEvent, open_tracks, write_parquet_submission
 
-FIRST = SubmittedEvent(90001, np.array([0, 1, 2]), np.array([4, -1, 4]), np.array([7, 0, 7]))
-SECOND = SubmittedEvent(90000, np.array([0, 1]), np.array([0, 0]), np.array([8, 8]))
+FIRST = (90001, np.array([0, 1, 2]), np.array([4, -1, 4]), np.array([7, 0, 7]))
+SECOND = (90000, np.array([0, 1]), np.array([0, 0]), np.array([8, 8]))
 
 
 def plain(listed: HitTracks) -> dict[str, list[int] | None]:

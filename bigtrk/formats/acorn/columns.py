@@ -262,34 +262,28 @@ def _kept_columns(content: Section) -> dict[str, Tensor]:
     return columns
 
 
-def thinned_section(opened: SectionFile, keep: Tensor) -> dict[str, Section]:
-    """Returns what acorn knew of the graph that only the edges keep [E] bool are left of, as the
-    section of its file; none of a graph from elsewhere. Columns that are of edges by their length
-    alone are left out.
+def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
+    """Returns the section of a graph of which only the edges keep [E] bool are left. Columns that
+    are of edges by their length alone are left out.
 
     Raises:
         InputError: as read_source.
     """
     source = read_source(opened)
-    if source is None:
-        return {}
+    assert source is not None
     n_edges, tensors = len(keep), {}
     for name, column in source.tensors.items():
         if name == TRUE_MAP:
-            tensors[name] = _renumbered(column, keep)
+            # The numbers of true edges among those that are left, else -1.
+            number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
+            known = (column >= 0) & (column < n_edges)
+            tensors[name] = number[column.long().where(known, -1)]
         elif name.startswith((HITS, TRUE_EDGES)) or n_edges not in column.shape:
             tensors[name] = column
         elif name.startswith(EDGES):
             tensors[name] = column[keep] if len(column) == n_edges else column[..., keep]
     columns = AcornColumns(opened.path, tensors, source.plain)
-    return {SECTION: kept_columns(columns, source.turned[keep])}
-
-
-def _renumbered(edge_of: Tensor, keep: Tensor) -> Tensor:
-    """Returns which of the edges that are kept those are that had the numbers edge_of, else -1."""
-    number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
-    known = (edge_of >= 0) & (edge_of < len(keep))
-    return number[edge_of.long().where(known, -1)]
+    return kept_columns(columns, source.turned[keep])
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:

@@ -1,10 +1,11 @@
-"""The track builders that read the edges above a score: components, junction removal and two walks.
+"""The track builders that read the edges above a score: components, junction removal and walks.
 
 Shapes: N hits, K edges.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -55,84 +56,51 @@ class JunctionRemoval:
         return numbered(components(kept), min_hits)
 
 
-FindPaths = Callable[[Edges], NDArray[np.int64]]  # the path of each hit [N], or NO_TRACK
-
-
-def chains_and_paths(
-    edges: Edges, n_hits: int, min_hits: int, find_paths: FindPaths
-) -> NDArray[np.int64]:
-    """Returns tracks [N]: simple chains, and what `find_paths` makes of the other edges.
-
-    A simple chain is a component whose hits have one edge in and one out at most.
-    """
-    joined = adjacency(edges.source, edges.destination, n_hits)
-    component = components(joined)
-    outgoing = np.diff(joined.indptr)
-    incoming = np.bincount(joined.indices, minlength=n_hits)
-    branched = np.zeros(n_hits, bool)
-    branched[component[(outgoing > 1) | (incoming > 1)]] = True
-    in_chain = ~branched[component]
-    path = find_paths(edges.where(~in_chain[edges.source]))
-    apart = np.where(path == NO_TRACK, NO_TRACK, path + n_hits)  # components are fewer than hits
-    return numbered(np.where(in_chain, component, apart), min_hits)
-
-
 @dataclass(frozen=True)
 class Walk:
     """Edges with a score above `score_cut` are directed outward; components that are simple chains
-    are tracks. In the others, each hit in topological order that is in no track yet starts a walk:
-    it follows the best edge to such a hit if its score is above `min_score`, and branches to every
-    other whose score is above `add_score`. The longest path is a track.
+    (one edge in and one out of each hit at most) are tracks. In the others, each hit in topological
+    order that is in no track yet starts a walk: it follows the best edge to such a hit if its score
+    is above `min_score`, and branches to every other whose score is above `add_score`. The longest
+    path is a track.
 
     Of equally long paths that one is taken which follows better edges first; of edges with equal
     scores that to the hit with the lower number is better. A start whose longest path is too short
     for a track starts and joins no other.
+
+    Without `turns` it is the fast walk: each hit keeps its best edge out, if its score is at least
+    `min_score`, and those above `add_score`, before any walk starts. It does not turn to the next
+    best edge where the best leads to a hit of another track: the path ends there (acorn drops it).
     """
 
     score_cut: float = 0.01
     min_score: float = 0.1
     add_score: float = 0.6
+    turns: bool = True
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
-        rule = Rule(best=self.min_score, others=self.add_score, min_hits=min_hits)
-        return chains_and_paths(
-            outward_edges(graph, self.score_cut),
-            graph.n_hits,
-            min_hits,
-            lambda edges: longest_paths(edges, graph.n_hits, rule),
+        edges, n_hits = outward_edges(graph, self.score_cut), graph.n_hits
+        joined = adjacency(edges.source, edges.destination, n_hits)
+        component = components(joined)
+        outgoing = np.diff(joined.indptr)
+        incoming = np.bincount(joined.indices, minlength=n_hits)
+        branched = np.zeros(n_hits, bool)
+        branched[component[(outgoing > 1) | (incoming > 1)]] = True
+        in_chain = ~branched[component]
+        path = self._paths(edges.where(~in_chain[edges.source]), n_hits, min_hits)
+        # Components are fewer than hits.
+        apart = np.where(path == NO_TRACK, NO_TRACK, path + n_hits)
+        return numbered(np.where(in_chain, component, apart), min_hits)
+
+    def _paths(self, edges: Edges, n_hits: int, min_hits: int) -> NDArray[np.int64]:
+        """Returns the path of each hit [N], or NO_TRACK."""
+        if self.turns:
+            return longest_paths(edges, n_hits, Rule(self.min_score, self.add_score, min_hits))
+        best = best_at(edges.source, edges.destination, edges.score) & (
+            edges.score >= self.min_score
         )
-
-
-@dataclass(frozen=True)
-class FastWalk:
-    """Edges with a score above `score_cut` are directed outward; components that are simple chains
-    are tracks. In the others each hit keeps its best edge out, if its score is at least
-    `min_score`, and those whose score is above `add_score`. Then each hit in topological order that
-    is in no track yet starts a walk along all of them, and the longest path is a track.
-
-    Unlike `Walk`, it does not turn to the next best edge where the best leads to a hit of another
-    track: the path ends there (acorn drops such a path). Ties and starts of short paths are as
-    there.
-    """
-
-    score_cut: float = 0.01
-    min_score: float = 0.1
-    add_score: float = 0.6
-
-    def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
-        every_edge = Rule(best=-inf, others=-inf, min_hits=min_hits)
-        return chains_and_paths(
-            outward_edges(graph, self.score_cut),
-            graph.n_hits,
-            min_hits,
-            lambda edges: longest_paths(self._chosen(edges), graph.n_hits, every_edge),
-        )
-
-    def _chosen(self, edges: Edges) -> Edges:
-        best = best_at(edges.source, edges.destination, edges.score)
-        return edges.where(
-            (best & (edges.score >= self.min_score)) | (edges.score > self.add_score)
-        )
+        chosen = edges.where(best | (edges.score > self.add_score))
+        return longest_paths(chosen, n_hits, Rule(best=-inf, others=-inf, min_hits=min_hits))
 
 
 class CutBuilder(TrackBuilder, Protocol):
@@ -146,7 +114,7 @@ BUILDERS: dict[BuilderName, Callable[..., CutBuilder]] = {
     BuilderName.COMPONENTS: Components,
     BuilderName.JUNCTION_REMOVAL: JunctionRemoval,
     BuilderName.WALK: Walk,
-    BuilderName.FAST_WALK: FastWalk,
+    BuilderName.FAST_WALK: partial(Walk, turns=False),
 }
 
 

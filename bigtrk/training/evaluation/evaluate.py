@@ -20,7 +20,7 @@ from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EdgeBins, EvaluationRecord, write_evaluation
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
-from bigtrk.tracks.bins import Bins, added, binned
+from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_metrics import edge_bins, edge_scores_record, score_counts
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
 from bigtrk.tracks.matching import Ids
@@ -196,7 +196,7 @@ def evaluate_run(
         events_left_out=len(found) - len(sources),
         edges=sum(event.edges.metrics.n_edges for event in events),
         edge_metrics=summary([event.edges for event in events]),
-        edge_bins=EdgeBins(**binned(added([event.edge_bins for event in events]))),
+        edge_bins=EdgeBins(**added([event.edge_bins for event in events])),
         scores=edge_scores_record([event.scores for event in events]),
         tracks=summarise_tracks(tracks, options) if options else None,
     )

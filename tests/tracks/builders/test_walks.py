@@ -8,11 +8,12 @@ import pytest
 
 from bigtrk.tracks.builders import paths
 from bigtrk.tracks.builders.builder import TrackBuilder
-from bigtrk.tracks.builders.registry import FastWalk, Walk
+from bigtrk.tracks.builders.registry import Walk
 from tests.oracle import walks
 from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 
 GRAPHS = 100
+FAST = Walk(turns=False)
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
 needs_compiler = pytest.mark.skipif(paths.library() is None, reason="no C compiler")
 
@@ -37,9 +38,7 @@ def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> 
 
 
 @pytest.mark.usefixtures("either")
-@pytest.mark.parametrize(
-    ("builder", "oracle"), [(Walk(), walks.walk), (FastWalk(), walks.fast_walk)]
-)
+@pytest.mark.parametrize(("builder", "oracle"), [(Walk(), walks.walk), (FAST, walks.fast_walk)])
 def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: Oracle) -> None:
     lengths: set[int] = set()
     for seed in range(GRAPHS):
@@ -60,7 +59,7 @@ def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: O
 
 
 @needs_compiler
-@pytest.mark.parametrize("builder", [Walk(), FastWalk()])
+@pytest.mark.parametrize("builder", [Walk(), FAST])
 def test_compiled_and_python_agree_on_a_large_event(
     builder: TrackBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +78,7 @@ def tracks(builder: TrackBuilder, edges: list[Edge], n_hits: int) -> list[int]:
     return [int(track) for track in builder(on_a_line(edges, n_hits), 3)]
 
 
-@pytest.mark.parametrize("builder", [Walk(), FastWalk()])
+@pytest.mark.parametrize("builder", [Walk(), FAST])
 def test_chains_branches_and_cycles(builder: TrackBuilder) -> None:
     assert tracks(builder, [(0, 1, 0.02), (1, 2, 0.02)], 4) == [0, 0, 0, -1]
     start = [(0, 1, 0.9), (1, 2, 0.9), (3, 4, 0.2)]
@@ -94,4 +93,4 @@ def test_chains_branches_and_cycles(builder: TrackBuilder) -> None:
 def test_a_walk_turns_to_the_next_best_edge_and_the_fast_walk_does_not() -> None:
     edges = [(0, 2, 0.9), (2, 4, 0.9), (1, 3, 0.9), (3, 4, 0.8), (3, 5, 0.5)]
     assert tracks(Walk(), edges, 6) == [0, 1, 0, 1, 0, 1]
-    assert tracks(FastWalk(), edges, 6) == [0, -1, 0, -1, 0, -1]
+    assert tracks(FAST, edges, 6) == [0, -1, 0, -1, 0, -1]
