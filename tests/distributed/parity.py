@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
-from bigtrk.formats.acorn.model_files import our_name
+from bigtrk.formats.acorn.model_files import acorn_names
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, PyGConfig
@@ -138,19 +138,19 @@ def _reference(settings: Configuration) -> tuple[nn.Module, dict[str, str]]:
     assert isinstance(config, InteractionGNNConfig)
     apart = config.model_copy(update={"shared_weights": False})
     plain = ReferenceGNN(apart, *sizes, settings.training.pt_weight > 0).double()
-    names = {name: _our_name(name, apart) or "" for name in plain.state_dict()}
+    known = acorn_names(apart)
+    names = {
+        name: name.replace("pt_output.", "decoder.pt_")
+        if name.startswith("pt_output.")
+        else known[name] or ""
+        for name in plain.state_dict()
+    }
     if config.shared_weights:
         for networks in (plain.edge_network, plain.node_network):
             for i in range(len(networks)):
                 networks[i] = networks[0]
         names = {name: re.sub(r"layers\.\d+", "layers.0", ours) for name, ours in names.items()}
     return plain, {name: ours for name, ours in names.items() if ours}
-
-
-def _our_name(name: str, config: InteractionGNNConfig) -> str | None:
-    if name.startswith("pt_output."):
-        return name.replace("pt_output.", "decoder.pt_")
-    return our_name(name, config)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

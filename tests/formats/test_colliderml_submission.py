@@ -93,7 +93,6 @@ def test_an_event_without_tracks_is_left_out_and_counted(
             "bigtrk submit tracks events mine.parquet --max-edges 10",
             "tracks: is no trained pipeline; --max-edges and --spill are for making tracks",
         ),
-        ("bigtrk submit absent events mine.parquet", "absent: no such file or folder"),
         ("bigtrk submit tracks absent mine.parquet", "absent"),
         ("bigtrk submit other events mine.parquet", "tracks of event 23, which events does not"),
         ("bigtrk submit beyond events mine.parquet", "row 1: hit 99 is not in the event"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from bigtrk.errors import InputError
@@ -108,16 +107,12 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "phi is read in units of pi, as of whole events" in capsys.readouterr().err
 
 
-def test_files_of_ids_beside_graphs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are no graphs; they name the hits if they fit."""
-    monkeypatch.setattr("bigtrk.console._warned", set())
+def test_files_of_ids_beside_graphs(tmp_path: Path) -> None:
+    """They are no graphs, and name the hits."""
     source = tmp_path / "npz"
-    for name, ids in (("a10", np.array([7, 5, 9])), ("a2", np.array([7, 7, 9]))):
+    for name in ("a10", "a2"):
         save(source / f"{name}.npz", GOOD)
-        save(source / f"{name}_ID.npz", {"ID": ids})
-    save(source / "a2_pid.npz", {"pid": np.arange(3)})
+    save(source / "a10_ID.npz", {"ID": np.array([7, 5, 9])})
     import_heptrkx_folder(source, tmp_path / "graphs")
     graphs = GraphFolder(tmp_path / "graphs")
     assert graphs.events == ["a2", "a10"]
@@ -125,9 +120,9 @@ def test_files_of_ids_beside_graphs(
     assert hit_id is not None
     assert hit_id.tolist() == [7, 5, 9]
     assert graphs.read("a2").hit_id is None
-    said = capsys.readouterr().err
-    assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
-    assert "a2_pid.npz (of 1 such files): left out, is no graph" in said
+    save(source / "a2_ID.npz", {"ID": np.array([7, 7, 9])})
+    with pytest.raises(InputError, match=r"a2_ID\.npz: array 'ID' does not hold 3 different ids"):
+        read_heptrkx(source / "a2.npz")
 
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:
@@ -185,10 +180,3 @@ def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -
     harm(path)
     with pytest.raises(InputError, match=r"bad\.npz"):
         read_heptrkx(path)
-
-
-def test_a_graph_without_edges(tmp_path: Path) -> None:
-    none = {key: array[:0] for key, array in GOOD.items() if key != "X"}
-    graph = read_heptrkx(save(tmp_path / "bare.npz", {**none, "X": GOOD["X"]}))
-    assert (graph.n_nodes, graph.n_edges) == (3, 0)
-    assert torch.isfinite(graph.node_features).all()

@@ -89,11 +89,9 @@ def test_prototracks_of_acts(
 @pytest.mark.parametrize(
     ("rest", "named"),
     [
-        ("tracks out", "Missing option '--format'"),
         ("tracks out --format root", "'root' is not one of 'trackml', 'parquet', 'acts'"),
         ("tracks out --format acts", "--format acts needs --events"),
         ("tracks out.parquet --format parquet --events events", "--events is of --format acts"),
-        ("absent out.parquet --format parquet", "absent: no such file or folder"),
         ("broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (
             "tracks events/event000000021-hits.csv.gz --format acts --events events",
@@ -101,7 +99,6 @@ def test_prototracks_of_acts(
         ),
         ("tracks events --format trackml", "events: is a folder; name a file in it"),
         ("tracks mine.parquet --format trackml", "does not end with .csv or .csv.gz; name it so"),
-        ("tracks mine.csv --format parquet", "does not end with .parquet; name it so"),
         ("other out --format acts --events events", "tracks of event 23, which events does not"),
     ],
 )

@@ -1,14 +1,7 @@
-"""Checkpoints of acorn's InteractionGNN2, as Lightning writes them: weights, settings, scales.
-
-acorn and bigtrk divide a column by a scale before a model reads it, by other ones; of columns whose
-values are not known before, we also subtract a mean. A first layer W x + b that read the one reads
-the other after its columns are rescaled, so a model's results stay the same.
-
-Shapes: H = hidden, C columns.
-"""
+"""Checkpoints of acorn's InteractionGNN2, as Lightning writes them: settings and weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -20,50 +13,9 @@ from torch import Tensor
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import InputError, one_line
 from bigtrk.formats.torch_files import ForeignObject, TorchReader
-from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES, SCALES, Scale
+from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.options import Layers, Linears, Width
-
-
-def edge_scales(node_scales: Mapping[str, float]) -> dict[str, float]:
-    """Returns the scales of edge features that acorn computes of scaled nodes: by name, in mm, rad
-    and rad/mm. A column that is not scaled is divided by 1.
-    """
-    r, phi, z, eta = (node_scales.get(name, 1.0) for name in NODE_FEATURES)
-    return dict(zip(EDGE_FEATURES, (r, phi, z, eta, phi / r, phi), strict=True))
-
-
-def our_scales(acorns: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Returns the means and deviations, by name, of the columns of acorn's that have no scale here:
-    with acorn's own scale they need not be measured.
-    """
-    return {name: (0.0, scale) for name, scale in acorns.items() if name not in SCALES}
-
-
-def read_as_ours(weight: Tensor, acorns: Mapping[str, float]) -> Tensor:
-    """Rescales the first layer [H, C] of a model of acorn's, whose columns have these scales in
-    this order: it then reads our features.
-    """
-    ours = [SCALES.get(name, scale) for name, scale in acorns.items()]
-    return (weight.double() * _ratios(ours, list(acorns.values()))).float()
-
-
-def read_as_acorns(
-    weight: Tensor, bias: Tensor, ours: Sequence[Scale], acorns: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    """Rescales the first layer [H, C], [H] of a model of ours, whose columns have these scales: it
-    then reads acorn's features.
-    """
-    pairs = [scale if isinstance(scale, tuple) else (0.0, scale) for scale in ours]
-    means, deviations = torch.tensor(pairs, dtype=torch.float64).unbind(1)
-    exact = weight.double()
-    shifted = bias.double() - exact @ (means / deviations)
-    return (exact * _ratios(acorns, deviations.tolist())).float(), shifted.float()
-
-
-def _ratios(above: Sequence[float], below: Sequence[float]) -> Tensor:
-    return torch.tensor(above, dtype=torch.float64) / torch.tensor(below, dtype=torch.float64)
-
 
 # All that acorn reads of a node, in its order: of the hit and of its two clusters.
 ACORN_NODE_FEATURES = (
@@ -133,75 +85,70 @@ class HyperParameters(BaseModel):
     @model_validator(mode="after")
     def _is_ours(self) -> Self:
         """Refuses what the Interaction GNN here does not compute."""
+        if problem := next(self._problems(), None):
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
         if self.batchnorm:
-            raise ValueError(
+            yield (
                 "batchnorm=True, as in CTD_2023's models: BatchNorm's mean over all edges is not "
                 "that of a sector, so the Interaction GNN has LayerNorm alone"
             )
         for key, value in _IN_ALL_MODELS.items():
-            if getattr(self, key) != value:
-                raise ValueError(
-                    f"{key}={getattr(self, key)}: the Interaction GNN is that of {key}={value} "
-                    f"alone"
-                )
+            if (found := getattr(self, key)) != value:
+                yield f"{key}={found}: the Interaction GNN is that of {key}={value} alone"
         if self.aggr != "sum":
-            raise ValueError(
+            yield (
                 f"aggr={self.aggr}: acorn takes the mean of messages for every aggr but sum, and "
                 f"the Interaction GNN sums them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_depth(self) -> Self:
         layers = (self.n_node_net_layers, self.n_edge_net_layers, self.n_edge_decoder_layers)
         if len(set(layers)) > 1:
-            raise ValueError(
+            yield (
                 f"n_node_net_layers, n_edge_net_layers and n_edge_decoder_layers are "
                 f"{', '.join(map(str, layers))}: all MLPs of the Interaction GNN have as many"
             )
         if self.node_net_recurrent != self.edge_net_recurrent:
-            raise ValueError(
+            yield (
                 f"node_net_recurrent={self.node_net_recurrent} and "
                 f"edge_net_recurrent={self.edge_net_recurrent}: the Interaction GNN shares the "
                 f"weights of both networks, or of neither"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_known_features(self) -> Self:
-        _check_names("node_features", self.node_features, ACORN_NODE_FEATURES)
-        _check_names("edge_features", self.edge_features, EDGE_FEATURES)
+        for key, known in (
+            ("node_features", ACORN_NODE_FEATURES),
+            ("edge_features", EDGE_FEATURES),
+        ):
+            names = getattr(self, key)
+            for name in names:
+                if name not in known:
+                    yield f"{key}: {name!r} is none of {', '.join(known)}"
+            if len(set(names)) < len(names):
+                yield f"{key}: one is there twice"
         if not self.edge_features:
-            raise ValueError("edge_features: there are none; the Interaction GNN encodes some")
+            yield "edge_features: there are none; the Interaction GNN encodes some"
         if len(self.node_scales) != len(self.node_features):
-            raise ValueError(
-                f"node_scales: {len(self.node_scales)} of {len(self.node_features)} node_features"
-            )
+            yield f"node_scales: {len(self.node_scales)} of {len(self.node_features)} node_features"
         if any(name not in NODE_FEATURES for name in self.node_features):
-            self._check_clusters()
-        return self
-
-    def _check_clusters(self) -> None:
-        """Refuses what makes the columns of clusters other ones than in acorn, which by their
-        places copies the hit's over them in strip end caps, scaled.
-        """
-        if tuple(self.node_features) != ACORN_NODE_FEATURES:
-            raise ValueError(
-                f"node_features: with clusters acorn reads {', '.join(ACORN_NODE_FEATURES)}, in "
-                f"this order"
-            )
-        n = len(NODE_FEATURES)
-        if self.node_scales != self.node_scales[:n] * 3:
-            raise ValueError(
-                "node_scales: acorn copies a hit's columns over its clusters' in strip end caps, "
-                "so these need the same scales"
-            )
+            if tuple(self.node_features) != ACORN_NODE_FEATURES:
+                yield (
+                    f"node_features: with clusters acorn reads {', '.join(ACORN_NODE_FEATURES)}, "
+                    f"in this order"
+                )
+            if self.node_scales != self.node_scales[: len(NODE_FEATURES)] * 3:
+                yield (
+                    "node_scales: acorn copies a hit's columns over its clusters' in strip end "
+                    "caps, so these need the same scales"
+                )
 
     def scales(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Returns what each feature of nodes and of edges is divided by, in the model's order."""
+        """Returns what each feature of nodes and of edges is divided by, in the model's order:
+        acorn computes those of edges of scaled nodes. A column that is not scaled is divided by 1.
+        """
         nodes = dict(zip(self.node_features, self.node_scales, strict=True))
-        of_edges = edge_scales(nodes)
-        return nodes, {name: of_edges[name] for name in self.edge_features}
+        r, phi, z, eta = (nodes.get(name, 1.0) for name in NODE_FEATURES)
+        edges = dict(zip(EDGE_FEATURES, (r, phi, z, eta, phi / r, phi), strict=True))
+        return nodes, {name: edges[name] for name in self.edge_features}
 
     def content(self) -> dict[str, Any]:
         """Returns the settings as a checkpoint holds them, with the prefixes of acorn's newer files
@@ -226,14 +173,6 @@ class HyperParameters(BaseModel):
             concatenate=self.concat,
             in_out=self.in_out_diff_agg,
         )
-
-
-def _check_names(key: str, names: list[str], known: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{key}: {name!r} is none of {', '.join(known)}")
-    if len(set(names)) < len(names):
-        raise ValueError(f"{key}: one is there twice")
 
 
 def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperParameters:

@@ -16,7 +16,7 @@ from torch import Tensor
 from bigtrk.console import follow
 from bigtrk.disk.files import new_folder, write_atomically
 from bigtrk.errors import InputError
-from bigtrk.events.event import NOISE, Event
+from bigtrk.events.event import Event
 from bigtrk.events.truth import true_edges
 from bigtrk.formats.acorn.columns import (
     EDGES,
@@ -31,7 +31,7 @@ from bigtrk.formats.acorn.columns import (
     AcornSource,
     read_source,
 )
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import Ints
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.tracks.files import event_number
@@ -128,30 +128,21 @@ def _particle_columns(graph: EventGraph, true: Ints) -> dict[str, Tensor]:
     """Returns what is known of the particle of each true edge [T]."""
     assert graph.particle_id is not None
     assert graph.particles is not None
-    particle = graph.particle_id[torch.from_numpy(true[0])]
-    table = _with_unlisted(graph.particles)
-    row = graph.particles.rows_of(particle)
-    vx, vy, vz = table.vertex[row].double().T
+    particle, table = graph.particle_id[torch.from_numpy(true[0])], graph.particles
+    row = table.rows_of(particle)
+
+    def known(column: Tensor) -> Tensor:  # of a particle that is not listed, in row -1, nothing
+        return torch.cat([column.double(), torch.tensor([torch.nan])])[row]
+
+    vx, vy, vz = map(known, table.vertex.T)
     return {
         PARTICLE: particle,
-        "track_particle_pt": table.pt[row].double(),
-        "track_particle_eta": table.eta[row].double(),
-        "track_particle_nhits": table.nhits[row],
+        "track_particle_pt": known(table.pt),
+        "track_particle_eta": known(table.eta),
+        "track_particle_nhits": torch.cat([table.nhits, torch.tensor([-1])])[row],
         "track_particle_radius": torch.hypot(vx, vy),
         **dict(zip(VERTEX, (vx, vy, vz), strict=True)),
     }
-
-
-def _with_unlisted(table: ParticleTable) -> ParticleTable:
-    """Appends what is known of a particle that is not listed, whose row is -1: nothing."""
-    unknown = torch.tensor([torch.nan])
-    return ParticleTable(
-        particle_id=torch.cat([table.particle_id, torch.tensor([NOISE])]),
-        pt=torch.cat([table.pt, unknown]),
-        eta=torch.cat([table.eta, unknown]),
-        vertex=torch.cat([table.vertex, unknown.expand(1, 3)]),
-        nhits=torch.cat([table.nhits, torch.tensor([-1])]),
-    )
 
 
 if TYPE_CHECKING:

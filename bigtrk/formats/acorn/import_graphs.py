@@ -145,13 +145,24 @@ def particle_table(
 
     pt = of_particles("track_particle_pt")
     if "track_particle_pt" in columns.tensors:
-        pt = pt / _PER_GEV[_unit(columns, pt_unit)]
+        reader = reader_of(columns)
+        known = (unit for kind, unit in _UNITS.items() if reader.startswith(kind))
+        unit = pt_unit or next(known, None)
+        if unit is None:
+            raise InputError(
+                f"{columns.file}: config[0]['model'] names no data reader whose unit of pT is "
+                f"known (Athena...: MeV, TrackML..., Acts...: GeV); give --pt-unit mev or gev"
+            )
+        pt = pt / _PER_GEV[unit]
     else:
         warn_once(
             "track_particle_pt",
             f"{columns.file}: has no track_particle_pt (pt), so that no particle passes a cut on "
             f"it; add pt to feature_sets.track_features of acorn's data reading",
         )
+    of_hit, said = particle_id.numpy(), of_particles("track_particle_nhits")
+    counted = np.bincount(np.searchsorted(ids, of_hit[np.isin(of_hit, ids)]), minlength=len(ids))
+    nhits = np.where(np.isfinite(said), said.clip(0, MOST_HITS), counted).astype(np.int64)
     vertex = np.stack([of_particles(name) for name in VERTEX], axis=1)
     eta = of_particles("track_particle_eta")
     return ParticleTable(
@@ -159,7 +170,7 @@ def particle_table(
         pt=torch.from_numpy(pt).float(),
         eta=torch.from_numpy(eta).float(),
         vertex=torch.from_numpy(vertex).float(),
-        nhits=torch.from_numpy(_hits_of(ids, particle_id, of_particles("track_particle_nhits"))),
+        nhits=torch.from_numpy(nhits),
     )
 
 
@@ -176,24 +187,6 @@ def _models(config: Any) -> Iterator[str]:
     elif isinstance(config, list):
         for one in config:
             yield from _models(one)
-
-
-def _unit(columns: AcornColumns, given: PtUnit | None) -> PtUnit:
-    reader = reader_of(columns)
-    if given is None and not reader:
-        raise InputError(
-            f"{columns.file}: config[0]['model'] names no data reader whose unit of pT is known "
-            f"(Athena...: MeV, TrackML..., Acts...: GeV); give --pt-unit mev or gev"
-        )
-    return given or next(unit for kind, unit in _UNITS.items() if reader.startswith(kind))
-
-
-def _hits_of(ids: Ints, particle_id: Tensor, said: Floats) -> Ints:
-    """Returns the hits of each particle [P]: as the file says, else counted among the graph's."""
-    of_hit = particle_id.numpy()
-    row = np.searchsorted(ids, of_hit[np.isin(of_hit, ids)])
-    counted = np.bincount(row, minlength=len(ids))
-    return np.where(np.isfinite(said), said.clip(0, MOST_HITS), counted).astype(np.int64)
 
 
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"

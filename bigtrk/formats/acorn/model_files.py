@@ -1,6 +1,10 @@
-"""An Interaction GNN of acorn's brought in as a run, and one of ours handed over to it."""
+"""An Interaction GNN of acorn's brought in as a run, and one of ours handed over to it.
 
-import re
+acorn and bigtrk divide a column by a scale before a model reads it, by other ones; of columns whose
+values are not known before, we also subtract a mean. A first layer W x + b that read the one reads
+the other after its columns are rescaled, so a model's results stay the same.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +20,6 @@ from bigtrk.formats.acorn.checkpoint import (
     AcornCheckpoint,
     HyperParameters,
     of_model,
-    our_scales,
-    read_as_acorns,
-    read_as_ours,
     read_checkpoint,
     write_checkpoint,
 )
@@ -30,13 +31,6 @@ from bigtrk.training.model_files import StoredModel, describe, load_model
 from bigtrk.training.run_folder import create_run, record_end, save_model
 from bigtrk.training.settings import Configuration, DataSettings
 
-# acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
-STRIDE = 3
-_TRANSFORM = "edge_output_transform"
-PT_HEAD = "decoder.pt_"
-# Names come with files from anywhere; no model has layers of more digits.
-NAME = re.compile(r"(\w+?)\.(?:(\d{1,3})\.)?(\d{1,3})\.(weight|bias)", re.ASCII)
-
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
     """Copies acorn's parameters, by their names in its `state_dict`, into `model`.
@@ -47,65 +41,57 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
     Raises:
         InputError: a parameter is missing, unknown or of another shape.
     """
-    renamed: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        ours = our_name(name, model.config)
-        if ours in renamed:
-            raise InputError(f"acorn weights: {name} is one too many; compare model.mlp_layers")
-        if ours is not None:
-            renamed[ours] = tensor
-    own = {name: w for name, w in model.state_dict().items() if not name.startswith(PT_HEAD)}
-    for name, tensor in own.items():
-        if name not in renamed:
-            raise InputError(f"acorn weights: nothing for {name}; compare the model's settings")
-        if renamed[name].shape != tensor.shape:
+    names, own = acorn_names(model.config), model.state_dict()
+    for name in state:
+        if name not in names:
             raise InputError(
-                f"acorn weights: {name} has shape {list(renamed[name].shape)}, the model "
-                f"{list(tensor.shape)}; compare model.hidden, model.concatenate, model.in_out and "
-                f"the features"
+                f"acorn weights: {one_line(name)} is no parameter of an InteractionGNN2 like this; "
+                f"compare model.layers, model.mlp_layers and model.shared_weights"
             )
-    if unknown := sorted(renamed.keys() - own.keys()):
-        raise InputError(
-            f"acorn weights: the model has no {unknown[0]}; compare model.layers, "
-            f"model.mlp_layers and model.shared_weights"
-        )
+    for name, ours in names.items():
+        if ours is None:
+            continue
+        if name not in state:
+            raise InputError(f"acorn weights: nothing for {ours}; compare the model's settings")
+        if state[name].shape != own[ours].shape:
+            raise InputError(
+                f"acorn weights: {ours} has shape {list(state[name].shape)}, the model "
+                f"{list(own[ours].shape)}; compare model.hidden, model.concatenate, model.in_out "
+                f"and the features"
+            )
     with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(renamed[name])
+        for name, ours in names.items():
+            if ours is not None:
+                own[ours].copy_(state[name])
 
 
-def our_name(name: str, config: InteractionGNNConfig) -> str | None:
-    """Returns our name of acorn's parameter; None for one that is not needed.
+def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
+    """Returns our name of each parameter of acorn's model; None for the last layer's node network.
 
-    Raises:
-        InputError: acorn's model has no such parameter, or one of other settings.
+    acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
     """
-    match = NAME.fullmatch(name)
-    if match is None or int(match[3]) % STRIDE:
-        raise _unknown(name)
-    network, layer, k, kind = match[1], int(match[2] or 0), int(match[3]) // STRIDE, match[4]
-    if (match[2] is None) == (network.endswith("_network") and not config.shared_weights):
-        raise InputError(
-            f"acorn weights: {one_line(name)} does not fit "
-            f"model.shared_weights={config.shared_weights}"
-        )
-    if network == "node_network" and layer + 1 == config.layers:
-        return None
-    ours = {
-        "node_encoder": f"node_encoder.mlp_{k}",
-        "edge_encoder": f"edge_encoder.mlp_{k}",
-        "edge_network": f"layers.{layer}.edge_mlp_{k}",
-        "node_network": f"layers.{layer}.node_mlp_{k}",
-        "edge_decoder": f"decoder.mlp_{k}",
-        _TRANSFORM: ("decoder.transform", "decoder.output")[min(k, 1)],
-    }.get(network)
-    if ours is None:
-        raise _unknown(name)
-    return f"{ours}_{kind}"
-
-
-def _unknown(name: str) -> InputError:
-    return InputError(f"acorn weights: {one_line(name)} is no parameter of an InteractionGNN2")
+    networks: dict[str, str | None] = {
+        "node_encoder": "node_encoder.mlp",
+        "edge_encoder": "edge_encoder.mlp",
+    }
+    for kind in ("edge", "node"):
+        for i in range(1 if config.shared_weights else config.layers):
+            place = "" if config.shared_weights else f".{i}"
+            unread = kind == "node" and i + 1 == config.layers
+            networks[f"{kind}_network{place}"] = None if unread else f"layers.{i}.{kind}_mlp"
+    networks["edge_decoder"] = "decoder.mlp"
+    linears = {
+        f"{network}.{3 * k}": None if ours is None else f"{ours}_{k}"
+        for network, ours in networks.items()
+        for k in range(config.mlp_layers)
+    }
+    linears["edge_output_transform.0"] = "decoder.transform"
+    linears["edge_output_transform.3"] = "decoder.output"
+    return {
+        f"{linear}.{kind}": None if ours is None else f"{ours}_{kind}"
+        for linear, ours in linears.items()
+        for kind in ("weight", "bias")
+    }
 
 
 def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> dict[str, Tensor]:
@@ -114,33 +100,13 @@ def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> 
     The last layer's node network, which we do not have and nothing reads, is zeros; a pT head is
     left out.
     """
-    made: dict[str, Tensor] = {}
-    for name in _acorn_names(config):
-        ours = our_name(name, config)
-        made[name] = torch.zeros(_unread_shape(name, config)) if ours is None else state[ours]
-    return made
-
-
-def _acorn_names(config: InteractionGNNConfig) -> list[str]:
-    """Lists all parameters of acorn's model."""
-    layers = [""] if config.shared_weights else [f".{i}" for i in range(config.layers)]
-    networks = [f"{kind}_network{i}" for kind in ("edge", "node") for i in layers]
-    equal = ["node_encoder", "edge_encoder", *networks, "edge_decoder"]
-    perceptrons = [*((network, config.mlp_layers) for network in equal), (_TRANSFORM, 2)]
-    return [
-        f"{network}.{STRIDE * k}.{kind}"
-        for network, n_layers in perceptrons
-        for k in range(n_layers)
-        for kind in ("weight", "bias")
-    ]
-
-
-def _unread_shape(name: str, config: InteractionGNNConfig) -> list[int]:
-    """Returns the shape of a parameter of the last layer's node network."""
-    if name.endswith("bias"):
-        return [config.hidden]
     parts = (2 if config.in_out else 1) + (2 if config.concatenate else 1)
-    return [config.hidden, config.hidden * (parts if name.endswith(".0.weight") else 1)]
+    made = {}
+    for name, ours in acorn_names(config).items():
+        width = config.hidden * (parts if name.endswith(".0.weight") else 1)
+        shape = [config.hidden] if name.endswith("bias") else [config.hidden, width]
+        made[name] = torch.zeros(shape) if ours is None else state[ours]
+    return made
 
 
 def import_model(file: Path, out: Path) -> StoredModel:
@@ -179,7 +145,9 @@ def read_model(file: Path) -> StoredModel:
     settings = _settings(file, checkpoint)
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
-    measured = MeasuredScales(nodes=our_scales(settings.scales()[0]))
+    # A column that has no scale here keeps acorn's, and need not be measured.
+    scales = settings.scales()[0]
+    measured = MeasuredScales(nodes={k: (0.0, v) for k, v in scales.items() if k not in SCALES})
     return StoredModel(_model(file, checkpoint, settings), configuration, frozenset(), measured)
 
 
@@ -205,7 +173,8 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
     with torch.no_grad():
         for encoder, scales in zip(encoders, settings.scales(), strict=True):
             weight = encoder.get_parameter("mlp_0_weight")
-            weight.copy_(read_as_ours(weight, scales))
+            ratio = [SCALES.get(name, scale) / scale for name, scale in scales.items()]
+            weight.copy_(weight.double() * torch.tensor(ratio, dtype=torch.float64))
     for name, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise InputError(f"{file}: {name} is beyond what float32 holds; look at its weights")
@@ -251,10 +220,13 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
     known: dict[str, Scale] = {**stored.measured.nodes, **SCALES}
     for kind, acorns in (("node", node_scales), ("edge", of_edges)):
         weight, bias = f"{kind}_encoder.mlp_0_weight", f"{kind}_encoder.mlp_0_bias"
-        ours = [known[name] for name in acorns]
-        weights[weight], weights[bias] = read_as_acorns(
-            weights[weight], weights[bias], ours, list(acorns.values())
-        )
+        scales = [known[name] for name in acorns]
+        pairs = [scale if isinstance(scale, tuple) else (0.0, scale) for scale in scales]
+        means, deviations = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+        exact = weights[weight].double()
+        shifted = weights[bias].double() - exact @ (means / deviations)
+        ratio = torch.tensor(list(acorns.values()), dtype=torch.float64) / deviations
+        weights[weight], weights[bias] = (exact * ratio).float(), shifted.float()
     return AcornCheckpoint(settings.content(), acorn_weights(weights, model.config))
 
 

@@ -26,28 +26,14 @@ from bigtrk.models.mlps import Embedding
 OPSET = 17  # the first that has LayerNormalization, which ONNX Runtime computes since 1.12
 
 
-def check_packages() -> None:
-    """Checks that what checks ONNX files is installed.
-
-    Raises:
-        InputError: it is not.
-    """
-    if find_spec("onnx") is None:
-        raise InputError("onnx is not installed; pip install 'bigtrk[onnx]'")
-
-
 def write_torchscript(form: Form, path: Path) -> None:
     """Writes what `torch::jit::load` reads.
 
-    It is compiled from the code: a trace would sum on the device that it was traced on.
+    It is compiled from the code: a trace would sum on the device that it was traced on. Debugging
+    records, which tell of the code's place on this machine, are dropped.
     """
     with deprecations_ignored():
         torch.jit.script(form.module).save(path)
-    _drop_places(path)
-
-
-def _drop_places(path: Path) -> None:
-    """Drops what a TorchScript file tells of the code's place on this machine."""
     with ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with ZipFile(path, "w") as archive:
@@ -91,61 +77,48 @@ ACTS_NAMES = _PLACES | {
     f"cluster_{name}_{i}": f"Cluster{i}{theirs}" for i in (1, 2) for name, theirs in _PLACES.items()
 }
 RADIUS = 1.6  # ACTS's own
-_BEHIND_AN_EMBEDDING = """\
+_SCRIPT = """\
 from pathlib import Path
 
 import acts
-from acts.examples.gnn import (
-    BoostTrackBuilding,
-    NodeFeature,
-    TorchEdgeClassifier,
-    TorchMetricLearning,
-)
+from acts.examples.gnn import {imports}
 from acts.examples.reconstruction import addGnn
 
 
-def add_track_finding(sequencer: acts.examples.Sequencer, models: Path) -> None:
-    \"\"\"Adds the models in folder `models`, behind the algorithms that make space points.\"\"\"
+def add_track_finding(sequencer: acts.examples.Sequencer, models: Path{argument}) -> None:
+    \"\"\"Adds the models in folder `models`, behind the algorithms that make space
+    points{behind}.\"\"\"
     level = acts.logging.INFO
     addGnn(
         sequencer,
-        graphConstructor=TorchMetricLearning(
+        graphConstructor={constructor},
+        edgeClassifiers=[{classifiers}],
+        trackBuilder={builder},
+        nodeFeatures=[{features}
+        ],
+        featureScales=[{scales}],{clusters}
+    )
+"""
+_EMBEDDING = {
+    "imports": "BoostTrackBuilding, NodeFeature, TorchEdgeClassifier, TorchMetricLearning",
+    "argument": "",
+    "behind": "",
+    "constructor": """TorchMetricLearning(
             level=level,
             modelPath=str(models / "{embedding}.pt"),
             embeddingDim={dimensions},
             rVal={radius},
             knnVal=500,
             selectedFeatures={selected},
-        ),
-        edgeClassifiers=[{classifiers}],
-        trackBuilder=BoostTrackBuilding(level=level),
-        nodeFeatures=[{features}],
-        featureScales=[{scales}],
-    )
-"""
-_BEHIND_A_MODULE_MAP = """\
-from pathlib import Path
-
-import acts
-from acts.examples.gnn import (
-    CudaTrackBuilding,
-    ModuleMapCuda,
-    NodeFeature,
-    TorchEdgeClassifier,
-)
-from acts.examples.reconstruction import addGnn
-
-
-def add_track_finding(
-    sequencer: acts.examples.Sequencer, models: Path, module_map: str
-) -> None:
-    \"\"\"Adds the models in folder `models`, behind the algorithms that make space points and
-    clusters; module_map: what the names of its two files begin with.
-    \"\"\"
-    level = acts.logging.INFO
-    addGnn(
-        sequencer,
-        graphConstructor=ModuleMapCuda(
+        )""",
+    "builder": "BoostTrackBuilding(level=level)",
+    "clusters": "",
+}
+_MODULE_MAP = {
+    "imports": "CudaTrackBuilding, ModuleMapCuda, NodeFeature, TorchEdgeClassifier",
+    "argument": ", module_map: str",
+    "behind": " and clusters; module_map: what the names of its two files begin with",
+    "constructor": """ModuleMapCuda(
             level=level,
             moduleMapPath=module_map,
             rScale=1000.0,
@@ -154,14 +127,10 @@ def add_track_finding(
             etaScale=1.0,
             gpuDevice=0,
             gpuBlocks=512,
-        ),
-        edgeClassifiers=[{classifiers}],
-        trackBuilder=CudaTrackBuilding(level=level, doJunctionRemoval=True),
-        nodeFeatures=[{features}],
-        featureScales=[{scales}],
-        inputClusters="clusters",
-    )
-"""
+        )""",
+    "builder": "CudaTrackBuilding(level=level, doJunctionRemoval=True)",
+    "clusters": '\n        inputClusters="clusters",',
+}
 _CLASSIFIER = """
             TorchEdgeClassifier(
                 level=level,
@@ -186,44 +155,30 @@ def written_scale(scale: float) -> str:
 
 def configuration(stages: Sequence[Stage]) -> str:
     """Writes the Python that adds these stages, an embedding first where there is one."""
-    embeddings = [stage for stage in stages if isinstance(stage.model, Embedding)]
     scales = joined_scales(stages)
-    common = {
-        "classifiers": _classifiers(stages, attributed=not embeddings),
-        "features": "".join(f"\n            {_feature(name)}" for name in scales) + "\n        ",
-        "scales": ", ".join(map(written_scale, scales.values())),
-    }
-    if not embeddings:
-        return _BEHIND_A_MODULE_MAP.format(**common)
-    [first] = embeddings
-    assert isinstance(first.model, Embedding)
-    return _BEHIND_AN_EMBEDDING.format(
-        embedding=first.name,
-        dimensions=first.model.config.dimensions,
-        radius=repr(RADIUS if first.radius is None else first.radius),
-        selected=_selected(first, list(scales)),
-        **common,
-    )
-
-
-def _classifiers(stages: Sequence[Stage], attributed: bool) -> str:
-    names = list(joined_scales(stages))
-    written = [
-        _CLASSIFIER.format(
-            file=stage.name + (EDGE_ATTR if attributed else ""),
-            cut=stage.cut,
-            attributed=attributed,
-            selected=_selected(stage, names),
+    names = list(scales)
+    parts, attributed, classifiers = dict(_MODULE_MAP), True, []
+    for stage in stages:
+        selected = [names.index(name) for name in stage.columns.names]
+        if isinstance(stage.model, Embedding):
+            parts, attributed = dict(_EMBEDDING), False
+            parts["constructor"] = parts["constructor"].format(
+                embedding=stage.name,
+                dimensions=stage.model.config.dimensions,
+                radius=repr(RADIUS if stage.radius is None else stage.radius),
+                selected=selected,
+            )
+            continue
+        file = stage.name + (EDGE_ATTR if attributed else "")
+        classifiers.append(
+            _CLASSIFIER.format(file=file, cut=stage.cut, attributed=attributed, selected=selected)
         )
-        for stage in stages
-        if not isinstance(stage.model, Embedding)
-    ]
-    return "".join(written) + "\n        " if written else ""
-
-
-def _selected(stage: Stage, names: list[str]) -> list[int]:
-    """Lists the columns of a stage among all, as ACTS's classes take them."""
-    return [names.index(name) for name in stage.columns.names]
+    return _SCRIPT.format(
+        classifiers="".join(classifiers) + ("\n        " if classifiers else ""),
+        features="".join(f"\n            {_feature(name)}" for name in names),
+        scales=", ".join(map(written_scale, scales.values())),
+        **parts,
+    )
 
 
 def _feature(name: str) -> str:
@@ -284,50 +239,38 @@ All edges of an event go through a model at once (`nChunks=1`), and in one direc
 
 def readme(stages: Sequence[Stage]) -> str:
     """Writes the text for models that are exported together."""
-    files = [row for stage in stages for row in _files(stage)]
-    columns = [_column(name, scale) for name, scale in joined_scales(stages).items()]
+    files, models, cuts, radius = [], [], [], ""
+    for stage in stages:
+        name, ends = stage.name, f"x [N, {len(stage.columns.names)}]"
+        edges = stage.data.edge_features
+        if isinstance(stage.model, Embedding):
+            files.append(f"| {name} | {ends} | places [N, {stage.model.config.dimensions}] |")
+            why = ", unless you know better: no validation chose it" if stage.radius is None else ""
+            radius = _RADIUS.format(radius=stage.radius or RADIUS, why=why)
+            edges = []
+        else:
+            ends, gives = f"{ends}, edge_index [2, E]", "logits [E, 1] |"
+            files.append(f"| {name} | {ends} | {gives}")
+            attributes = f"edge_attr [E, {len(EDGE_SCALES)}]"
+            files.append(f"| {name}{EDGE_ATTR} | {ends}, {attributes} | {gives}")
+            cuts.append(f"| {name} | {stage.cut!r} |")
+        read = " | ".join(", ".join(names) for names in (stage.data.node_features, edges))
+        models.append(f"| {name} | {type(stage.model).__name__} | {read} |")
+    columns = [
+        f"| {name} | {written_scale(scale)} | "
+        f"{f'NodeFeature.{ACTS_NAMES[name]}' if name in ACTS_NAMES else ''} |"
+        for name, scale in joined_scales(stages).items()
+    ]
     text = TITLE + _TEXT.format(
         files="\n".join(files),
-        models="\n".join(map(_model, stages)),
+        models="\n".join(models),
         columns="\n".join(columns),
         opset=OPSET,
         output=OUTPUT,
     )
-    cuts = [f"| {stage.name} | {stage.cut!r} |" for stage in stages if stage.cut is not None]
     if cuts:
         text += _EDGES.format(attributes=", ".join(EDGE_SCALES), cuts="\n".join(cuts))
-    for stage in stages:
-        if isinstance(stage.model, Embedding):
-            text += _radius(stage.radius)
-    return text + _CONFIGURATION.format(code=configuration(stages))
-
-
-def _files(stage: Stage) -> list[str]:
-    x = f"x [N, {len(stage.columns.names)}]"
-    if isinstance(stage.model, Embedding):
-        return [f"| {stage.name} | {x} | places [N, {stage.model.config.dimensions}] |"]
-    ends = f"{x}, edge_index [2, E]"
-    return [
-        f"| {stage.name} | {ends} | logits [E, 1] |",
-        f"| {stage.name}{EDGE_ATTR} | {ends}, edge_attr [E, {len(EDGE_SCALES)}] | logits [E, 1] |",
-    ]
-
-
-def _model(stage: Stage) -> str:
-    edges = [] if isinstance(stage.model, Embedding) else stage.data.edge_features
-    read = [", ".join(names) for names in (stage.data.node_features, edges)]
-    return f"| {stage.name} | {type(stage.model).__name__} | {read[0]} | {read[1]} |"
-
-
-def _column(name: str, scale: float) -> str:
-    known = ACTS_NAMES.get(name)
-    return f"| {name} | {written_scale(scale)} | {f'NodeFeature.{known}' if known else ''} |"
-
-
-def _radius(radius: float | None) -> str:
-    if radius is None:
-        return _RADIUS.format(radius=RADIUS, why=", unless you know better: no validation chose it")
-    return _RADIUS.format(radius=radius, why="")
+    return text + radius + _CONFIGURATION.format(code=configuration(stages))
 
 
 _MODEL_FILE = re.compile(r"\w+\.(onnx|pt)")
@@ -339,23 +282,20 @@ def check_out(out: Path) -> None:
     Raises:
         InputError: what writes ONNX is not installed, or `out` is a link or holds something else.
     """
-    check_packages()
+    if find_spec("onnx") is None:
+        raise InputError("onnx is not installed; pip install 'bigtrk[onnx]'")
     if not unlinked(out).exists():
         return
     if not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the models")
     names = sorted(path.name for path in out.iterdir())
     others = [name for name in names if name != README and not _MODEL_FILE.fullmatch(name)]
-    if names and not others and not _is_ours(out / README):
-        others = names
+    ours = (out / README).is_file() and (out / README).read_bytes().startswith(TITLE.encode())
+    others = others or ([] if ours else names)
     if others:
         raise InputError(
             f"{out}: holds something else, such as {others[0]}; name another folder for the models"
         )
-
-
-def _is_ours(file: Path) -> bool:
-    return file.is_file() and file.read_bytes().startswith(TITLE.encode())
 
 
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:
@@ -365,7 +305,6 @@ def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) ->
     Raises:
         InputError: `run` has no model that ACTS can be given, or `out` holds something else.
     """
-    check_out(out)
     return export_stages(trained(run, check_exportable), out)
 
 

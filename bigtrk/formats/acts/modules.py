@@ -122,51 +122,35 @@ def check_exportable(run: str, configuration: Configuration) -> None:
         )
 
 
-class NodeFeatures(nn.Module):
-    """Makes the node features that a model reads, of order one, from x: [N, F] -> [N, chosen]."""
+class Features(nn.Module):
+    """Makes the features that a model reads, of order one, from scaled columns, and of nodes from
+    the angle phi in the second: [N, F] -> [N, chosen].
+
+    scales: of the columns, by name. shifts: what is subtracted of a feature.
+    """
 
     column: Tensor
     factor: Tensor
     shift: Tensor
 
-    def __init__(self, columns: NodeColumns, chosen: Sequence[str]) -> None:
+    def __init__(
+        self, scales: Mapping[str, float], shifts: Mapping[str, float], chosen: Sequence[str]
+    ) -> None:
         super().__init__()
-        names = [*columns.names, *FROM_PHI]  # as `forward` joins them
-        factors = [_factor(name, columns.scales) for name in chosen]
-        shifts = [columns.shifts.get(name, 0.0) for name in chosen]
+        names = [*scales, *FROM_PHI]  # as `forward` joins them
+        # What makes a column over ACTS's scale one over ours; 1 where both are the same.
+        own = [scales.get(name, 1.0) for name in chosen]
+        factors = [one / SCALES.get(name, one) for name, one in zip(chosen, own, strict=True)]
         self.turns = any(name in FROM_PHI for name in chosen)
         self.register_buffer("column", torch.tensor([names.index(name) for name in chosen]))
         self.register_buffer("factor", torch.tensor(factors))
-        self.register_buffer("shift", torch.tensor(shifts))
+        self.register_buffer("shift", torch.tensor([shifts.get(name, 0.0) for name in chosen]))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.turns:
             phi = x[:, 1:2] * math.pi
             x = torch.cat([x, torch.cos(phi), torch.sin(phi)], dim=1)
         return x.index_select(1, self.column) * self.factor - self.shift
-
-
-class EdgeFeatures(nn.Module):
-    """Makes the edge features that a model reads, of order one, from ACTS's: [E, 6] -> [E, G]."""
-
-    column: Tensor
-    factor: Tensor
-
-    def __init__(self, chosen: Sequence[str]) -> None:
-        super().__init__()
-        names = list(EDGE_SCALES)
-        factors = [_factor(name, EDGE_SCALES) for name in chosen]
-        self.register_buffer("column", torch.tensor([names.index(name) for name in chosen]))
-        self.register_buffer("factor", torch.tensor(factors))
-
-    def forward(self, edge_attr: Tensor) -> Tensor:
-        return edge_attr.index_select(1, self.column) * self.factor
-
-
-def _factor(name: str, scales: Mapping[str, float]) -> float:
-    """Returns what makes a column over ACTS's scale one over ours; 1 where both are the same."""
-    ours = SCALES.get(name, scales.get(name, 1.0))
-    return scales.get(name, 1.0) / ours
 
 
 def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
@@ -331,7 +315,7 @@ OUTPUT = "output"
 class AttributedEdges(nn.Module):
     """An edge model for ACTS's module map, which gives features of edges, too."""
 
-    def __init__(self, nodes: NodeFeatures, edges: EdgeFeatures, network: nn.Module) -> None:
+    def __init__(self, nodes: Features, edges: Features, network: nn.Module) -> None:
         super().__init__()
         self.nodes, self.edges, self.network = nodes, edges, network
 
@@ -347,7 +331,7 @@ class BareEdges(nn.Module):
     outwards and computes their features itself.
     """
 
-    def __init__(self, nodes: NodeFeatures, edges: EdgeFeatures, network: nn.Module) -> None:
+    def __init__(self, nodes: Features, edges: Features, network: nn.Module) -> None:
         super().__init__()
         self.nodes, self.edges, self.network = nodes, edges, network
 
@@ -362,7 +346,7 @@ class BareEdges(nn.Module):
 class Hits(nn.Module):
     """An embedding of hits."""
 
-    def __init__(self, nodes: NodeFeatures, network: nn.Module) -> None:
+    def __init__(self, nodes: Features, network: nn.Module) -> None:
         super().__init__()
         self.nodes, self.network = nodes, network
 
@@ -391,13 +375,14 @@ class Form:
 
 def forms_of(stage: Stage) -> list[Form]:
     """Makes the forms of a trained model, for inference."""
-    nodes = NodeFeatures(stage.columns, stage.data.node_features)
+    nodes = Features(stage.columns.scales, stage.columns.shifts, stage.data.node_features)
     x = torch.zeros(3, len(stage.columns.names))
     if isinstance(stage.model, Embedding):
         network = stage.model.network
         embed = Hits(nodes, perceptron(network.weights(), network.activations))
         return [Form("", embed.eval(), {"x": x})]
-    edges, classify = EdgeFeatures(stage.data.edge_features), _classifier(stage)
+    edges = Features(EDGE_SCALES, {}, stage.data.edge_features)
+    classify = _classifier(stage)
     bare = {"x": x, "edge_index": torch.tensor([[0, 1, 0, 2], [1, 2, 2, 0]])}
     attributed = {**bare, "edge_attr": torch.zeros(4, len(EDGE_SCALES))}
     return [

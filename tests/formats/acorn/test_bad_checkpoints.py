@@ -49,11 +49,9 @@ EDGE_NORM = "batchnorm=True, as in CTD_2023's models"
 CASES: dict[str, tuple[Write, str]] = {
     "truncated": (truncated, "is no file of torch.save, or damaged"),
     "missing": (lambda path: path.exists(), "no such file"),
-    "a list": (lambda path: torch.save([1], path), "has no hyper_parameters"),
     "no settings": (lambda path: checkpoint(path, None, {}), "has no hyper_parameters"),
     "no weights": (lambda path: checkpoint(path, settings(), None), "has no state_dict"),
     "no hidden": (without("hidden"), "hyper_parameters: key 'hidden' is missing"),
-    "no scales": (without("node_scales"), "key 'node_scales' is missing"),
     "no weight": (
         other_weights(lambda state: state.pop("edge_network.1.3.bias")),
         "nothing for layers.1.edge_mlp_1_bias",
@@ -68,12 +66,7 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "not finite": (other_weights(not_finite), "edge_decoder.0.weight is not finite"),
     "batchnorm": (with_settings(batchnorm=True), EDGE_NORM),
-    "no layernorm": (with_settings(layernorm=False), "layernorm=False"),
     "aggr: add": (with_settings(aggr="add"), "takes the mean of messages for every aggr but sum"),
-    "11 features": (
-        with_settings(node_features=TWELVE[:11], node_scales=UNITS[:11]),
-        "with clusters acorn reads r, phi, z, eta, cluster_r_1",
-    ),
     "11 scales": (with_settings(node_scales=UNITS[:11]), "node_scales: 11 of 12"),
     "other order": (with_settings(node_features=TWELVE[::-1]), "in this order"),
     "clusters scaled otherwise": (
@@ -84,18 +77,12 @@ CASES: dict[str, tuple[Write, str]] = {
         with_settings(node_features=["r", "lx"], node_scales=[1.0, 1.0]),
         "node_features: 'lx' is none of",
     ),
-    "a feature twice": (
-        with_settings(node_features=["r", "r"], node_scales=[1.0, 1.0]),
-        "one is there twice",
-    ),
     "scale 0": (with_settings(node_scales=[0.0, *UNITS[1:]]), "node_scales.0"),
     "unknown edge feature": (with_settings(edge_features=["dR"]), "edge_features: 'dR' is none"),
-    "no edge features": (with_settings(edge_features=[]), "edge_features: there are none"),
     "activation": (with_settings(hidden_activation="SiLU"), "hidden_activation=SiLU"),
     "unequal layers": (with_settings(n_edge_decoder_layers=3), "are 2, 2, 3"),
     "half recurrent": (with_settings(node_net_recurrent=True), "or of neither"),
     "other width": (with_settings(hidden=60_000), "has shape [16, 12], the model [60000, 12]"),
-    "text for a width": (with_settings(hidden="wide"), "hidden"),
 }
 
 

@@ -271,11 +271,10 @@ def test_bad_columns_are_named(content: dict[str, Any], complaint: str, tmp_path
     assert not (tmp_path / "graphs").exists()
 
 
-@pytest.mark.parametrize(("count", "what"), [(65, "hits"), (45, "true edges")])
-def test_older_names_of_equal_lengths(count: int, what: str, tmp_path: Path) -> None:
+def test_older_names_of_equal_lengths(tmp_path: Path) -> None:
     content = columns()
     for name in ("edge_index", "edge_y", "edge_dr"):
-        content[name] = content[name][..., :count].contiguous()
+        content[name] = content[name][..., :65].contiguous()
     read(tmp_path / "newer" / "event000000001.pyg", content)
-    with pytest.raises(InputError, match=rf"has as many {what} as edges \({count}\)"):
+    with pytest.raises(InputError, match=r"has as many hits as edges \(65\)"):
         read(tmp_path / "event000000001.pyg", in_older_names(content))

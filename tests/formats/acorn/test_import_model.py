@@ -9,13 +9,12 @@ import torch
 
 import bigtrk
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.model_files import import_model, read_model
+from bigtrk.formats.acorn.model_files import read_model
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.reports.model_card import CARD
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.model_files import load_model
 from tests.formats.acorn.acorn_model import (
     TWELVE,
     UNITS,
@@ -94,6 +93,10 @@ def test_acorns_own_model_gives_its_own_logits(
     command = ["bigtrk", "import-model", "acorn", str(file), "run"]
     status, said, _ = run_here(command, monkeypatch, capsys)
     assert (status, said) == (0, "run: a model of 11,969 parameters\n")
+    files = sorted(path.name for path in Path("run").iterdir())
+    assert files == [CARD, "config.json", "model.safetensors", "run.json"]
+    with pytest.raises(InputError, match=r"no checkpoint to resume from.*model\.init_from"):
+        last_good(Path("run"))
     graph, logits = golden_graph(golden), golden["out.logits"]
     found = bigtrk.load_model("run").score(graph)
     torch.testing.assert_close(found, logits.sigmoid().double(), rtol=0, atol=1e-6)
@@ -125,17 +128,3 @@ def test_what_lightning_writes_beside_the_weights_is_held(
     monkeypatch.undo()
     expected = acorn.scores(graph)
     torch.testing.assert_close(our_scores(read_model(file), graph), expected, rtol=0, atol=1e-6)
-
-
-def test_the_folder_is_a_run(tmp_path: Path) -> None:
-    content = settings()
-    acorn, graph = AcornModel.drawn(0, content), hits(0)
-    run = tmp_path / "run"
-    import_model(checkpoint(tmp_path / "a.ckpt", content, acorn.state_dict()), run)
-    files = sorted(path.name for path in run.iterdir())
-    assert files == ["config.json", "model.safetensors", "run.json"]
-    with pytest.raises(InputError, match=r"no checkpoint to resume from.*model\.init_from"):
-        last_good(run)
-    stored = load_model(run)
-    assert stored.trained_on == frozenset()
-    torch.testing.assert_close(our_scores(stored, graph), acorn.scores(graph), rtol=0, atol=1e-6)

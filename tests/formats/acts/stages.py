@@ -20,21 +20,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "shared weights": {"model": {**SMALL, "shared_weights": True}},
     "one sum, not concatenated": {"model": {**SMALL, "concatenate": False, "in_out": False}},
     "one layer": {"model": {"hidden": 16, "layers": 1}},
-    "one layer, shared": {"model": {"hidden": 16, "layers": 1, "shared_weights": True}},
     "single linears": {"model": {"hidden": 16, "layers": 2, "mlp_layers": 1}},
-    "a head for pT": {"model": SMALL, "training": {"pt_weight": 0.3}},
-    "bf16": {"model": {**SMALL, "precision": "bf16", "recompute": "none"}},
-    "few features": {
-        "model": SMALL,
+    "a head for pT, bf16, few features": {
+        "model": {**SMALL, "precision": "bf16", "recompute": "none"},
+        "training": {"pt_weight": 0.3},
         "data": {"node_features": FEW, "edge_features": ["rphislope", "dz", "dphi"]},
     },
-    "mlp": {"model": {"name": "mlp", "hidden": 16}},
-    "mlp of few features": {
+    "mlp": {
         "model": {"name": "mlp", "hidden": 16, "precision": "bf16"},
         "data": {"node_features": FEW, "edge_features": ["phislope", "dr"]},
     },
-    "embedding": {"model": {"name": "embedding", "hidden": 16, "dimensions": 5}},
-    "embedding of few features": {
+    "embedding": {
         "model": {"name": "embedding", "hidden": 16, "mlp_layers": 1},
         "data": {"node_features": FEW},
     },

@@ -136,11 +136,3 @@ def test_files_do_not_tell_where_they_were_made(exported: tuple[Stage, Path]) ->
         content = file.read_bytes()
         assert str(CHECKOUT).encode() not in content
         assert str(Path(torch.__file__).parent).encode() not in content
-
-
-@pytest.mark.slow  # a graph of a whole event takes a minute
-@pytest.mark.parametrize("name", ["interaction", "mlp", "embedding"])
-def test_a_million_edges(name: str, tmp_path: Path) -> None:
-    made = stage(MODELS[name])
-    write(made, tmp_path)
-    check(made, tmp_path, [hits_and_edges(100_000, 1_000_000)])
