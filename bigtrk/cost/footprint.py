@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -91,74 +91,34 @@ def footprint(
     on_gpu: of a pass on a GPU, over edges that are many enough to keep it busy or, if their number
     is given, over so few rows (`most_rows`).
     """
-    asked = _Asked(
-        config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu, most_rows
+    busy, chunk = _busy_rows(config, on_gpu)
+    factors = _CUT_SIZES if cut else _WHOLE_SIZES
+    rows = (
+        busy if most_rows is None else min(busy, most_rows) // max(edges for edges, _, _ in factors)
     )
+    sizes = [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
+
+    def run(device: Literal["meta", "cpu"]) -> tuple[nn.Module, list[_Pass]]:
+        with torch.device(device):
+            model = make_model(config, n_node_features, n_edge_features)
+        passes = []
+        for size in sizes:
+            inputs = [
+                _inputs(n_node_features, n_edge_features, size, device) for _ in range(sectors)
+            ]
+            exchange = _Halo(size[1] - size[2] if cut else 0)
+            passes.append(_run(model, inputs, size, exchange, away_in, on_gpu))
+        return model, passes
+
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return _count(asked, "meta")
+            measured, (model, passes) = False, run("meta")
         except Exception:
             if config.hidden is not None:  # one of ours, which all run there
                 raise
-        return _count(asked, "cpu")
-
-
-class _Asked(NamedTuple):
-    """The arguments of `footprint`."""
-
-    config: ModelConfig
-    n_node_features: int
-    n_edge_features: int
-    cut: bool
-    away_in: int | None
-    sectors: int
-    on_gpu: bool
-    most_rows: int | None = None
-
-    @property
-    def chunk(self) -> int | None:
-        """Returns the rows of a chunk."""
-        config, device = self.config, torch.device("cuda" if self.on_gpu else "cpu")
-        if not (config.in_chunks and config.hidden):
-            return None
-        return chunk_rows(config.hidden, config.recompute, self._dtype, device)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return torch.bfloat16 if self.config.precision == "bf16" else torch.float32
-
-    def sizes(self) -> list[tuple[int, int, int]]:
-        """Lists edges, nodes and owned nodes of the passes: whole chunks and, of a GPU, as many
-        that its kernels have as many programs for all of them; or fewer, where rows are.
-        """
-        rows, factors = self.busy_rows(), _CUT_SIZES if self.cut else _WHOLE_SIZES
-        if self.most_rows is not None:
-            rows = min(rows, self.most_rows) // max(edges for edges, _, _ in factors)
-        return [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
-
-    def busy_rows(self) -> int:
-        """Returns the rows from which on counts are linear: a chunk, and one for each program of a
-        GPU's kernels.
-        """
-        rows = self.chunk or _ROWS
-        if self.on_gpu and self.config.keeps_edges and self.config.hidden:
-            shape = self.config.hidden, self._dtype
-            rows = max(rows, block_rows(*shape) * most_programs(*shape))
-        return rows
-
-
-def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
-    config, features = asked.config, (asked.n_node_features, asked.n_edge_features)
-    chunk, sizes = asked.chunk, asked.sizes()
-    passes = []
-    with torch.device(device):
-        model = make_model(config, *features)
-    for size in sizes:
-        inputs = [_inputs(*features, size, device) for _ in range(asked.sectors)]
-        exchange = _Halo(size[1] - size[2] if asked.cut else 0)
-        passes.append(_run(model, inputs, size, exchange, asked))
+            measured, (model, passes) = True, run("cpu")
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
@@ -169,14 +129,14 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
     live = (solve @ np.array(moments)).T
     return Footprint(
         live=np.unique(live.round(6), axis=0),
-        saved=solve @ np.array([count.saved for count in passes]),
-        away=solve @ np.array([count.away for count in passes]),
-        moved=solve @ np.array([count.moved for count in passes]),
-        flops=solve @ np.array([count.work.flops for count in passes]),
-        bf16_flops=solve @ np.array([count.work.bf16_flops for count in passes]),
-        traffic=solve @ np.array([count.work.traffic for count in passes]),
-        operations=solve @ np.array([count.work.operations for count in passes]),
-        busy_rows=asked.busy_rows() if asked.on_gpu else None,
+        saved=solve @ np.array([one.saved for one in passes]),
+        away=solve @ np.array([one.away for one in passes]),
+        moved=solve @ np.array([one.moved for one in passes]),
+        **{
+            name: solve @ np.array([getattr(one.work, name) for one in passes])
+            for name in ("flops", "bf16_flops", "traffic", "operations")
+        },
+        busy_rows=busy if on_gpu else None,
         exchanged=passes[0].exchanged,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
@@ -184,9 +144,26 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
             layer=max((_numel(unit) for unit in units(model)), default=_numel(model)),
             parameter=max(parameter.numel() for parameter in model.parameters()),
         ),
-        measured=device == "cpu",
+        measured=measured,
         layered=isinstance(model, LayeredModel),
     )
+
+
+def _busy_rows(config: ModelConfig, on_gpu: bool) -> tuple[int, int | None]:
+    """Returns the rows from which on counts are linear, a chunk and one for each program of a GPU's
+    kernels; and the rows of a chunk.
+    """
+    if not config.hidden:
+        return _ROWS, None
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    device, chunk = torch.device("cuda" if on_gpu else "cpu"), None
+    if config.in_chunks:
+        chunk = chunk_rows(config.hidden, config.recompute, dtype, device)
+    rows = chunk or _ROWS
+    if on_gpu and config.keeps_edges:
+        shape = config.hidden, dtype
+        rows = max(rows, block_rows(*shape) * most_programs(*shape))
+    return rows, chunk
 
 
 @dataclass
@@ -204,7 +181,8 @@ def _run(
     inputs: list[SectorInputs],
     size: tuple[int, int, int],
     exchange: "_Halo",
-    asked: _Asked,
+    away_in: int | None,
+    on_gpu: bool,
 ) -> _Pass:
     """Runs one forward and backward pass."""
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
@@ -214,11 +192,11 @@ def _run(
     label = torch.ones(size[0], device=inputs[0].x.device)
     weight = label.new_ones(size[0])
     counter = Counter([*model.parameters(), *gradients, *tensors(inputs), label, weight])
-    store = CountingStore(asked.away_in or 1, counter)
-    if asked.away_in:
+    store = CountingStore(away_in or 1, counter)
+    if away_in:
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
-    with counter, counting(counter.launched) if asked.on_gpu else nullcontext():
+    with counter, counting(counter.launched) if on_gpu else nullcontext():
         made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])

@@ -144,7 +144,9 @@ class CostModel:
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
-        without = max(BYTES * held.after, self._checkpoint_bytes(count))
+        # Where the host's memory counts, a rank writes its part of a checkpoint, too.
+        words = _CHECKPOINT_WORDS * count.weights.total / self.world if self.machine.shared else 0.0
+        without = BYTES * max(held.after, words)
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
@@ -234,27 +236,21 @@ class CostModel:
         modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
         return machine.process_bytes + modules
 
-    def _checkpoint_bytes(self, count: Footprint) -> float:
-        """Returns the bytes to write this rank's part of a checkpoint, where host memory counts."""
-        if not self.machine.shared:
-            return 0.0
-        return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
-
     def _batches(self, parts: int, ranks: int) -> int:
         """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
         shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
         return (2 if self.reads_ahead else 1) * shares * math.ceil(parts / ranks)
 
-    def _merging_bytes(self, event: EventSize, size: SectorSize, parts: int) -> float:
-        """Returns the bytes to merge stored sectors for the next step, where they count."""
-        merged = event.stored > parts and self.reads_ahead and self.machine.shared
-        return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
-
     def _input_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the bytes of batches and of merging."""
-        size, merged = event.sector(parts), event.stored > parts
-        batch = self.edge_input_bytes(event, parts) + self._node_input_bytes(size, merged)
-        return self._batches(parts, ranks) * batch + self._merging_bytes(event, size, parts)
+        """Returns the bytes of batches and, where they count, of merging stored sectors for the
+        next step.
+        """
+        size, batches = event.sector(parts), self._batches(parts, ranks)
+        merged, shared = event.stored > parts, self.machine.shared
+        features = BYTES * self.n_node_features
+        row = (2 if merged else 1) * features + _NODE_BYTES if shared else features
+        merging = _MERGED_EDGE_BYTES * size.edges if merged and shared and self.reads_ahead else 0.0
+        return batches * (self.edge_input_bytes(event, parts) + row * size.nodes) + merging
 
     def edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
@@ -266,13 +262,6 @@ class CostModel:
         if not self.machine.shared:
             return (features + _EDGE_BYTES_ON_DEVICE) * size.edges
         return ((2 if merged else 1) * features + _EDGE_BYTES) * size.edges
-
-    def _node_input_bytes(self, size: SectorSize, merged: bool) -> float:
-        """Returns the bytes of a batch's nodes, as edge_input_bytes those of its edges."""
-        features = BYTES * self.n_node_features
-        if not self.machine.shared:
-            return features * size.nodes
-        return ((2 if merged else 1) * features + _NODE_BYTES) * size.nodes
 
     @property
     def _sharers(self) -> int:
