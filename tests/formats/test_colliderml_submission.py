@@ -1,13 +1,10 @@
 """`bigtrk submit` of tracks that are made already: read by pandas, accepted by the package."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from colliderml.tasks.tracking.metrics import physics_eff_pt1
 from colliderml.tasks.tracking.task import TrackingTask
 
 from bigtrk.tracks.files import write_submission, write_tracks
@@ -50,22 +47,6 @@ def test_a_row_for_each_hit(
     # The package's own check, with its own way to name events of another range.
     monkeypatch.setenv("COLLIDERML_TRACKING_EVAL_RANGE", "21:23")
     TrackingTask().validate_predictions(pq.read_table("mine.parquet"))
-
-
-def test_particles_are_named_only_when_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = "bigtrk submit tracks events mine.parquet --majority-particles --json"
-    status, text, _ = typed(command, monkeypatch, capsys)
-    assert (status, json.loads(text)) == (
-        0,
-        {"events": 2, "hits": 15, "tracks": 4, "left_out": 0},
-    )
-    table = pq.read_table("mine.parquet")
-    named = table.column("majority_particle_id").to_pylist()
-    assert named == [7, 7, 7, 0, 7, 8, 8, 8, 0, *[7] * 6]
-    particles = pa.table({"particle_id": [7, 8, 9], "px": [2.0, 2, 2], "py": [0.0, 0, 0]})
-    assert physics_eff_pt1(table, particles) == pytest.approx(2 / 3, abs=1e-6)
 
 
 def test_an_event_without_tracks_is_left_out_and_counted(

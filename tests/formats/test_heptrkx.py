@@ -35,21 +35,6 @@ def save(path: Path, arrays: Arrays) -> Path:
     return path
 
 
-def test_a_small_graph(tmp_path: Path) -> None:
-    graph = read_heptrkx(save(tmp_path / "event000001000_g000.npz", GOOD))
-    assert graph.name == "event000001000_g000"
-    assert graph.edge_index.tolist() == [[0, 0, 0, 1], [1, 2, 2, 2]]
-    assert graph.y is not None
-    assert graph.y.tolist() == [True, True, False, False]
-    assert graph.node_features[0].tolist() == pytest.approx(
-        [32, 0.99 * math.pi, 100, math.asinh(100 / 32)], rel=1e-6
-    )
-    dr, dphi, dz, *_ = graph.edge_features[0].tolist()
-    assert (dr, dphi, dz) == pytest.approx((40, 0.02 * math.pi, 100), rel=1e-4)
-    unknown = (graph.hit_id, graph.particle_id, graph.hit_weight, graph.particles)
-    assert unknown == (None, None, None, None)
-
-
 def test_a_real_graph_against_numpy(testdata: Path) -> None:
     path = testdata / "data" / "heptrkx_graphs" / "event000001000_g000.npz"
     graph = read_heptrkx(path)

@@ -66,9 +66,3 @@ def test_space_is_for_the_edges_that_are_allowed(
     status, _, said = typed("out", f"--spill edges --max-edges {MOST}")
     assert status == 2
     assert f"has 0.0 GiB free, and the edges of a graph at --max-edges {MOST} need" in said
-
-
-def test_a_graph_of_more_edges_names_the_files(typed: Any) -> None:
-    status, _, said = typed("out", "--max-edges 10")
-    assert status == 2
-    assert "or raise --max-edges 10, on CPUs with --spill FOLDER where memory has no" in said

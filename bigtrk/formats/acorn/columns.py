@@ -140,31 +140,22 @@ def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]
     """Renames columns. Of a result that is there under both names with other values, as where acorn
     has scored a graph again, neither is kept.
     """
-    newer = {name: _newer(name, tensors) for name in tensors}
-    renamed = {newer[name]: tensor for name, tensor in tensors.items() if newer[name] == name}
+    newer = {name: NEWER.get(name, name) for name in tensors}
+    if is_older(tensors) and "y" in tensors and tensors["y"].is_floating_point():
+        newer["y"] = f"{HITS}y"  # as acorn's data reading has it, before edges are made
+    renamed = {name: tensor for name, tensor in tensors.items() if newer[name] == name}
     for name, tensor in tensors.items():
         known = renamed.setdefault(newer[name], tensor)
-        if not _agree(known, tensor):
-            if newer[name] not in _RESULTS:
-                raise InputError(
-                    f"{file}: {one_line(name)} and {newer[name]}, acorn's two names of one column, "
-                    f"differ; save the graph with one of them"
-                )
-            del renamed[newer[name]]
+        alike = known.dtype == tensor.dtype and known.shape == tensor.shape
+        if alike and bool(((known == tensor) | (known.isnan() & tensor.isnan())).all()):
+            continue
+        if newer[name] not in _RESULTS:
+            raise InputError(
+                f"{file}: {one_line(name)} and {newer[name]}, acorn's two names of one column, "
+                f"differ; save the graph with one of them"
+            )
+        del renamed[newer[name]]
     return renamed
-
-
-def _newer(name: str, tensors: dict[str, Tensor]) -> str:
-    if name == "y" and is_older(tensors) and tensors[name].is_floating_point():
-        return f"{HITS}y"  # as acorn's data reading has it, before edges are made
-    return NEWER.get(name, name)
-
-
-def _agree(one: Tensor, other: Tensor) -> bool:
-    """Says whether two tensors hold the same values, NaN where the other does."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def is_older(names: Iterable[str]) -> bool:
@@ -241,25 +232,13 @@ def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
         del kept[f"{EDGES}y"]
     text = yaml.safe_dump(columns.plain, sort_keys=False).encode()
     plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    return {**dict(map(_kept, kept, kept.values())), _TURNED: turned, _PLAIN: plain}
-
-
-def _kept(name: str, column: Tensor) -> tuple[str, Tensor]:
-    """Returns the name and the values under which a column is kept."""
-    if column.dtype is torch.bfloat16:
-        return _BFLOAT16 + name, column.contiguous().view(torch.int16)
-    return _COLUMN + name, column
-
-
-def _kept_columns(content: Section) -> dict[str, Tensor]:
-    """Returns the columns that are kept in a section, by their names."""
-    columns = {}
-    for name, tensor in content.items():
-        if name.startswith(_COLUMN):
-            columns[name.removeprefix(_COLUMN)] = tensor
-        elif name.startswith(_BFLOAT16):
-            columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
-    return columns
+    section = {_TURNED: turned, _PLAIN: plain}
+    for name, column in kept.items():
+        if column.dtype is torch.bfloat16:
+            section[_BFLOAT16 + name] = column.contiguous().view(torch.int16)
+        else:
+            section[_COLUMN + name] = column
+    return section
 
 
 def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
@@ -304,4 +283,10 @@ def read_source(opened: SectionFile) -> AcornSource | None:
         assert isinstance(plain, dict)
     except (ValueError, AssertionError):
         raise InputError(f"{opened.path}: acorn's config cannot be read; {remedy}") from None
-    return AcornSource(_kept_columns(content), turned, plain)
+    columns = {}
+    for name, tensor in content.items():
+        if name.startswith(_COLUMN):
+            columns[name.removeprefix(_COLUMN)] = tensor
+        elif name.startswith(_BFLOAT16):
+            columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
+    return AcornSource(columns, turned, plain)

@@ -53,28 +53,20 @@ ENDINGS = (".pyg", ".pyg.gz")
 _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
 
 
-def graph_files(source: Path) -> list[Path]:
-    """Lists acorn's graphs in a folder and in those below it, or the one file that is named.
+def _files(source: Path) -> dict[str, Path]:
+    """Returns the file of each event in a folder and in those below it, or of the one file that is
+    named: event000001000 of PREFIX_event000001000-graph.pyg.gz.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or two are of one event.
     """
-    if source.is_file():
-        return [source]
-    files = sorted(path for path in source.rglob("*") if path.name.endswith(ENDINGS))
+    files = [source]
+    if not source.is_file():
+        files = sorted(path for path in source.rglob("*") if path.name.endswith(ENDINGS))
     if not files:
         raise InputError(
             f"{source}: holds no .pyg or .pyg.gz files; name the folder of a stage of acorn"
         )
-    return files
-
-
-def events_of(files: list[Path]) -> dict[str, Path]:
-    """Returns the file of each event: event000001000 of PREFIX_event000001000-graph.pyg.gz.
-
-    Raises:
-        InputError: two files are of one event.
-    """
     events: dict[str, Path] = {}
     for file in files:
         stem = file.name.removesuffix(".gz").removesuffix(".pyg")
@@ -244,25 +236,10 @@ def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[
     }
 
 
-def hit_ids(columns: AcornColumns, n_hits: int) -> Tensor | None:
-    """Returns the ids of hits [N] int64: of TrackML's its own, which acorn counts from 0."""
-    ids = _integers(columns, f"{HITS}id", n_hits)
-    from_zero = reader_of(columns).startswith("TrackML")
-    return ids + 1 if ids is not None and from_zero else ids
-
-
-def hit_modules(columns: AcornColumns, n_hits: int) -> Tensor | None:
-    """Returns volume, layer and module of hits [N, 3] int64, where the file has all of them."""
-    found = [_integers(columns, HITS + name, n_hits) for name in _MODULES]
-    known = [column for column in found if column is not None]
-    return torch.stack(known, dim=1) if len(known) == len(_MODULES) else None
-
-
-def _integers(columns: AcornColumns, name: str, rows: int) -> Tensor | None:
-    column = columns.column(name, rows, "hits")
-    if column is None or column.is_floating_point():
-        return None
-    return column.to(torch.int64)
+def _integers(columns: AcornColumns, name: str, n_hits: int) -> Tensor | None:
+    """Returns a column of hits [N] int64, None where the file has none of integers."""
+    column = columns.column(HITS + name, n_hits, "hits")
+    return None if column is None or column.is_floating_point() else column.to(torch.int64)
 
 
 _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
@@ -293,11 +270,11 @@ def import_acorn_folder(
         InputError: there are none, two are of one event, or one cannot be read; those imported
             before it stay.
     """
-    files = graph_files(source)
+    files = _files(source)
     parameters = {"from": "acorn", "pt_unit": pt_unit}
     tasks = (
         _task(event, file, "" if file == source else str(file.parent.relative_to(source)), pt_unit)
-        for event, file in events_of(files).items()
+        for event, file in files.items()
     )
     return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
 
@@ -355,6 +332,11 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
     edges, turned = _outwards(_edges(columns, n_hits), hits)
     particle_id = particles_of_hits(columns, n_hits)
     weight = columns.column(f"{HITS}weight", n_hits, "hits")
+    ids = _integers(columns, "id", n_hits)
+    if ids is not None and reader_of(columns).startswith("TrackML"):
+        ids = ids + 1  # acorn counts TrackML's from 0
+    modules = (_integers(columns, name, n_hits) for name in _MODULES)
+    known = [column for column in modules if column is not None]
     graph = EventGraph(
         name=name,
         node_feature_names=tuple(hits),
@@ -363,10 +345,10 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
         edge_index=torch.from_numpy(edges),
         edge_features=edge_table(hits, edges),
         y=_labels(columns, edges.shape[1]),
-        hit_id=hit_ids(columns, n_hits),
+        hit_id=ids,
         particle_id=particle_id,
         hit_weight=None if weight is None else weight.double(),
-        modules=hit_modules(columns, n_hits),
+        modules=None if len(known) < len(_MODULES) else torch.stack(known, dim=1),
         particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
     )
     return graph, torch.from_numpy(turned)

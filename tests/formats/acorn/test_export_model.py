@@ -103,10 +103,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"data": {"node_features": TWELVE[:4]}},
         "reads r, phi, z, eta of nodes, where acorn's models read r, phi, z, eta, cluster_r_1",
     ),
-    "an edge feature twice": (
-        {"data": {"node_features": TWELVE, "edge_features": ["dr", "dz", "dr"]}},
-        "reads dr, dz, dr of edges, where acorn's models read some of dr, dphi, dz",
-    ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},
         "reads nothing of edges, where acorn's models read some of dr, dphi, dz",
