@@ -88,7 +88,7 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
     for number in source.events:
         event = read_event(events, names[number], with_truth=False)
         track_id = source.read(number).of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
-        path = _event_file(out, number, "prototracks")
+        path = out / f"{event_name(number)}-prototracks.csv"
         written.append(write_table(_prototracks(event, track_id), path, compress=False))
     return written
 
@@ -120,13 +120,9 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
             )
         source, destination = graph.hit_id.numpy()[graph.edge_index.numpy()]
         columns: Columns = {"edge0": source, "edge1": destination, "weight": scorer(graph).numpy()}
-        path = _event_file(out, event_number(name), "gnn-graph")
+        path = out / f"{event_name(event_number(name))}-gnn-graph.csv"
         written.append(write_table(columns, path, compress=False))
     return written
-
-
-def _event_file(folder: Path, number: int, stem: str) -> Path:
-    return folder / f"{event_name(number)}-{stem}.csv"
 
 
 @dataclass

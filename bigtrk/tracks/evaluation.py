@@ -140,10 +140,6 @@ class TrackOptions:
         """Lists every style in every mode."""
         return Criteria(self.min_hits, self.pt_min, self.matching_fraction).matchings()
 
-    def budget_matching(self) -> Matching:
-        """Returns the one in style and mode BUDGET."""
-        return budget_matching(self.matchings())
-
 
 def budget_matching(matchings: Iterable[Matching]) -> Matching:
     """Returns the one in style and mode BUDGET."""
@@ -223,7 +219,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     scan = {}
     for cut in options.scan_cuts:
         track_id = make_builder(options.builder, cut)(graph, options.min_hits)
-        matching = options.budget_matching()
+        matching = budget_matching(options.matchings())
         scan[cut] = match_tracks(track_id, particle_id, particles, matching).metrics
     return EventTracks(
         model=_judged(event, table, *model),
@@ -309,7 +305,7 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
     """Adds up the tracks and particles of events (at least one)."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
     model = summarise_judged([event.model for event in events], options.matchings())
-    matching = options.budget_matching()
+    matching = budget_matching(options.matchings())
     return TrackRecord(
         **dict(model),
         builder=options.builder.value,

@@ -1,4 +1,4 @@
-"""Tracks for other software: `bigtrk export tracks`, read again by pandas and pyarrow."""
+"""Tracks for other software: `bigtrk export tracks` and `bigtrk submit`, read again by pandas."""
 
 import csv
 import gzip
@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from colliderml.tasks.tracking.task import TrackingTask
 
-from bigtrk.tracks.files import open_tracks, write_tracks
+from bigtrk.tracks.files import open_tracks, write_submission, write_tracks
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (
@@ -19,6 +20,10 @@ from tests.tracks.judged_events import (
     columns,
     write_events,
 )
+
+# Hit 4 of the first event is listed nowhere, hit 8 belongs to track 5.
+FIRST_ROWS = [0, 0, 0, -1, 0, 5, 5, 5, -1]
+SECOND_ROWS = [0, 0, 0, 1, 1, 1]
 
 
 @pytest.fixture(autouse=True)
@@ -86,38 +91,103 @@ def test_prototracks_of_acts(
     assert (table.z == table.measurementId * 100.0).all()
 
 
+def test_a_row_for_each_hit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text, _ = run_here(
+        ["bigtrk", "submit", "tracks", "events", "mine.parquet"], monkeypatch, capsys
+    )
+    assert (status, text) == (0, "mine.parquet: 2 events, 15 hits, 4 tracks\n")
+    table = pd.read_parquet("mine.parquet")
+    assert list(table.columns) == ["event_id", "hit_id", "track_id"]
+    rows = {number: one.track_id.tolist() for number, one in table.groupby("event_id")}
+    assert rows == {21: FIRST_ROWS, 22: SECOND_ROWS}
+    assert table.hit_id.tolist() == [*range(1, 10), *range(1, 7)]
+    # The package's own check, with its own way to name events of another range.
+    monkeypatch.setenv("COLLIDERML_TRACKING_EVAL_RANGE", "21:23")
+    TrackingTask().validate_predictions(pq.read_table("mine.parquet"))
+
+
+def test_an_event_without_tracks_is_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_submission(Path("one.csv"), [(SECOND, *columns(SECOND_TRACKS))])
+    _, text, _ = run_here(
+        ["bigtrk", "submit", "one.csv", "events", "mine.parquet"], monkeypatch, capsys
+    )
+    assert text.endswith("1 events, 6 hits, 2 tracks; 1 events without tracks are left out\n")
+    assert pd.read_parquet("mine.parquet").event_id.unique().tolist() == [22]
+
+
 @pytest.mark.parametrize(
-    ("rest", "named"),
+    ("command", "named"),
     [
-        ("tracks out --format root", "'root' is not one of 'trackml', 'parquet', 'acts'"),
-        ("tracks out --format acts", "--format acts needs --events"),
-        ("tracks out.parquet --format parquet --events events", "--events is of --format acts"),
-        ("broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (
-            "tracks events/event000000021-hits.csv.gz --format acts --events events",
+            "export tracks tracks out --format root",
+            "'root' is not one of 'trackml', 'parquet', 'acts'",
+        ),
+        ("export tracks tracks out --format acts", "--format acts needs --events"),
+        (
+            "export tracks tracks out.parquet --format parquet --events events",
+            "--events is of --format acts",
+        ),
+        ("export tracks broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
+        (
+            "export tracks tracks events/event000000021-hits.csv.gz --format acts --events events",
             "event000000021-hits.csv.gz: is a file, not a folder to write to; name another",
         ),
-        ("tracks events --format trackml", "events: is a folder; name a file in it"),
-        ("tracks mine.parquet --format trackml", "does not end with .csv or .csv.gz; name it so"),
-        ("other out --format acts --events events", "tracks of event 23, which events does not"),
+        ("export tracks tracks events --format trackml", "events: is a folder; name a file in it"),
+        (
+            "export tracks tracks mine.parquet --format trackml",
+            "does not end with .csv or .csv.gz; name it so",
+        ),
+        (
+            "export tracks other out --format acts --events events",
+            "tracks of event 23, which events does not",
+        ),
+        (
+            "submit tracks events mine.csv",
+            "mine.csv: would not be read as what it holds",
+        ),
+        (
+            "submit tracks events event000000021-tracks.parquet",
+            "its name is that of one event's",
+        ),
+        ("submit tracks events events", "events: is a folder; name a file in it, such as"),
+        (
+            "submit tracks events mine.parquet --max-edges 10",
+            "tracks: is no trained pipeline; --max-edges and --spill are for making tracks",
+        ),
+        ("submit tracks absent mine.parquet", "absent"),
+        ("submit other events mine.parquet", "tracks of event 23, which events does not"),
+        ("submit beyond events mine.parquet", "row 1: hit 99 is not in the event"),
+        (
+            "submit tracks hits mine.parquet --majority-particles",
+            f"{FIRST}: has hits but no truth",
+        ),
     ],
 )
-def test_bad_input_is_told_in_one_line_and_leaves_nothing(
-    rest: str,
+def test_bad_input_is_told_in_one_line_and_leaves_the_former(
+    command: str,
     named: str,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    Path("mine.parquet").write_text("the former")
     write_tracks(Path("broken"), FIRST, *columns({1: 0}))
     pq.write_table(
         pq.read_table(Path("broken") / f"{FIRST}-tracks.parquet").take([0, 0]),
         Path("broken") / f"{FIRST}-tracks.parquet",
     )
     write_tracks(Path("other"), "event000000023", *columns({1: 0}))
+    write_tracks(Path("beyond"), SECOND, *columns({99: 0}))
+    Path("hits").mkdir()
+    for file in Path("events").glob("*-hits.*"):
+        (Path("hits") / file.name).write_bytes(file.read_bytes())
     before = sorted(home.iterdir())
-    command = f"bigtrk export tracks {rest}"
-    status, out, errors = run_here(command.split(), monkeypatch, capsys)
+    status, out, errors = run_here(["bigtrk", *command.split()], monkeypatch, capsys)
     assert (status, out) == (2, "")
     assert named in one_line(errors)
+    assert Path("mine.parquet").read_text() == "the former"
     assert sorted(home.iterdir()) == before

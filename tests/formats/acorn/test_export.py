@@ -148,36 +148,6 @@ def test_our_graphs_for_acorn(tmp_path: Path) -> None:
         assert pt == pytest.approx(momenta[listed.index(one)], rel=1e-6)
 
 
-def test_our_graphs_and_back(tmp_path: Path) -> None:
-    """All but what acorn's format has no place for: particles without a true edge."""
-    graph = a_graph()
-    (path,) = export_acorn_folder(folder_of(tmp_path / "graphs", graph), tmp_path / "out")
-    back = read_acorn(path, graph.name).graph
-    for name in graph.node_feature_names:
-        column, other = graph.node_feature_names.index(name), back.node_feature_names.index(name)
-        assert torch.equal(graph.node_features[:, column], back.node_features[:, other])
-    r, z = graph.node_features[:, 0].double(), graph.node_features[:, 2].double()
-    distance = r**2 + z**2
-    turned = distance[graph.edge_index[0]] > distance[graph.edge_index[1]]
-    expected = torch.where(turned, graph.edge_index.flip(0), graph.edge_index)
-    assert torch.equal(back.edge_index, expected)
-    assert turned.float().mean() < 0.05
-    # They are differences of coordinates that were rounded to float32.
-    errors = (back.edge_features - graph.edge_features)[~turned, :4].abs().amax(dim=0)
-    assert (errors <= torch.tensor([1e-3, 2e-6, 2e-3, 4e-6])).all()
-    for name in ("y", "hit_id", "hit_weight", "modules"):
-        assert same(getattr(back, name), getattr(graph, name)), name
-    assert graph.particles is not None
-    assert back.particles is not None
-    assert graph.particle_id is not None
-    assert back.particle_id is not None
-    kept = torch.isin(graph.particle_id, back.particles.particle_id)
-    assert torch.equal(back.particle_id, torch.where(kept, graph.particle_id, 0))
-    rows = graph.particles.rows_of(back.particles.particle_id)
-    for name in ("pt", "eta", "vertex", "nhits"):
-        assert torch.equal(getattr(back.particles, name), getattr(graph.particles, name)[rows])
-
-
 def test_without_modules_true_edges_are_those_of_the_graph() -> None:
     graph = replace(a_graph(), modules=None)
     data = acorn_data(graph)
