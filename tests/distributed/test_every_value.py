@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.config import load_settings
+from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
@@ -37,7 +39,7 @@ from tests.every_value import Value, every_value
 SMALL: dict[str, Any] = {
     "data.train": ["graphs"],
     "data.validation": 0,
-    "training.epochs": 1,
+    "training.epochs": 2,
     "training.events_per_step": 2,
 }
 # Of one rank the others show nothing, or are nothing.
@@ -99,8 +101,28 @@ class Silent:
         self.experiment_id = "0"
 
 
+def together(values: list[Value]) -> list[tuple[Value, list[Value]]]:
+    """Puts values of several settings into one configuration, where that may have them all."""
+    found: list[tuple[Value, list[Value]]] = []
+    for value in values:
+        own = {**value.needed, value.key: value.value}
+        for place, (merged, several) in enumerate(found):
+            held = {**merged.needed, merged.key: merged.value}
+            # Of the same events; a run that begins with another's weights has its model.
+            same = all(own.get(key) == held.get(key) for key in ("data.train", "model.init_from"))
+            if same and all(held.get(key, it) == it for key, it in own.items()):
+                both = replace(merged, needed={**held, **own})
+                with suppress(InputError):
+                    load_settings(Configuration, None, both.overrides(**SMALL))
+                    found[place] = both, [*several, value]
+                    break
+        else:
+            found.append((value, [value]))
+    return found
+
+
 def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
-    """The run of each value; one for all that make the same configuration, as defaults do."""
+    """Trains a run of each value."""
     os.chdir(folder)
     stand_in("wandb", init=Silent)
     stand_in("tensorboard")
@@ -108,14 +130,10 @@ def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
     used = ("set_experiment", "end_run", "start_run", "log_params", "log_metrics")
     stand_in("mlflow", search_runs=lambda *_, **__: [], **dict.fromkeys(used, Silent))
     runs: list[Path] = []
-    known: dict[str, Path] = {}
     for value in values:
         configuration = load_settings(Configuration, None, value.overrides(**SMALL))
         allow_code(code_named(configuration))
-        same = configuration.model_dump_json()
-        if same not in known:
-            known[same] = train(ranks, configuration, value)
-        runs.append(known[same])
+        runs.append(train(ranks, configuration, value))
     return runs
 
 
@@ -137,13 +155,14 @@ def setting(content: Any, key: str) -> Any:
 @pytest.mark.parametrize("world_size", VALUES)
 def test_every_value_trains_a_step(world_size: int, tmp_path: Path) -> None:
     write_events(tmp_path)
-    values = VALUES[world_size]
-    for value, folder in zip(
-        values, run_ranks(world_size, train_all, tmp_path, values, fresh=True)[0], strict=True
-    ):
+    found = together(VALUES[world_size])
+    merged = [value for value, _ in found]
+    runs = run_ranks(world_size, train_all, tmp_path, merged, fresh=True)[0]
+    for (value, several), folder in zip(found, runs, strict=True):
         run = read_run(folder)
-        as_written = list(value.value) if isinstance(value.value, tuple) else value.value
-        assert setting(run.record.config, value.key) == as_written, value
+        for one in several:
+            as_written = list(one.value) if isinstance(one.value, tuple) else one.value
+            assert setting(run.record.config, one.key) == as_written, one
         assert run.steps, value
         assert all(step.loss is not None and math.isfinite(step.loss) for step in run.steps), value
         configuration = Configuration.model_validate(run.record.config)
