@@ -26,7 +26,7 @@ from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, Ints, as_tensor, edge_table, with_eta
+from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
 from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -37,6 +37,7 @@ FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float3
 
 
 _LATER_SECTION = re.compile(r"_[gs](?!0+$)\d+$")
+_CROSSING = 10  # edges that should cross phi = pi: where none does, the graph is no whole event
 
 
 def import_heptrkx_folder(
@@ -86,7 +87,7 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
     """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, None
     without it, and particles are not known.
 
-    phi_sections: the sections in phi; None: one.
+    phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
 
     Edges run from Ro to Ri and are sorted by (destination, source).
 
@@ -99,6 +100,8 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
     r, phi, z = (x * UNITS / (1, phi_sections or 1, 1)).T
     nodes = with_eta(r, phi, z)
     edges = np.stack([_edge_ends(arrays, matrix, file) for matrix in ("Ro", "Ri")])
+    if phi_sections is None:
+        _warn_of_section(x[:, 1], edges, file)
     order = np.lexsort(edges)
     return EventGraph(
         name=file.stem,
@@ -110,6 +113,20 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
         y=torch.from_numpy(arrays["y"][order] == 1),
         hit_id=_hit_ids(_id_file(file), len(x)),
     )
+
+
+def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
+    """Warns if no edge [2, E] crosses phi = pi, though hits lie on both sides of it: phi [N], in
+    units of pi.
+    """
+    step = np.abs(np.diff(phi[edges], axis=0))
+    around = len(phi) and phi.min() < -0.9 and phi.max() > 0.9
+    if around and step.max(initial=0.0) <= 1 and step.sum() / 2 > _CROSSING:
+        warn_once(
+            "sections",
+            f"{file}: no edge crosses phi = pi, which about {step.sum() / 2:.0f} would in a whole "
+            f"event; if it is a section in phi, give --phi-sections",
+        )
 
 
 def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:

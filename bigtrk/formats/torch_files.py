@@ -131,7 +131,9 @@ class TorchReader:
         store = _state(_state(self.read(file)).get("_store"))
         columns = store.get("_mapping")
         if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
-            raise InputError(f"{file}: holds no Data of PyTorch Geometric; {self.again}")
+            raise InputError(
+                f"{file}: holds no Data as PyTorch Geometric 2.8 writes it; {self.again}"
+            )
         if store.get("_num_graphs", 1) != 1:
             raise InputError(f"{file}: holds several graphs; save each event by itself")
         return self.made(file, columns)

@@ -9,12 +9,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from bigtrk.config import Settings, parse
+import bigtrk
+from bigtrk.config import Settings, Tree, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.settings import make_model
 from bigtrk.records.run import MeasuredScales
+from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.manifest import Shape, read_header
 from bigtrk.training.data.features import NOTHING_MEASURED, check_measured
 from bigtrk.training.named_code import code_named, warn_of_other_code
@@ -76,7 +78,7 @@ def describe(
 def model_configuration(run: Path) -> Configuration:
     """Reads the configuration of the trained model of a run; errors as of `read_description`."""
     content = read_description(run).configuration
-    return parse(Configuration, content, str(run_of(run) / DESCRIPTION))
+    return _parsed(Configuration, content, run_of(run) / DESCRIPTION)
 
 
 def read_description(run: Path) -> Description:
@@ -92,7 +94,7 @@ def read_description(run: Path) -> Description:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != "bigtrk model":
         raise InputError(f"{path}: does not describe a bigtrk model; name the folder of a run")
-    return parse(Description, content, str(path))
+    return _parsed(Description, content, path)
 
 
 def load_model(run: Path) -> StoredModel:
@@ -102,7 +104,7 @@ def load_model(run: Path) -> StoredModel:
     """
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
-    configuration = parse(Configuration, description.configuration, str(path))
+    configuration = _parsed(Configuration, description.configuration, path)
     check_measured(str(path), configuration.data, description.measured)
     then, here = description.scales, _known_scales(configuration)
     for name in {**then, **here}:
@@ -163,3 +165,13 @@ def _known_scales(configuration: Configuration) -> dict[str, float]:
     data = configuration.data
     names = (*data.node_features, *data.edge_features)
     return {name: SCALES[name] for name in names if name in SCALES}
+
+
+def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
+    try:
+        return parse(kind, content, str(path))
+    except InputError as error:
+        raise InputError(
+            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} beside it names the "
+            f"version that did)"
+        ) from None

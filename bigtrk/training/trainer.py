@@ -123,7 +123,8 @@ class Trainer:
             while not self.end and not self.stopped:
                 routes = self.parts.steps.of(self.epoch)
                 if is_first:
-                    announce(self.ranks, run.folder, self.parts.record, routes)
+                    stored = max(source.parts for source in run.job.events.train)
+                    announce(self.ranks, run.folder, self.parts.record, routes, stored)
                     is_first = False
                 durations, seconds = self._train_steps(routes, after_step)
                 if self.stopped:

@@ -80,6 +80,9 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         save(source / f"{name}.npz", GOOD | {"X": np.array([[0.1, 0.9, 0.0]] * 2 + [[1, 0.5, 1]])})
     with pytest.raises(InputError, match=r"g001\.npz: is one of the sections.*--phi-sections"):
         import_heptrkx_folder(source, tmp_path / "graphs")
+    save(tmp_path / "quarters" / "event000001000_s3.npz", GOOD)
+    with pytest.raises(InputError, match=r"s3\.npz: is one of the sections.*--phi-sections"):
+        import_heptrkx_folder(tmp_path / "quarters", tmp_path / "graphs")
     manifest = import_heptrkx_folder(source, tmp_path / "graphs", 8)
     assert manifest["parameters"]["phi_sections"] == 8
     graph = GraphFolder(tmp_path / "graphs").read("event000001000_g001")
@@ -90,6 +93,28 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     import_heptrkx_folder(source / "event000001000_g000.npz", tmp_path / "one")
     assert "phi is read in units of pi, as of whole events" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_edges_tell_of_a_section(
+    whole: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    phi = np.linspace(-1, 1, 400, endpoint=False)
+    edges = np.arange(400 if whole else 380)
+    arrays = {
+        "X": np.stack([np.full(400, 0.1), phi, phi], axis=1),
+        "y": np.ones(len(edges)),
+        "Ri_rows": (edges + 20) % 400,
+        "Ri_cols": edges,
+        "Ro_rows": edges,
+        "Ro_cols": edges,
+    }
+    read_heptrkx(save(tmp_path / "event000001000_g000.npz", arrays))
+    assert ("if it is a section in phi" in capsys.readouterr().err) is not whole
 
 
 def test_files_of_ids_beside_graphs(tmp_path: Path) -> None:

@@ -5,19 +5,24 @@ from pathlib import Path
 
 import pytest
 
+import bigtrk
+from bigtrk.disk.files import write_json
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import METRICS, RUN, append_metrics
 from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.model_files import describe, model_configuration
 from bigtrk.training.monitoring.meter import profiled
 from bigtrk.training.run_folder import (
     CHECKPOINTS,
+    DESCRIPTION,
     FLIGHT,
     create_run,
     hold,
     remove_run,
 )
+from bigtrk.training.settings import Configuration
 from tests.reports.run_folders import run_record, step_record
 from tests.training.checkpoint.test_files import write
 
@@ -58,6 +63,16 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path: Path) -> None:
         assert {path.name for path in (tmp_path / "scratch").iterdir()} == {LOCK, METRICS, RUN}
     write(run, 4)
     assert last_good(run).folder.name == "step-00000004"
+
+
+@pytest.mark.parametrize("where", ["file", "configuration"])
+def test_a_model_of_another_version_is_read_as_of_this_one(tmp_path: Path, where: str) -> None:
+    described = describe(Configuration(), [])
+    (described if where == "file" else described["configuration"])["novelty"] = 1
+    write_json(tmp_path / DESCRIPTION, described)
+    version = rf"novelty.*read as bigtrk {bigtrk.__version__} writes it; run\.json beside it names"
+    with pytest.raises(InputError, match=version):
+        model_configuration(tmp_path)
 
 
 @pytest.mark.parametrize("name", [CHECKPOINTS, f"{CHECKPOINTS}/step-00000004"])

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bigtrk.console import say
+from bigtrk.console import say, warn_once
 from bigtrk.disk.files import atomic_path, disk_errors, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.records.record import write_record
@@ -136,8 +136,7 @@ def temporary_of(root: Path, name: str) -> Path:
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
     """Makes a checkpoint of the temporary folder, whose other files are there; names the best one
-    in `best.json`, and drops old ones, or tries to: a file that is still open on NFS stays for now.
-    Raises InputError where the disk refuses.
+    in `best.json`, and drops old ones, or warns. Raises InputError where the disk refuses.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     with disk_errors():
@@ -151,8 +150,15 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
     best = checkpoint.progress.best
     kept = [] if best is None else best.kept(checkpoint.progress.step)
     for old in _folders(root)[:-KEEP]:
-        if old.name not in kept:
-            shutil.rmtree(old, ignore_errors=True)
+        if old.name in kept:
+            continue
+        try:
+            shutil.rmtree(old)
+        except OSError as error:  # such as of a file that is still open, on NFS
+            warn_once(
+                "old checkpoints",
+                f"{old}: cannot be removed now ({error}); tried again after each checkpoint",
+            )
 
 
 def name_best(run: Path, progress: Progress) -> None:

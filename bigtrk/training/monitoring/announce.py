@@ -20,8 +20,12 @@ from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.epoch_steps import RoutedStep
 
 
-def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep]) -> None:
-    """Says what is trained, and how: by the `routes` of the first epoch."""
+def announce(
+    ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep], stored: int
+) -> None:
+    """Says what is trained, and how: by the `routes` of the first epoch. stored: the most sectors
+    that an event is cut in.
+    """
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -34,10 +38,12 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
     )
     busy, n = max(step.busy_ranks for step in routes), ranks.world_size
     if busy < n:
-        say(
-            f"a step keeps {busy} of {n} ranks busy; set training.events_per_step to {n} or more, "
-            f"or cut the events in {n} sectors or more and set training.routing=stored"
-        )
+        ways = f"set training.events_per_step to {n} or more"
+        if stored >= n:
+            ways += ", or training.routing=stored to train events in all their sectors"
+        elif not routes[0].mini_batch:
+            ways += f", or cut the events in {n} sectors or more"
+        say(f"a step keeps {busy} of {n} ranks busy; {ways}")
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints on disk: all damage is found and named, the last good one is kept."""
 
+import errno
 import random
 import shutil
 from pathlib import Path
@@ -143,6 +144,25 @@ def test_damaged_ones_are_set_aside_and_do_not_count(
     write(run, 6)
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert kept == ["damaged-step-00000008", "latest.json", "step-00000004", "step-00000006"]
+
+
+def test_an_old_one_that_cannot_be_removed_ends_no_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path / ".nfs01"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", busy)
+        patch.setattr("bigtrk.console._warned", set())
+        write(run, 12), write(run, 16)
+    warning = capsys.readouterr().err
+    assert "step-00000004: cannot be removed now (" in warning
+    assert warning.count("\n") == 1
+    write(run, 20)
+    left = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+    assert left == ["step-00000016", "step-00000020"]
 
 
 def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:

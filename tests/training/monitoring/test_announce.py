@@ -87,9 +87,18 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(None, "epochs") == []
 
 
-def test_idle_ranks_are_told_with_settings_that_help(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("stored", "way"),
+    [
+        (1, "cut the events in 2 sectors or more"),
+        (4, "training.routing=stored to train events in all their sectors"),
+    ],
+)
+def test_idle_ranks_are_told_with_the_setting_that_helps(
+    stored: int, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = RoutedStep([0], [[Assignment(0, (0,), 1, 0), None]])
-    announce(Ranks(0, 2, 0, 2, "test"), Path("runs/0001"), run_record(2), [whole])
-    told = capsys.readouterr().out.splitlines()[1]
-    assert told.startswith("a step keeps 1 of 2 ranks busy; set training.events_per_step to 2 or")
-    assert told.endswith("cut the events in 2 sectors or more and set training.routing=stored")
+    announce(Ranks(0, 2, 0, 2, "test"), Path("runs/0001"), run_record(2), [whole], stored)
+    assert capsys.readouterr().out.splitlines()[1] == (
+        f"a step keeps 1 of 2 ranks busy; set training.events_per_step to 2 or more, or {way}"
+    )
