@@ -21,7 +21,7 @@ import torch
 from numpy.lib.format import read_array
 from numpy.typing import NDArray
 
-from bigtrk.console import complain, follow
+from bigtrk.console import complain, follow, warn_once
 from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
@@ -53,9 +53,7 @@ def import_heptrkx_folder(
         InputError: there are none, one is a section and phi_sections is None, or one is damaged;
             those imported before it stay.
     """
-    found = [source] if source.is_file() else list(source.glob("*.npz"))
-    ids = {_id_file(file) for file in found}
-    files = sorted(set(found) - ids, key=lambda file: by_numbers(file.stem))
+    files = [source] if source.is_file() else _graph_files(source)
     if not files:
         raise InputError(f"{source}: holds no npz graphs; name the folder that does")
     if phi_sections is None:
@@ -72,6 +70,27 @@ def import_heptrkx_folder(
     return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
 
 
+def _graph_files(folder: Path) -> list[Path]:
+    """Lists a folder's npz files, without those that hold no array of a graph; warns of these."""
+    files = sorted(folder.glob("*.npz"), key=lambda file: by_numbers(file.stem))
+    graphs = [file for file in files if _is_graph(file)]
+    others = [file.name for file in files if file not in {*graphs, *map(_id_file, graphs)}]
+    if others:
+        warn_once(
+            "others", f"{folder}: {others[0]} (of {len(others)} such files): left out, is no graph"
+        )
+    return graphs
+
+
+def _is_graph(file: Path) -> bool:
+    """True if a file has an array of a graph, or cannot be read, which read_heptrkx refuses."""
+    try:
+        with ZipFile(file) as archive:
+            return any(f"{key}.npy" in archive.namelist() for key in KEYS)
+    except Exception:  # zipfile promises no one kind for damage
+        return True
+
+
 def _id_file(graph: Path) -> Path:
     return graph.with_name(f"{graph.stem}_ID.npz")
 
@@ -84,8 +103,8 @@ def _task(file: Path, phi_sections: int | None) -> GraphToMake:
 
 
 def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
-    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, None
-    without it, and particles are not known.
+    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, if it
+    fits, else None, and particles are not known.
 
     phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
 
@@ -130,16 +149,18 @@ def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
 
 
 def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
-    """Returns the ids in a file beside a graph; None if there is no such file.
-
-    Raises:
-        InputError: they are not those of the nodes.
+    """Returns the ids in a file beside a graph; None if there is no such file, or, with a warning,
+    if they do not fit.
     """
     if not file.exists():
         return None
-    ids = _read_arrays(file, ("ID",))["ID"]
-    if ids.shape != (n_nodes,) or len(np.unique(ids)) < n_nodes:
-        raise _bad(file, f"array 'ID' does not hold {n_nodes} different ids, one of each node")
+    try:
+        ids = _read_arrays(file, ("ID",))["ID"]
+        if ids.shape != (n_nodes,) or len(np.unique(ids)) < n_nodes:
+            raise _bad(file, f"array 'ID' does not hold {n_nodes} different ids, one of each node")
+    except InputError as error:
+        warn_once("hit ids", f"{error} (graphs are imported without such ids)")
+        return None
     return torch.from_numpy(ids.astype(np.int64))
 
 

@@ -117,22 +117,27 @@ def test_edges_tell_of_a_section(
     assert ("if it is a section in phi" in capsys.readouterr().err) is not whole
 
 
-def test_files_of_ids_beside_graphs(tmp_path: Path) -> None:
-    """They are no graphs, and name the hits."""
+def test_files_of_ids_beside_graphs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no graphs; they name the hits if they fit."""
+    monkeypatch.setattr("bigtrk.console._warned", set())
     source = tmp_path / "npz"
     for name in ("a10", "a2"):
         save(source / f"{name}.npz", GOOD)
     save(source / "a10_ID.npz", {"ID": np.array([7, 5, 9])})
+    save(source / "a2_pid.npz", {"pid": np.arange(3)})
     import_heptrkx_folder(source, tmp_path / "graphs")
     graphs = GraphFolder(tmp_path / "graphs")
     assert graphs.events == ["a2", "a10"]
     hit_id = graphs.read("a10").hit_id
     assert hit_id is not None
     assert hit_id.tolist() == [7, 5, 9]
-    assert graphs.read("a2").hit_id is None
     save(source / "a2_ID.npz", {"ID": np.array([7, 7, 9])})
-    with pytest.raises(InputError, match=r"a2_ID\.npz: array 'ID' does not hold 3 different ids"):
-        read_heptrkx(source / "a2.npz")
+    assert read_heptrkx(source / "a2.npz").hit_id is None
+    said = capsys.readouterr().err
+    assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
+    assert "a2_pid.npz (of 1 such files): left out, is no graph" in said
 
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:
