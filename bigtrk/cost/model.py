@@ -58,7 +58,7 @@ class CostModel:
     those that the cores of a CPU host are split into, one for a rank, if more than ranks.
     events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since an epoch
     has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges between
-    layers fill before they go to files; None where they never do. averages: an
+    layers fill before they, and their inputs, go to files; None where they never do. averages: an
     average of the weights is kept, which all ranks hold together.
     """
 
@@ -100,7 +100,7 @@ class CostModel:
         memory = self._in_memory(event, parts, ranks)
         if memory.total <= self.spills_beyond:
             return memory
-        memory = self._without_edges_away(event, parts, ranks)
+        memory = self._without_edges_away(event, parts, ranks, inputs_away=True)
         kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
         return replace(memory, saved=memory.saved + kept)
 
@@ -119,7 +119,7 @@ class CostModel:
         if self.spills_beyond is None or self.fits_without_files(event, parts, ranks):
             return 0.0
         # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
-        without = self._without_edges_away(event, parts, ranks).total + 1
+        without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
         room = max(0.0, math.floor(self.spills_beyond) - without)
         tensor = self._row_bytes(self.footprint(cut=parts > 1)) * event.sector(parts).edges
         # A tensor is in memory or in a file.
@@ -129,7 +129,9 @@ class CostModel:
         """Returns the bytes of an edge, or a node, between layers."""
         return count.width * (2 if self.model.precision == "bf16" else BYTES)
 
-    def _without_edges_away(self, event: EventSize, parts: int, ranks: int) -> Memory:
+    def _without_edges_away(
+        self, event: EventSize, parts: int, ranks: int, inputs_away: bool = False
+    ) -> Memory:
         count = self.footprint(cut=parts > 1)
         if not count.layered:
             parts = min(parts, ranks)
@@ -153,11 +155,15 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._input_bytes(event, parts, ranks),
+            inputs=self._input_bytes(event, parts, ranks, inputs_away),
             saved=saved,
             working=peak - saved,
             halo=halo,
         )
+
+    def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
+        return self._batches(parts, ranks) * self.edge_input_bytes(event, parts)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -241,16 +247,17 @@ class CostModel:
         shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
         return (2 if self.reads_ahead else 1) * shares * math.ceil(parts / ranks)
 
-    def _input_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+    def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
         """Returns the bytes of batches and, where they count, of merging stored sectors for the
-        next step.
+        next step. away: edges' inputs go to files, those of one sector at a time.
         """
         size, batches = event.sector(parts), self._batches(parts, ranks)
         merged, shared = event.stored > parts, self.machine.shared
         features = BYTES * self.n_node_features
         row = (2 if merged else 1) * features + _NODE_BYTES if shared else features
         merging = _MERGED_EDGE_BYTES * size.edges if merged and shared and self.reads_ahead else 0.0
-        return batches * (self.edge_input_bytes(event, parts) + row * size.nodes) + merging
+        edges = (1 if away else batches) * self.edge_input_bytes(event, parts)
+        return edges + batches * row * size.nodes + merging
 
     def edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from bigtrk.errors import RankError, reason
 
@@ -96,20 +97,21 @@ class UnnamedFiles:
     def __init__(self, folder: Path, option: str) -> None:
         self.folder, self._option = folder, option
         self._unused: list[UnnamedFile] = []
+        self._taking = Lock()
 
     def take(self, size: int) -> UnnamedFile:
         """Takes the smallest unused file that is large enough, or else the largest, and enlarges
         it; a new one if there is none.
         """
-        # Other threads free files meanwhile.
-        unused = sorted(self._unused, key=lambda file: file.size)
-        fitting = [file for file in unused if file.size >= size]
-        file = (fitting or unused[-1:] or [_open(self.folder)])[0]
-        if file.size < size:
-            file.grow(size)
-        if file in unused:
-            self._unused.remove(file)
-        return file
+        with self._taking:  # other threads free files meanwhile
+            unused = sorted(self._unused, key=lambda file: file.size)
+            fitting = [file for file in unused if file.size >= size]
+            file = (fitting or unused[-1:] or [_open(self.folder)])[0]
+            if file.size < size:
+                file.grow(size)
+            if file in unused:
+                self._unused.remove(file)
+            return file
 
     def take_back_after(self, user: object, file: UnnamedFile) -> None:
         """Has a file unused once its `user` is gone."""

@@ -140,7 +140,7 @@ def _lever(cost: CostModel, lever: dict[str, str], question: Question) -> dict[s
         **asdict(memory),
         "total": memory.total,
         "host": cost.away_bytes(largest, *WHOLE) - edges,
-        "files": edges,
+        "files": edges + cost.input_file_bytes(largest, *WHOLE) if edges else 0.0,
         "smallest_parts": smallest.parts if smallest else None,
     }
 

@@ -89,19 +89,19 @@ def make_parts(job: Job) -> Parts:
     scoring = scoring_router(events.validation, ranks.world_size, isinstance(model, LayeredModel))
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)  # collective
-    num_ranks = scoring.num_ranks
+    num_ranks, files = scoring.num_ranks, None
     if isinstance(steps, EventSteps):
         num_ranks = [*num_ranks, *steps.router.num_ranks]
         trained = LaidEvents(events.train, steps.router)
         scored = LaidEvents(events.validation, scoring)
         check_host_memory(configuration, ranks, trained)  # collective
-        spill_edges(model, configuration, ranks, trained, scored)  # collective
+        files = spill_edges(model, configuration, ranks, trained, scored)  # collective
     # Groups of all numbers of ranks that share an event in training or validation.
     world = make_world(ranks, num_ranks)  # collective
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, job.resume)  # collective
     described = together(described_model, configuration, events, measured)
-    maker = together(BatchMaker, configuration, world, measured)
+    maker = together(BatchMaker, configuration, world, measured, files)
     with traced("making the engine"):
         engine, engine_name = make_engine(  # collective
             configuration.engine,

@@ -195,9 +195,9 @@ class TrainingSettings(Settings):
     whether edges go to files of `spill`, and `memory_gib`. None of these changes what is learnt.
     The run's record has what was chosen."""
     spill: Path | None = None
-    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, in
-    files that are gone with the process, however it ends. For model.name=interaction with
-    model.recompute=chunk."""
+    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
+    then for their inputs, in files that are gone with the process, however it ends; an event may
+    then be as large as the disk allows. For model.name=interaction with model.recompute=chunk."""
     minutes: float | None = Field(None, gt=0)
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)

@@ -59,7 +59,7 @@ def test_a_disk_is_a_lever() -> None:
         away = replace(asked.cost(precision=precision), spills_beyond=0.0)
         assert row["total"] == away.memory(event, 1, 1).total < kept[precision]["total"]
         of_edges[precision] = away.away_bytes(event, 1, 1)
-        assert row["files"] == of_edges[precision]
+        assert row["files"] == of_edges[precision] + away.input_file_bytes(event, 1, 1)
     assert of_edges["fp32"] == pytest.approx(2 * of_edges["bf16"], rel=0.01)
     on_card = make_plan(replace(asked, machine=A100))["levers"]
     assert not any(row["files"] for row in on_card)

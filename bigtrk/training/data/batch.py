@@ -22,7 +22,7 @@ from bigtrk.process import Prefetcher
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.features import NOTHING_MEASURED, load_features
-from bigtrk.training.data.places import Lane, Read, uploaded
+from bigtrk.training.data.places import InputFiles, Lane, Read, uploaded
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
@@ -114,7 +114,8 @@ def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
 class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
-    measured: the scales of features that have none of their own.
+    measured: the scales of features that have none of their own. files: where batches are kept; in
+    memory if None.
 
     Raises:
         InputError: a function of the user's own cannot be imported.
@@ -125,8 +126,9 @@ class BatchMaker:
         configuration: Configuration,
         world: World,
         measured: MeasuredScales = NOTHING_MEASURED,
+        files: InputFiles | None = None,
     ) -> None:
-        self.world = world
+        self.world, self._files = world, files
         self._data = configuration.data
         self._features = load_features(configuration.data, measured)
         self._target = configuration.target
@@ -164,7 +166,11 @@ class BatchMaker:
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
-        sectors = source.read_several(assignment.held, assignment.parts)
+        if self._files is None:
+            sectors = source.read_several(assignment.held, assignment.parts)
+        else:  # with no more than one sector on its way to the files: a name would keep it
+            read = partial(source.read, parts=assignment.parts)
+            sectors = [self._files.moved(read(part)) for part in assignment.held]
         if assignment.parts == 1:
             return self.alone(assignment.event, sectors[0])
         plan = halo_plan(sectors, assignment.ranks, self.world)
@@ -217,7 +223,7 @@ class BatchMaker:
             truth = replace(truth, target=is_target, pt=edge_pt(*known))
         features = self._features
         read = features.computed.of(sector)
-        return Batch(
+        batch = Batch(
             event=event,
             sector=sector,
             x=uploaded(features.of_nodes(read)[:n_nodes], device),
@@ -229,6 +235,7 @@ class BatchMaker:
             truth=truth.to(device),
             pt=pt_truth(edge_log_pt(*known), counted, device) if self._has_pt else None,
         )
+        return self._files.moved(batch) if self._files else batch
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,26 @@
-"""Uploads to an accelerator, which travel while it computes."""
+"""Where the tensors of batches lie: in files of a local disk, or on an accelerator, to which they
+travel while it computes.
+"""
 
+import ctypes
+import mmap
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
+
 Item = TypeVar("Item")
+# Smaller tensors stay in memory: the blocks of edges that pass through it take more.
+_LEAST_BYTES = 2**21
+_WRITTEN_BYTES = 2**24  # at a time
 
 
 def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
@@ -71,3 +83,63 @@ def tensors_in(found: Any) -> Iterator[Tensor]:
     elif isinstance(found, Sequence) and not isinstance(found, str):
         for item in found:
             yield from tensors_in(item)
+
+
+class InputFiles:
+    """Keeps inputs of edges in files of a `folder`, which an `option` named."""
+
+    def __init__(self, folder: Path, option: str) -> None:
+        self._files = UnnamedFiles(folder, option)
+
+    def moved(self, item: Item) -> Item:
+        """Returns a tensor, or a dataclass of them, of which the large ones lie in one file; those
+        that already lie in a file, as a graph's, are left there.
+
+        Raises:
+            RankError: the folder is full, or is no folder to write in.
+        """
+        memories = {
+            memory.data_ptr(): memory
+            for memory in (rows.untyped_storage() for rows in tensors_in(item))
+            # Memory that is not torch's own, such as a mapped file, cannot be resized.
+            if memory.nbytes() >= _LEAST_BYTES and memory.resizable()
+        }
+        if not memories:
+            return item
+        sizes = (padded(memory.nbytes()) for memory in memories.values())
+        *starts, size = accumulate(sizes, initial=0)
+        with self._files.errors("the inputs of edges cannot be written"):
+            file = self._files.take(size)
+            for memory, start in zip(memories.values(), starts, strict=True):
+                _write(memory, file, start)
+            # Private: what is written to a tensor stays in this process.
+            pages = mmap.mmap(file.handle, size, access=mmap.ACCESS_COPY)
+        self._files.take_back_after(pages, file)
+        mapped = torch.frombuffer(pages, dtype=torch.uint8).untyped_storage()
+        found: Item = _in_pages(item, mapped, dict(zip(memories, starts, strict=True)))
+        return found
+
+
+def _write(memory: torch.UntypedStorage, file: UnnamedFile, start: int) -> None:
+    """Writes whole pages from a buffer that begins with one: files may insist on that."""
+    content = memoryview((ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr()))
+    buffer = mmap.mmap(-1, min(_WRITTEN_BYTES, padded(memory.nbytes())))
+    for done in range(0, len(content), len(buffer)):
+        part = content[done : done + len(buffer)]
+        buffer[: len(part)] = part
+        file.move(os.pwritev, memoryview(buffer)[: padded(len(part))], start + done)
+
+
+def _in_pages(item: Any, pages: torch.UntypedStorage, starts: dict[int, int]) -> Any:
+    """Replaces the tensors whose memory was written to `pages`: starts at a byte, by address."""
+    if isinstance(item, Tensor):
+        start = starts.get(item.untyped_storage().data_ptr())
+        if start is None:
+            return item
+        offset = start // item.itemsize + item.storage_offset()
+        return torch.empty(0, dtype=item.dtype).set_(pages, offset, item.shape, item.stride())
+    if is_dataclass(item) and not isinstance(item, type):
+        names = [one.name for one in fields(item)]
+        own = {name: _in_pages(getattr(item, name), pages, starts) for name in names}
+        return replace(item, **own)
+    return item

@@ -23,6 +23,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import GIB, fitting_cuts, memory_budget
 
@@ -41,18 +42,19 @@ class SpillFolder:
 @dataclass(frozen=True)
 class Need:
     """The bytes that an event takes of a rank: of memory without its edges between layers, of
-    these, and of each tensor of them.
+    these, and of each tensor of them. inputs: those of edges that go to files, whatever the room.
     """
 
     event: str
     memory: float
     edges: float
     tensor: float
+    inputs: float = 0.0
 
     def spilled(self, room: float) -> float:
         """Returns the bytes in files where memory has `room` bytes for whole tensors."""
         kept = room - room % self.tensor if self.tensor else 0.0
-        return max(0.0, self.edges - kept)
+        return max(0.0, self.edges - kept) + self.inputs
 
 
 class LaidEvents(NamedTuple):
@@ -74,15 +76,15 @@ def spill_edges(
     ranks: Ranks,
     trained: LaidEvents,
     scored: LaidEvents,
-) -> None:
+) -> InputFiles | None:
     """Keeps edges of training and validation in files of `training.spill`, if that is set and
-    memory has no room for them. Collective.
+    memory has no room for them, and returns the files for their inputs then. Collective.
 
     Raises:
         InputError: as open_spill.
     """
     if configuration.training.spill is None:
-        return
+        return None
     assert isinstance(model, InteractionGNN), "the configuration says so"
     _check_device("training.spill", ranks)
     folder = SpillFolder(configuration.training.spill, "training.spill")
@@ -91,7 +93,7 @@ def spill_edges(
     laid = [*trained.cuts(), *scored.cuts()]
     if all(cost.memory(source.size, *cut).total <= budget for source, cut in laid):
         together(check_folder, folder)
-        return
+        return None
     spilling = replace(cost, spills_beyond=0.0)
     needs = []
     for events in (trained, scored):
@@ -101,8 +103,10 @@ def spill_edges(
             if events is scored:
                 edges = cut.most_on_a_rank * _scored_tensors(model) * tensor
             memory = spilling.memory(source.size, *cut).total
-            needs.append(Need(source.name, memory, edges, tensor))
+            inputs = spilling.input_file_bytes(source.size, *cut)
+            needs.append(Need(source.name, memory, edges, tensor, inputs))
     model.keep_edges_in(together(open_spill, folder, ranks, needs, budget))
+    return InputFiles(folder.path, folder.option)
 
 
 class HeldSectors(NamedTuple):

@@ -1,6 +1,7 @@
 """The folder that edges are spilled to: what is refused before a training, and what is said."""
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router
 from bigtrk.training.costs import make_cost
+from bigtrk.training.data.places import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
 from bigtrk.training.steps.spill import (
@@ -95,6 +97,7 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     open_spill(folder, ranks, [tiny], 3 * GIB - 2**24)
     assert "up to 0.016 GiB of edges go to" in capsys.readouterr().err
     assert large.spilled(100 * GIB) == 0
+    assert replace(large, inputs=GIB).spilled(100 * GIB) == GIB
     assert large.spilled(0) == large.edges
     # Each alone would fit, but the store keeps memory free for the nodes of the second.
     edges, nodes = Need("edges", GIB, 5 * GIB, GIB), Need("nodes", 8 * GIB, GIB, GIB)
@@ -118,6 +121,22 @@ def test_the_space_for_validation_is_checked_before_the_training(
         spill_edges(model, configuration, ALONE, trained, NONE)
         with pytest.raises(InputError, match=r"0\.2 GiB free, and the edges of large need"):
             spill_edges(model, configuration, ALONE, trained, scored)
+
+
+@pytest.mark.parametrize(("gib", "short"), [(0.5, True), (0.61, False), (6, False)])
+def test_inputs_go_to_files_where_memory_is_short(
+    tmp_path: Path, gib: float, short: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.61 GiB hold all; the blocks in which edges travel to files would take more beside it."""
+    configuration = Configuration.model_validate(
+        {"model": {"hidden": 16}, "training": {"spill": tmp_path, "memory_gib": gib}}
+    )
+    source: Any = SimpleNamespace(name="event", parts=1, size=EventSize(20_000, 500_000))
+    model, router = configuration.model.build(4, 6, pt_head=False), Router([{WHOLE: 1.0}], 1)
+    with process_group(ALONE):
+        files = spill_edges(model, configuration, ALONE, LaidEvents([source], router), NONE)
+    assert isinstance(files, InputFiles) is short
+    assert ("of edges go to" in capsys.readouterr().err) is short
 
 
 def test_only_the_interaction_gnn_on_a_cpu_scores_with_files(tmp_path: Path) -> None:
