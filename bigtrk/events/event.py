@@ -54,7 +54,7 @@ class TableSpec:
     ids: required, int64, never blank. finite: required, float64, never blank, NaN or infinite.
     floats: required, float64, blank becomes NaN. optional_ids and optional_floats likewise.
     aliases: other producers' names. packed: read in place of volume_id, layer_id and module_id
-    where these are absent.
+    where these are absent. maker: whose format it is, for messages.
     """
 
     stems: tuple[str, ...]  # "hits" in event000001000-hits.csv
@@ -65,6 +65,7 @@ class TableSpec:
     optional_floats: tuple[str, ...] = ()
     aliases: dict[str, str] = field(default_factory=dict)
     packed: str | None = None
+    maker: str = "TrackML"
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -81,5 +82,6 @@ MODULE_IDS = ("volume_id", "layer_id", "module_id")
 class EventFormat(StrEnum):
     """A format of files of events."""
 
+    ACTS = "acts"
     TRACKML = "trackml"
     COLLIDERML = "colliderml"

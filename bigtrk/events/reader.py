@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bigtrk.errors import InputError
+from bigtrk.events.acts import find_acts
 from bigtrk.events.colliderml_reader import find_sample
 from bigtrk.events.event import Event, EventFormat
 from bigtrk.events.trackml import TrackmlEvents, find_trackml
@@ -26,6 +27,7 @@ class EventSource(Protocol):
 
 # What finds the events of each format at a path, and gives None where there are none of it.
 READERS: dict[EventFormat, Callable[[Path], EventSource | None]] = {
+    EventFormat.ACTS: find_acts,  # first: its folders hold hits.csv, too, of other columns
     EventFormat.TRACKML: find_trackml,
     EventFormat.COLLIDERML: find_sample,
 }

@@ -120,8 +120,7 @@ def _column_types(names: list[str], spec: TableSpec, where: str) -> dict[str, pa
     if missing:
         raise InputError(
             f"{where}, row 1: missing column {', '.join(missing)}; the table needs "
-            f"{', '.join(required)}: check that it is a TrackML {spec.stems[0]} file, as of "
-            "the challenge of 2018"
+            f"{', '.join(required)}: check that it is {spec.maker}'s {spec.stems[0]} file"
         )
     return {name: kind for name, kind in wanted.items() if name in names}
 
@@ -180,17 +179,19 @@ def unpack_geometry_id(packed: NDArray[np.generic]) -> Columns:
     """Unpacks volume_id, layer_id and module_id, each [N] int64, from ACTS geometry ids [N] uint64.
 
     Source: the masks of ACTS' GeometryIdentifier (volume bits 56 to 63, layer bits 36 to 47,
-    sensitive surface bits 8 to 27).
+    sensitive surface bits 8 to 27; bits 0 to 27 before it had an extra byte).
     """
     bits = packed.astype(np.uint64)
-    fields = zip(MODULE_IDS, (56, 36, 8), (0xFF, 0xFFF, 0xFFFFF), strict=True)
+    has_extra = not (bits & np.uint64(0xFF)).any()
+    sensitive = (8, 0xFFFFF) if has_extra else (0, 0xFFFFFFF)
+    fields = zip(MODULE_IDS, ((56, 0xFF), (36, 0xFFF), sensitive), strict=True)
     return {
         name: (bits >> np.uint64(shift) & np.uint64(mask)).astype(np.int64)
-        for name, shift, mask in fields
+        for name, (shift, mask) in fields
     }
 
 
-EVENT_FILE = re.compile(r"(event\d+)-([a-z_]+)\.csv(\.gz)?")
+EVENT_FILE = re.compile(r"(event\d+)-([a-z_-]+)\.csv(\.gz)?")
 HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
 DETECTORS_FILE = "detectors.csv"
 
@@ -216,7 +217,7 @@ class TrackmlEvents:
 
     def read(self, name: str | None, with_truth: bool) -> Event:
         """Reads and validates one event, as `bigtrk.events.reader.read_event` says."""
-        path, name = _split_prefix(self.path, name)
+        path, name = split_prefix(self.path, name)
         source = open_source(path)
         if name is None:
             name = only_event(_events_of(source), path)
@@ -239,9 +240,9 @@ class TrackmlEvents:
             hits, cells, particles, truth = pool.map(table, files)
         assert hits is not None
         where = {spec: source.where(file) for spec, file in files.items() if file}
-        _check_unique(hits, "hit_id", where[HITS])
+        check_unique(hits, "hit_id", where[HITS])
         if particles is not None:
-            _check_unique(particles, "particle_id", where[PARTICLES])
+            check_unique(particles, "particle_id", where[PARTICLES])
         for spec, found in ((TRUTH, truth), (CELLS, cells)):
             if found is not None:
                 _check_hits_exist(found, where[spec], hits, where[HITS])
@@ -268,7 +269,7 @@ def read_detectors(path: Path) -> Columns:
     Raises:
         InputError: the file is missing, damaged or incomplete.
     """
-    path, _ = _split_prefix(path, None)
+    path, _ = split_prefix(path, None)
     source = open_source(path)
     file = source.find(DETECTORS_FILE)
     if file is None:
@@ -279,7 +280,7 @@ def read_detectors(path: Path) -> Columns:
     return parse_table(source.read(file), DETECTORS, source.where(file))
 
 
-def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
+def split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
     """Splits `DIR/event1-hits.csv` and `DIR/event1` into (`DIR`, `event1`)."""
     if path.is_dir():
         return path, name
@@ -315,7 +316,7 @@ def _file_of(source: Source, name: str, spec: TableSpec) -> str | None:
     return next((file for file in found if file), None)
 
 
-def _check_unique(table: Columns, key: str, where: str) -> None:
+def check_unique(table: Columns, key: str, where: str) -> None:
     ids = table[key].astype(np.int64, copy=False)
     # Files are mostly in order of their ids, which proves uniqueness without a sort.
     if (ids[1:] > ids[:-1]).all():

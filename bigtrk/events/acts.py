@@ -1,0 +1,236 @@
+"""Events as ACTS's CSV tables in a folder, of today and of its older layout.
+
+Today: `event*-measurements.csv` with global positions; truth is `event*-hits.csv`, the simulated
+hits, with `event*-measurement-simhit-map.csv`; `event*-particles_simulated.csv` and
+`event*-cells.csv` where they are. Simulated hits alone are read as hits at their true positions:
+also `hits.csv` and `particles.csv` without an event's name, as in traccc's data.
+
+A measurement's `hit_id` is its measurement_id, and that of a simulated hit alone its row, from 0: as
+in ACTS's lists of tracks. Particles that have five numbers have one id here: ACTS's older
+barcode.
+
+Source: CsvMeasurementWriter, CsvSimHitWriter and CsvParticleWriter of ACTS 48.
+"""
+
+import gzip
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.disk.files import by_numbers
+from bigtrk.errors import InputError
+from bigtrk.events.archives import Source, open_source
+from bigtrk.events.event import MODULE_IDS, Columns, Event, TableSpec, event_name, only_event
+from bigtrk.events.trackml import CELLS, check_unique, fail_at, parse_table, split_prefix
+
+# The numbers of a particle and their bits in its id, highest first: those of ACTS's older barcode,
+# but for the sign.
+BARCODE = {"pv": 11, "sv": 12, "part": 16, "gen": 8, "subpart": 16}
+BARCODE_COLUMNS = tuple(f"particle_id_{part}" for part in BARCODE)
+
+MEASUREMENTS = TableSpec(
+    maker="ACTS",
+    stems=("measurements",),
+    ids=("measurement_id", *MODULE_IDS),
+    finite=("global_x", "global_y", "global_z"),
+    packed="geometry_id",
+)
+SIMULATED_HITS = TableSpec(
+    maker="ACTS",
+    stems=("hits",),
+    ids=MODULE_IDS,
+    finite=("tx", "ty", "tz"),
+    optional_ids=("particle_id", *BARCODE_COLUMNS),
+    optional_floats=("tpx", "tpy", "tpz", "deltae"),
+    packed="geometry_id",
+)
+HITS_OF_MEASUREMENTS = TableSpec(
+    maker="ACTS", stems=("measurement-simhit-map",), ids=("measurement_id", "hit_id")
+)
+PARTICLES = TableSpec(
+    maker="ACTS",
+    stems=("particles_simulated", "particles_initial", "particles"),
+    ids=(),
+    floats=("vx", "vy", "vz", "px", "py", "pz", "q"),
+    optional_ids=("particle_id", *BARCODE_COLUMNS, "particle_type"),
+)
+ACTS_CELLS = TableSpec(
+    maker="ACTS",
+    stems=CELLS.stems,
+    ids=("hit_id", "ch0", "ch1"),
+    finite=CELLS.finite,
+    aliases={"measurement_id": "hit_id", "channel0": "ch0", "channel1": "ch1"},
+)
+_MEASUREMENTS_FILE = re.compile(r"(event\d+)-measurements\.csv(\.gz)?")
+_HITS_FILE = re.compile(r"(?:(event\d+)-)?hits\.csv(\.gz)?")
+_ONLY = event_name(0)  # of files without an event's name
+
+
+def find_acts(path: Path) -> "ActsEvents | None":
+    """Finds ACTS's events in a folder, or one by its measurements; None where there are none."""
+    folder, name = split_prefix(path, None)
+    if not folder.is_dir():
+        return None
+    source = open_source(folder)
+    files = {m[1] for file in source.members if (m := _MEASUREMENTS_FILE.fullmatch(file))}
+    if files:
+        return ActsEvents(source, "measurements", sorted(files, key=by_numbers), name)
+    hits = {m[1]: file for file in source.members if (m := _HITS_FILE.fullmatch(file))}
+    if not hits or not _are_simulated(folder / source.members[next(iter(hits.values()))]):
+        return None
+    names = sorted({found or _ONLY for found in hits}, key=by_numbers)
+    return ActsEvents(source, "hits", names, name)
+
+
+@dataclass(frozen=True)
+class ActsEvents:
+    """Events of a folder. kind: the stem of the files that list their hits. chosen: the only one
+    that is read where the path named one.
+    """
+
+    source: Source
+    kind: str
+    names: list[str]
+    chosen: str | None
+
+    def events(self) -> list[str]:
+        """Lists the names of events, sorted."""
+        return self.names
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the bytes of the hits of each event, by name, sorted."""
+        files = [self._file(name, self.kind) for name in self.names]
+        return dict(zip(self.names, self.source.sizes([f for f in files if f]), strict=True))
+
+    def read(self, name: str | None, with_truth: bool) -> Event:
+        """Reads and validates one event, as `bigtrk.events.reader.read_event` says."""
+        path = self.source.path
+        name = name or self.chosen or only_event(self.names, path)
+        if name not in self.names:
+            raise InputError(f"{path}: has no {name}-{self.kind}.csv; name one of its events")
+        if self.kind == "hits":
+            table, where = self._required(name, SIMULATED_HITS, may_be_empty=not with_truth)
+            hits = {"hit_id": np.arange(len(table["tx"]))} | _positions(table, "t")
+            truth = {"hit_id": hits["hit_id"]} | _truth_of(table, where) if with_truth else None
+            return Event(name, hits, None, self._particles(name, with_truth), truth)
+        table, where = self._required(name, MEASUREMENTS, may_be_empty=not with_truth)
+        check_unique(table, "measurement_id", where)
+        hits = {"hit_id": table["measurement_id"]} | _positions(table, "global_")
+        cells = self._cells(name, hits["hit_id"])
+        truth = self._truth(name, hits["hit_id"]) if with_truth else None
+        return Event(name, hits, cells, self._particles(name, with_truth), truth)
+
+    def _truth(self, name: str, measurement_id: NDArray[np.generic]) -> Columns | None:
+        """Lists the simulated hits of measurements: of merged ones, the largest deposit first."""
+        found = [self._table(name, spec, True) for spec in (HITS_OF_MEASUREMENTS, SIMULATED_HITS)]
+        if found == [None, None]:
+            return None
+        for table, missing in zip(found, (SIMULATED_HITS, HITS_OF_MEASUREMENTS), strict=True):
+            if table and None in found:
+                raise InputError(
+                    f"{table[1]}: is of no use without {name}-{missing.stems[0]}.csv: add that "
+                    f"file, or remove this one to read the event without truth"
+                )
+        (pairs, where), (simulated, where_hits) = (table for table in found if table)
+        row, n_hits = pairs["hit_id"].astype(np.int64), len(simulated["tx"])
+        if len(bad := np.flatnonzero((row < 0) | (row >= n_hits))):
+            fail_at(
+                where,
+                int(bad[0]),
+                f"hit_id {row[bad[0]]} is no row of the {n_hits:,} in {where_hits}",
+                "the two files may be of different events: write both again",
+            )
+        if len(bad := np.flatnonzero(~np.isin(pairs["measurement_id"], measurement_id))):
+            fail_at(
+                where,
+                int(bad[0]),
+                f"measurement_id {pairs['measurement_id'][bad[0]]} is not among the measurements",
+                "the two files may be of different events: write both again",
+            )
+        truth = {"hit_id": pairs["measurement_id"]}
+        truth |= {column: values[row] for column, values in _truth_of(simulated, where_hits).items()}
+        deposit = simulated["deltae"][row] if "deltae" in simulated else np.zeros(len(row))
+        order = np.lexsort((-np.abs(deposit.astype(float)), truth["hit_id"]))
+        return {column: values[order] for column, values in truth.items()}
+
+    def _particles(self, name: str, with_truth: bool) -> Columns | None:
+        if not with_truth or (found := self._table(name, PARTICLES, True)) is None:
+            return None
+        table, where = found
+        particles = {"particle_id": _particle_ids(table, where)}
+        check_unique(particles, "particle_id", where)
+        kept = (*PARTICLES.floats, *({"particle_type"} & table.keys()))
+        return particles | {column: table[column] for column in kept}
+
+    def _cells(self, name: str, hit_id: NDArray[np.generic]) -> Columns | None:
+        if (found := self._table(name, ACTS_CELLS, True)) is None or not len(found[0]["hit_id"]):
+            return None
+        cells, where = found
+        if len(bad := np.flatnonzero(~np.isin(cells["hit_id"], hit_id))):
+            problem = f"measurement_id {cells['hit_id'][bad[0]]} is not among the measurements"
+            fail_at(where, int(bad[0]), problem, "write both files again, or remove the row")
+        return cells
+
+    def _required(self, name: str, spec: TableSpec, may_be_empty: bool) -> tuple[Columns, str]:
+        found = self._table(name, spec, may_be_empty)
+        assert found is not None  # `names` are those of its files
+        return found
+
+    def _table(self, name: str, spec: TableSpec, may_be_empty: bool) -> tuple[Columns, str] | None:
+        files = (self._file(name, stem) for stem in spec.stems)
+        file = next((file for file in files if file), None)
+        if file is None:
+            return None
+        where = self.source.where(file)
+        return parse_table(self.source.read(file), spec, where, may_be_empty), where
+
+    def _file(self, name: str, stem: str) -> str | None:
+        file = self.source.find(f"{name}-{stem}.csv")
+        return self.source.find(f"{stem}.csv") if file is None and name == _ONLY else file
+
+
+def _are_simulated(file: Path) -> bool:
+    """True where the header of a hits file has true positions and no hit ids."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
+            header = content.readline(4096).decode("latin-1").strip().split(",")
+    except (OSError, EOFError):
+        return False  # TrackML's reader says what is wrong
+    return {"tx", "geometry_id"} <= set(header) and "hit_id" not in header
+
+
+def _positions(table: Columns, prefix: str) -> Columns:
+    position = {axis: table[f"{prefix}{axis}"] for axis in "xyz"}
+    return position | {name: table[name] for name in MODULE_IDS}
+
+
+def _truth_of(simulated: Columns, where: str) -> Columns:
+    """Returns truth's columns of simulated hits, but for hit_id."""
+    names = [name for name in ("tx", "ty", "tz", "tpx", "tpy", "tpz") if name in simulated]
+    return {"particle_id": _particle_ids(simulated, where)} | {n: simulated[n] for n in names}
+
+
+def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
+    """Returns the id of each row's particle, [rows] int64.
+
+    Raises:
+        InputError: there is none, or a number is beyond its bits.
+    """
+    if "particle_id" in table:
+        return table["particle_id"]
+    if not set(BARCODE_COLUMNS) <= table.keys():
+        raise InputError(
+            f"{where}: has neither particle_id nor {', '.join(BARCODE_COLUMNS)}; write it again "
+            f"with ACTS"
+        )
+    ids = np.zeros(len(table[BARCODE_COLUMNS[0]]), np.int64)
+    for column, bits in zip(BARCODE_COLUMNS, BARCODE.values(), strict=True):
+        number = table[column].astype(np.int64)
+        if len(bad := np.flatnonzero((number < 0) | (number >= 1 << bits))):
+            problem = f"{column} is {number[bad[0]]}, not a number below {1 << bits}"
+            fail_at(where, int(bad[0]), problem, "number the particles of each event from 1")
+        ids = ids << bits | number
+    return ids

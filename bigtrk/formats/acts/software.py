@@ -1,0 +1,167 @@
+"""ACTS itself: its model of TrackML's detector, and chains of its algorithms on our events.
+
+The package `pyacts` is an extra: bigtrk works without it, and what needs it says so. Units are
+ACTS's, which are ours: mm, GeV, rad. Shapes: N hits, S sensitive surfaces.
+
+Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.console import warn_once
+from bigtrk.errors import InputError
+from bigtrk.events.event import MODULE_IDS, Columns
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# Pitches of cells by volume, in the modules' first and second coordinate (mm): pixels, short strips
+# and long strips.
+PITCHES = (
+    dict.fromkeys((7, 8, 9), (0.05, 0.05))
+    | dict.fromkeys((12, 13, 14), (0.08, 1.2))
+    | dict.fromkeys((16, 17, 18), (0.12, 10.8))
+)
+CANDIDATES = 12  # nearest modules that a hit is looked for in
+OFF_MODULE = 0.1  # mm from a module, beyond which a hit is said to be off it
+
+
+def load_acts() -> Any:
+    """Returns the package `acts`, its examples loaded.
+
+    Raises:
+        InputError: it is not installed, or does not work here.
+    """
+    try:
+        import acts
+        import acts.examples
+        import acts.examples.json
+    except (ImportError, OSError) as error:
+        raise InputError(
+            f"this needs ACTS, which cannot be loaded ({error}); pip install 'bigtrk[acts]', on "
+            f"Linux with glibc 2.34 or later (Debian 12, RHEL 9)"
+        ) from None
+    return acts
+
+
+@lru_cache(maxsize=1)
+def generic_detector() -> "GenericDetector":
+    """Returns ACTS's model of TrackML's detector, built once."""
+    return GenericDetector(load_acts())
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Hits on the surfaces of ACTS: surface [N] row of its surfaces, local [N, 2] (mm), variance
+    [N, 2] (mm^2).
+    """
+
+    surface: Int64
+    local: Float64
+    variance: Float64
+
+
+class GenericDetector:
+    """TrackML's detector in ACTS, in a field of 2 T along z."""
+
+    def __init__(self, acts: Any) -> None:
+        config = acts.examples.GenericDetector.Config()
+        quiet = acts.logging.Level.WARNING
+        config.logLevel = config.surfaceLogLevel = config.layerLogLevel = quiet
+        config.volumeLogLevel = quiet
+        self.acts = acts
+        self._detector = acts.examples.GenericDetector(config)
+        self.geometry = self._detector.trackingGeometry()
+        self.field = acts.ConstantBField(acts.Vector3(0, 0, 2 * acts.UnitConstants.T))
+        surfaces = self.geometry.geoIdSurfaceMap()
+        self.ids = sorted((i for i in surfaces if i.sensitive), key=lambda i: i.value)
+        self._surfaces = [surfaces[i] for i in self.ids]
+
+    @cached_property
+    def volume(self) -> Int64:
+        """The volume of each surface, [S]."""
+        return np.array([i.volume for i in self.ids])
+
+    @cached_property
+    def _frames(self) -> tuple[Float64, Float64, Float64]:
+        """Centres [S, 3], axes as columns [S, 3, 3], and half lengths [S, 3]: in the first
+        coordinate at the lower and the upper end of the second, and in the second.
+        """
+        context = self.acts.GeometryContext.dangerouslyDefaultConstruct()
+        centre, axes = np.empty((len(self.ids), 3)), np.empty((len(self.ids), 3, 3))
+        half = np.empty((len(self.ids), 3))
+        for row, surface in enumerate(self._surfaces):
+            transform = surface.localToGlobalTransform(context)
+            centre[row] = [transform.translation[axis] for axis in range(3)]
+            axes[row] = [[transform.rotation[i, j] for j in range(3)] for i in range(3)]
+            values = surface.bounds.values()
+            # A rectangle has its lower left and upper right corner, a trapezoid its half lengths.
+            is_rectangle = surface.bounds.type == self.acts.SurfaceBoundsType.Rectangle
+            half[row] = (values[2], values[2], values[3]) if is_rectangle else values[:3]
+        return centre, axes, half
+
+    def measure(self, hits: Columns, where: str) -> Measurements:
+        """Finds the module of each hit by its position, since the numbers of modules in TrackML's
+        endcaps are not ACTS's.
+
+        Raises:
+            InputError: a hit is of a volume that the detector does not have.
+        """
+        from scipy.spatial import cKDTree  # its loading takes a while
+
+        volume = hits["volume_id"].astype(np.int64)
+        if len(bad := np.flatnonzero(~np.isin(volume, list(PITCHES)))):
+            raise InputError(
+                f"{where}: hit {hits['hit_id'][bad[0]]} is in volume {volume[bad[0]]}, which "
+                f"TrackML's detector does not have; ACTS has the model of that detector alone"
+            )
+        position = np.stack([hits[axis].astype(np.float64) for axis in "xyz"], axis=1)
+        centre, axes, half = self._frames
+        surface, distance = np.empty(len(position), np.int64), np.empty(len(position))
+        local = np.empty((len(position), 2))
+        for number in np.unique(volume):
+            rows, modules = np.flatnonzero(volume == number), np.flatnonzero(self.volume == number)
+            _, near = cKDTree(centre[modules]).query(position[rows], CANDIDATES)
+            near = modules[near]  # [n, CANDIDATES]
+            offset = position[rows, None] - centre[near]
+            u, v, w = np.moveaxis(np.einsum("ncij,nci->ncj", axes[near], offset), -1, 0)
+            at_lower, at_upper, half_v = np.moveaxis(half[near], -1, 0)
+            share = np.clip((v + half_v) / (2 * half_v), 0, 1)
+            half_u = at_lower * (1 - share) + at_upper * share
+            away = np.abs(w) + np.maximum(np.abs(u) - half_u, 0) + np.maximum(np.abs(v) - half_v, 0)
+            best = away.argmin(axis=1)
+            each = np.arange(len(rows))
+            surface[rows], distance[rows] = near[each, best], away[each, best]
+            local[rows] = np.stack([u[each, best], v[each, best]], axis=1)
+        if n_off := int((distance > OFF_MODULE).sum()):
+            warn_once(
+                "hits off their module",
+                f"{where}: {n_off:,} of {len(distance):,} hits are over {OFF_MODULE} mm off any "
+                f"module of ACTS's detector, at most {distance.max():.2g} mm: they are put on the "
+                f"nearest",
+            )
+        pitch = np.array([PITCHES[number] for number in volume])
+        return Measurements(surface, local, pitch**2 / 12)
+
+    def container(self, measured: Measurements) -> Any:
+        """Returns ACTS's container of the measurements, in their order."""
+        container = self.acts.examples.MeasurementContainer()
+        container.reserve(len(measured.surface))
+        add, ids = container.emplaceMeasurement, self.ids
+        rows = zip(
+            measured.surface.tolist(),
+            measured.local.tolist(),
+            measured.variance.tolist(),
+            strict=True,
+        )
+        for surface, local, variance in rows:
+            add(ids[surface], (0, 1), local, variance)
+        return container
+
+
