@@ -151,7 +151,9 @@ class ActsEvents:
                 "the two files may be of different events: write both again",
             )
         truth = {"hit_id": pairs["measurement_id"]}
-        truth |= {column: values[row] for column, values in _truth_of(simulated, where_hits).items()}
+        truth |= {
+            column: values[row] for column, values in _truth_of(simulated, where_hits).items()
+        }
         deposit = simulated["deltae"][row] if "deltae" in simulated else np.zeros(len(row))
         order = np.lexsort((-np.abs(deposit.astype(float)), truth["hit_id"]))
         return {column: values[order] for column, values in truth.items()}

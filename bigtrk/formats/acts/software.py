@@ -6,7 +6,7 @@ ACTS's, which are ours: mm, GeV, rad. Shapes: N hits, S sensitive surfaces.
 Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.console import warn_once
-from bigtrk.errors import InputError
-from bigtrk.events.event import MODULE_IDS, Columns
+from bigtrk.errors import InputError, one_line
+from bigtrk.events.event import Columns
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -165,3 +165,63 @@ class GenericDetector:
         return container
 
 
+def python_step(
+    acts: Any,
+    run: Callable[[dict[str, Any]], dict[str, Any]],
+    reads: Mapping[str, Any],
+    writes: Mapping[str, Any],
+) -> Any:
+    """Returns an algorithm of ACTS that calls `run` with what it reads, and writes what that
+    returns. reads, writes: the class of each object of an event by its name.
+    """
+    examples = acts.examples
+
+    class Step(examples.IAlgorithm):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__("bigtrk", acts.logging.Level.WARNING)
+            # ACTS keeps no reference to handles.
+            self.read = {n: examples.ReadDataHandle(self, kind, n) for n, kind in reads.items()}
+            self.write = {n: examples.WriteDataHandle(self, kind, n) for n, kind in writes.items()}
+            for name, handle in (self.read | self.write).items():
+                handle.initialize(name)
+
+        def execute(self, context: Any) -> Any:
+            found = {name: handle(context.eventStore) for name, handle in self.read.items()}
+            for name, value in run(found).items():
+                self.write[name](context, value)
+            return examples.ProcessCode.SUCCESS
+
+    return Step()
+
+
+def measurement_steps(acts: Any, container: Any) -> list[Any]:
+    """Returns the steps that write an event's "measurements", and all of them as its "subset"."""
+    examples, n = acts.examples, len(container)
+    kind = examples.MeasurementContainer
+    all_of = range(n)
+    return [
+        python_step(acts, lambda _: {"measurements": container}, {}, {"measurements": kind}),
+        python_step(
+            acts,
+            lambda found: {"subset": examples.MeasurementSubset(found["measurements"], all_of)},
+            {"measurements": kind},
+            {"subset": examples.MeasurementSubset},
+        ),
+    ]
+
+
+def run_event(acts: Any, algorithms: Sequence[Any], where: str) -> None:
+    """Runs algorithms on one event.
+
+    Raises:
+        InputError: ACTS refuses it.
+    """
+    sequencer = acts.examples.Sequencer(
+        events=1, numThreads=1, logLevel=acts.logging.Level.ERROR, trackFpes=False
+    )
+    for algorithm in algorithms:
+        sequencer.addAlgorithm(algorithm)
+    try:
+        sequencer.run()
+    except RuntimeError as error:
+        raise InputError(f"{where}: ACTS refuses the event ({one_line(str(error))})") from error

@@ -1,0 +1,248 @@
+"""The classical baseline: ACTS's seeds, combinatorial Kalman filter and ambiguity resolution.
+
+Any events of TrackML's detector serve, whatever made them: hits are put on ACTS's modules by their
+positions. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of the steps.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from bigtrk.config import Settings
+from bigtrk.console import follow
+from bigtrk.disk.files import disk_errors
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.formats.acts.software import (
+    Int64,
+    generic_detector,
+    load_acts,
+    measurement_steps,
+    python_step,
+    run_event,
+)
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.files import event_number, write_tracks
+
+DEFAULT = "configs/acts.yaml"
+# The layers of pixels, by volume: seeds are made of their hits.
+PIXEL_LAYERS = {7: (2, 4, 6, 8, 10, 12, 14), 8: (2, 4, 6, 8), 9: (2, 4, 6, 8, 10, 12, 14)}
+FIELD = 2.0  # T
+
+
+class Seeding(Settings):
+    """Triplets of hits in the pixels."""
+
+    pt_min: float = Field(gt=0)
+    """softest particle that is looked for [GeV]"""
+    impact_max: float = Field(gt=0)
+    """largest distance from the beam [mm]"""
+    z_max: float = Field(gt=0)
+    """largest distance of a vertex from the origin along the beam [mm]"""
+    r_max: float = Field(gt=0)
+    """largest radius of a hit [mm]"""
+    delta_r_min: float = Field(gt=0)
+    """smallest step in radius between two hits [mm]"""
+    delta_r_max: float = Field(gt=0)
+    """largest step in radius between two hits [mm]"""
+    seeds_per_middle: int = Field(ge=0)
+    """seeds that share their middle hit, besides the best"""
+    sigma_scattering: float = Field(gt=0)
+    """tolerance of multiple scattering, in standard deviations"""
+    radiation_length: float = Field(gt=0)
+    """material that a seed passes, in radiation lengths"""
+
+
+class Finding(Settings):
+    """The combinatorial Kalman filter, and the cuts on its tracks."""
+
+    chi2_measurement: float = Field(gt=0)
+    """a hit of larger chi2 is an outlier"""
+    chi2_outlier: float = Field(gt=0)
+    """a hit of larger chi2 is none of the track's"""
+    branches: int = Field(ge=1)
+    """hits that are followed on one surface"""
+    pt_min: float = Field(ge=0)
+    """softest track [GeV]"""
+    eta_max: float = Field(gt=0)
+    """largest absolute eta of a track"""
+    measurements_min: int = Field(ge=1)
+    """shortest track, in hits"""
+    holes_max: int = Field(ge=0)
+    """most surfaces crossed without a hit"""
+    outliers_max: int = Field(ge=0)
+    """most outliers"""
+
+
+class Ambiguity(Settings):
+    """The greedy choice among tracks that share hits."""
+
+    shared_hits_max: int = Field(ge=0)
+    """most hits that a track may share"""
+    measurements_min: int = Field(ge=1)
+    """shortest track, in hits"""
+
+
+class ChainSettings(Settings):
+    """ACTS's chain from hits to tracks."""
+
+    seeding: Seeding
+    finding: Finding
+    ambiguity: Ambiguity
+
+
+def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
+    """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
+
+    A hit that tracks share is given to the longest, then to that of the smallest chi2 per degree of
+    freedom.
+
+    Raises:
+        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    """
+    acts, detector = load_acts(), generic_detector()
+    examples, quiet = acts.examples, acts.logging.Level.ERROR
+    container = detector.container(detector.measure(event.hits, where))
+    seeding, finding = settings.seeding, settings.finding
+    layers = [
+        acts.GeometryIdentifier(volume=volume, layer=layer)
+        for volume, numbers in PIXEL_LAYERS.items()
+        for layer in numbers
+    ]
+    cuts = acts.TrackSelector.Config()
+    cuts.ptMin, cuts.absEta = finding.pt_min, (0.0, finding.eta_max)
+    cuts.minMeasurements, cuts.maxHoles = finding.measurements_min, finding.holes_max
+    cuts.maxOutliers = finding.outliers_max
+    everywhere = acts.GeometryIdentifier()
+    chi2 = [finding.chi2_measurement], [finding.chi2_outlier]
+    finder = examples.TrackFindingAlgorithm
+    found: dict[str, Any] = {}
+
+    def collect(objects: dict[str, Any]) -> dict[str, Any]:
+        tracks = objects["tracks"]
+        found["hits"] = [list(track) for track in objects["proto_tracks"]]
+        found["chi2"] = np.array(tracks.chi2) / np.maximum(np.array(tracks.ndf), 1)
+        return {}
+
+    steps = [
+        *measurement_steps(acts, container),
+        examples.SpacePointMaker(
+            level=quiet,
+            inputMeasurements="subset",
+            outputSpacePoints="space_points",
+            trackingGeometry=detector.geometry,
+            geometrySelection=layers,
+            stripGeometrySelection=[],
+        ),
+        examples.GridTripletSeedingAlgorithm(
+            level=quiet,
+            inputSpacePoints="space_points",
+            outputSeeds="seeds",
+            bFieldInZ=FIELD * acts.UnitConstants.T,
+            minPt=seeding.pt_min,
+            impactMax=seeding.impact_max,
+            rMin=0.0,
+            rMax=seeding.r_max,
+            deltaRMin=seeding.delta_r_min,
+            deltaRMinTop=seeding.delta_r_min,
+            deltaRMinBottom=seeding.delta_r_min,
+            deltaRMax=seeding.delta_r_max,
+            deltaRMaxTop=seeding.delta_r_max,
+            deltaRMaxBottom=seeding.delta_r_max,
+            collisionRegionMin=-seeding.z_max,
+            collisionRegionMax=seeding.z_max,
+            zMin=-2000.0,
+            zMax=2000.0,
+            maxSeedsPerSpM=seeding.seeds_per_middle,
+            sigmaScattering=seeding.sigma_scattering,
+            radLengthPerSeed=seeding.radiation_length,
+        ),
+        examples.TrackParamsEstimationAlgorithm(
+            level=quiet,
+            inputSeeds="seeds",
+            outputTrackParameters="estimates",
+            outputSeeds="estimated_seeds",
+            trackingGeometry=detector.geometry,
+            magneticField=detector.field,
+        ),
+        finder(
+            level=quiet,
+            measurementSelectorCfg=acts.MeasurementSelector.Config(
+                [(everywhere, ([], *chi2, [finding.branches]))]
+            ),
+            inputMeasurements="subset",
+            inputInitialTrackParameters="estimates",
+            inputSeeds="estimated_seeds",
+            outputTracks="candidates",
+            findTracks=finder.makeTrackFinderFunction(detector.geometry, detector.field, quiet),
+            findTracksBrem=finder.makeBremTrackFinderFunction(
+                detector.geometry, detector.field, quiet
+            ),
+            trackingGeometry=detector.geometry,
+            magneticField=detector.field,
+            trackSelectorCfg=cuts,
+            twoWay=True,
+            seedDeduplication=True,
+            stayOnSeed=True,
+        ),
+        examples.GreedyAmbiguityResolutionAlgorithm(
+            level=quiet,
+            inputTracks="candidates",
+            outputTracks="tracks",
+            maximumSharedHits=settings.ambiguity.shared_hits_max,
+            nMeasurementsMin=settings.ambiguity.measurements_min,
+            maximumIterations=100_000,
+        ),
+        examples.TracksToTrajectories(
+            level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
+        ),
+        examples.TrajectoriesToProtoTracks(
+            level=quiet, inputTrajectories="trajectories", outputProtoTracks="proto_tracks"
+        ),
+        python_step(
+            acts,
+            collect,
+            {
+                "proto_tracks": examples.ProtoTrackContainer,
+                "tracks": examples.ConstTrackContainer,
+            },
+            {},
+        ),
+    ]
+    run_event(acts, steps, where)
+    return _tracks_of_hits(found["hits"], found["chi2"], len(event.hits["hit_id"]))
+
+
+def _tracks_of_hits(hits: list[list[int]], chi2: np.ndarray[Any, Any], n_hits: int) -> Int64:
+    """Numbers the tracks of hits: [N]."""
+    track_id = np.full(n_hits, NO_TRACK, np.int64)
+    lengths = np.array([len(track) for track in hits])
+    # The best is written last.
+    for number, track in enumerate(np.lexsort((-chi2, lengths))):
+        track_id[hits[track]] = number
+    _, numbers = np.unique(track_id, return_inverse=True)
+    return numbers - int((track_id == NO_TRACK).any())
+
+
+def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, int]:
+    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`; events
+    whose tracks are there are kept. Returns the number of tracks of each event.
+
+    Raises:
+        InputError: as of `find_tracks`, or an event cannot be read; those written before stay.
+    """
+    names = find_events(events)
+    for name in names:
+        event_number(name)
+    load_acts()
+    with disk_errors():
+        out.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for name in follow(names, len(names), "finding tracks"):
+        event = read_event(events, name, with_truth=False)
+        track_id = find_tracks(event, settings, f"{events}, {name}")
+        write_tracks(out, name, event.hits["hit_id"].astype(np.int64), track_id)
+        counts[name] = int(track_id.max(initial=NO_TRACK)) + 1
+    return counts

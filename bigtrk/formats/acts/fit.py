@@ -1,0 +1,225 @@
+"""ACTS's Kalman fit of tracks that anyone found: parameters at the beam line, with covariance.
+
+Parameters are ACTS's bound ones at the perigee of the origin: d0 and z0 (mm), phi and theta (rad),
+q/p (1/GeV). Shapes: N hits, T tracks.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bigtrk.console import follow, warn_once
+from bigtrk.disk.files import disk_errors, write_atomically
+from bigtrk.events.event import Event
+from bigtrk.events.reader import read_event
+from bigtrk.formats.acts.software import (
+    PITCHES,
+    Float64,
+    Int64,
+    generic_detector,
+    load_acts,
+    measurement_steps,
+    python_step,
+    run_event,
+)
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.files import events_by_number, open_tracks
+
+PARAMETERS = ("d0", "z0", "phi", "theta", "qop")
+HITS_MIN = 3  # that determine a helix
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTracks:
+    """The fits of an event's tracks, ascending by track_id [T].
+
+    parameters [T, 5] and covariance [T, 5, 5] as of `PARAMETERS`, chi2 [T], ndf, measurements, holes
+    and outliers [T] int64; NaN and 0 where the fit did not converge. converged [T] bool.
+    """
+
+    track_id: Int64
+    converged: np.ndarray[Any, np.dtype[np.bool_]]
+    parameters: Float64
+    covariance: Float64
+    chi2: Float64
+    ndf: Int64
+    measurements: Int64
+    holes: Int64
+    outliers: Int64
+
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Returns them as columns of a table: cov_d0_d0, cov_d0_z0, ... hold the upper half."""
+        found: dict[str, np.ndarray[Any, Any]] = {
+            "track_id": self.track_id,
+            "converged": self.converged,
+        }
+        found |= {name: self.parameters[:, i] for i, name in enumerate(PARAMETERS)}
+        for i, first in enumerate(PARAMETERS):
+            for j, second in enumerate(PARAMETERS[i:], start=i):
+                found[f"cov_{first}_{second}"] = self.covariance[:, i, j]
+        counts = ("ndf", "measurements", "holes", "outliers")
+        return found | {"chi2": self.chi2} | {name: getattr(self, name) for name in counts}
+
+
+def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
+    """Fits the tracks of an event's hits, [N], NO_TRACK for a hit in none.
+
+    Hits are taken in the order of their distance from the origin. A track of fewer than three hits,
+    or one whose fit fails, has not converged.
+
+    Raises:
+        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    """
+    acts, detector = load_acts(), generic_detector()
+    examples, quiet = acts.examples, acts.logging.Level.FATAL
+    measured = detector.measure(event.hits, where)
+    distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
+    order = np.lexsort((distance, track_id))[int((track_id == NO_TRACK).sum()) :]
+    ids, first = np.unique(track_id[order], return_index=True)
+    bounds = np.append(first, len(order)).tolist()
+    hits = [order[begin:end].tolist() for begin, end in pairwise(bounds)]
+    fitted: dict[str, Any] = {}
+
+    def collect(objects: dict[str, Any]) -> dict[str, Any]:
+        tracks = objects["tracks"]
+        fitted["hits"] = [list(track) for track in objects["fitted_proto_tracks"]]
+        names = ("parameters", "covariance", "chi2", "ndf", "nMeasurements", "nHoles", "nOutliers")
+        # A failed attempt leaves a track without parameters.
+        kept = np.array([track.hasReferenceSurface for track in tracks], bool)
+        fitted.update({name: np.array(getattr(tracks, name))[kept] for name in names})
+        return {}
+
+    everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
+    steps = [
+        *measurement_steps(acts, detector.container(measured)),
+        python_step(
+            acts,
+            lambda _: {
+                "proto_tracks": examples.ProtoTrackContainer(
+                    [examples.ProtoTrack(one) for one in hits if len(one) >= HITS_MIN]
+                )
+            },
+            {},
+            {"proto_tracks": examples.ProtoTrackContainer},
+        ),
+        examples.SpacePointMaker(
+            level=quiet,
+            inputMeasurements="subset",
+            outputSpacePoints="space_points",
+            trackingGeometry=detector.geometry,
+            geometrySelection=everywhere,
+            stripGeometrySelection=[],
+        ),
+        examples.ProtoTracksToParameters(
+            level=quiet,
+            geometry=detector.geometry,
+            magneticField=detector.field,
+            inputProtoTracks="proto_tracks",
+            inputSpacePoints="space_points",
+            outputProtoTracks="estimated_proto_tracks",
+            outputParameters="estimates",
+            outputSeeds="estimated_seeds",
+        ),
+        examples.TrackFittingAlgorithm(
+            level=quiet,
+            inputMeasurements="measurements",
+            inputProtoTracks="estimated_proto_tracks",
+            inputInitialTrackParameters="estimates",
+            inputClusters="",
+            outputTracks="tracks",
+            fit=examples.makeKalmanFitterFunction(
+                detector.geometry,
+                detector.field,
+                multipleScattering=True,
+                energyLoss=True,
+                # Smoothing leaves the material before the first hit out: pulls of 3 to 4.
+                reverseFilteringMomThreshold=1e6,
+                reverseFilteringCovarianceScaling=100.0,
+                freeToBoundCorrection=examples.FreeToBoundCorrection(False),
+                chi2Cut=float("inf"),
+                useJosephFormulation=False,
+                level=quiet,
+            ),
+            calibrator=examples.makePassThroughCalibrator(),
+            referenceSurface=acts.Surface.createPerigee(acts.Vector3(0, 0, 0)),
+        ),
+        examples.TracksToTrajectories(
+            level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
+        ),
+        examples.TrajectoriesToProtoTracks(
+            level=quiet,
+            inputTrajectories="trajectories",
+            outputProtoTracks="fitted_proto_tracks",
+        ),
+        python_step(
+            acts,
+            collect,
+            {
+                "fitted_proto_tracks": examples.ProtoTrackContainer,
+                "tracks": examples.ConstTrackContainer,
+            },
+            {},
+        ),
+    ]
+    run_event(acts, steps, where)
+    row = np.searchsorted(ids, track_id[[one[0] for one in fitted["hits"]]])
+    return _laid_out(ids, row, fitted)
+
+
+def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
+    """Puts what ACTS fitted at the rows of its tracks."""
+    n = len(ids)
+
+    def spread(values: np.ndarray[Any, Any], empty: float, kind: type) -> np.ndarray[Any, Any]:
+        found = np.full((n, *values.shape[1:]), empty, kind)
+        found[row] = values
+        return found
+
+    parameters = fitted["parameters"][:, :5]
+    finite = np.isfinite(parameters).all(axis=1)
+    row, fitted = row[finite], {k: v[finite] for k, v in fitted.items() if k != "hits"}
+    return FittedTracks(
+        ids,
+        spread(np.ones(len(row)), False, bool),
+        spread(parameters[finite], np.nan, float),
+        spread(fitted["covariance"][:, :5, :5], np.nan, float),
+        spread(fitted["chi2"], np.nan, float),
+        *(spread(fitted[name], 0, int) for name in ("ndf", "nMeasurements", "nHoles", "nOutliers")),
+    )
+
+
+def fit_folder(tracks: Path, events: Path, out: Path) -> dict[str, tuple[int, int]]:
+    """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
+    `out`/EVENT-parameters.parquet, each atomically. Returns the number of tracks of each event, and
+    of those that converged.
+
+    Raises:
+        InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.
+    """
+    source = open_tracks(tracks)
+    names = events_by_number(source, events)
+    load_acts()
+    with disk_errors():
+        out.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for number in follow(source.events, len(source.events), "fitting"):
+        name = names[number]
+        event = read_event(events, name, with_truth=False)
+        track_id = source.read(number).of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+        fitted = fit_tracks(event, track_id, f"{events}, {name}")
+        table = pa.table(fitted.columns())
+        path = out / f"{name}-parameters.parquet"
+        write_atomically(path, lambda file, table=table: pq.write_table(table, file))
+        counts[name] = (len(fitted.track_id), int(fitted.converged.sum()))
+        if short := len(fitted.track_id) - counts[name][1]:
+            warn_once(
+                "tracks without a fit",
+                f"{name}: {short:,} of {len(fitted.track_id):,} tracks have no fit: they have "
+                f"fewer than {HITS_MIN} hits, or it did not converge; they are kept, marked so",
+            )
+    return counts
