@@ -5,7 +5,7 @@ hits, with `event*-measurement-simhit-map.csv`; `event*-particles_simulated.csv`
 `event*-cells.csv` where they are. Simulated hits alone are read as hits at their true positions:
 also `hits.csv` and `particles.csv` without an event's name, as in traccc's data.
 
-A measurement's `hit_id` is its measurement_id, and that of a simulated hit alone its row, from 0: as
+A `hit_id` is the measurement_id, or of simulated hits alone the row, from 0: as
 in ACTS's lists of tracks. Particles that have five numbers have one id here: ACTS's older
 barcode.
 

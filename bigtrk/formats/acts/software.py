@@ -106,6 +106,16 @@ class GenericDetector:
             half[row] = (values[2], values[2], values[3]) if is_rectangle else values[:3]
         return centre, axes, half
 
+    def layer_sizes(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Returns the largest half lengths of the modules of each volume and layer (mm)."""
+        half = self._frames[2]
+        sizes: dict[tuple[int, int], tuple[float, float]] = {}
+        for row, identifier in enumerate(self.ids):
+            key = (identifier.volume, identifier.layer)
+            u, v = sizes.get(key, (0.0, 0.0))
+            sizes[key] = (max(u, *half[row, :2].tolist()), max(v, float(half[row, 2])))
+        return sizes
+
     def measure(self, hits: Columns, where: str) -> Measurements:
         """Finds the module of each hit by its position, since the numbers of modules in TrackML's
         endcaps are not ACTS's.

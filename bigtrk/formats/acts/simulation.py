@@ -1,0 +1,231 @@
+"""Events of ACTS's fast simulation, Fatras, in TrackML's detector, written as ACTS's CSV tables."""
+
+import gzip
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bigtrk.console import follow
+from bigtrk.disk.files import disk_errors, read_json, write_atomically, write_json
+from bigtrk.errors import InputError, one_line
+from bigtrk.events.event import event_name
+from bigtrk.formats.acts.software import PITCHES, GenericDetector, generic_detector, load_acts
+
+RECORD = "simulation.json"
+TABLES = ("cells", "particles_simulated", "hits", "measurement-simhit-map", "measurements")
+# Of one vertex: shares of soft and hard particles, and their pT (GeV).
+SPECTRUM = ((5 / 6, 0.15, 1.0), (1 / 6, 1.0, 10.0))
+ETA = 3.0
+BEAM = (0.0125, 0.0125, 55.5)  # mm; standard deviations of vertices
+PARTICLES_OF_VERTEX = 44
+# Charge's resolution, as a share, and thickness of silicon (mm), of clusters.
+CHARGE, THICKNESS = 0.01, 0.15
+
+Digitization = Literal["smearing", "clusters"]
+
+
+@dataclass(frozen=True)
+class FatrasOptions:
+    """What is simulated: charged particles of an event, shared among its vertices; or a HepMC3
+    file, whose events are taken in turn.
+    """
+
+    particles: int
+    seed: int
+    digitization: Digitization = "smearing"
+    hepmc3: Path | None = None
+
+
+def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None:
+    """Writes the numbered events to `out`; those that are there from the same simulation are kept.
+    The same options make the same numbers.
+
+    Raises:
+        InputError: ACTS is not installed or refuses, or `out` holds something else.
+    """
+    acts = load_acts()
+    _claim(out, acts, options)
+    detector = generic_detector()
+    if options.hepmc3 and not options.hepmc3.is_file():
+        raise InputError(f"{options.hepmc3}: no such file; name a HepMC3 file")
+    for number in follow(events, len(events), "simulate"):
+        name = event_name(number)
+        if not (out / f"{name}-measurements.csv.gz").exists():
+            with tempfile.TemporaryDirectory(dir=out, prefix=".fatras") as folder:
+                _simulate(acts, detector, Path(folder), number, options)
+                _take(Path(folder), out, name)
+
+
+def _claim(out: Path, acts: Any, options: FatrasOptions) -> None:
+    """Writes the record to `out`, or checks that the same one is there."""
+    parameters = json.loads(
+        json.dumps({"acts": list(acts.__version__), **asdict(options)}, default=str)
+    )
+    with disk_errors():
+        out.mkdir(parents=True, exist_ok=True)
+    if not any(out.iterdir()):
+        write_json(out / RECORD, parameters)
+    elif not (out / RECORD).exists() or read_json(out / RECORD) != parameters:
+        raise InputError(
+            f"{out}: holds other files, or events simulated otherwise ({RECORD} there); name "
+            f"another folder, or give the same options to add events"
+        )
+
+
+def _simulate(
+    acts: Any, detector: GenericDetector, folder: Path, number: int, options: FatrasOptions
+) -> None:
+    """Writes ACTS's tables of event `number` into a folder."""
+    from acts.examples.simulation import addDigitization, addFatras
+
+    examples, quiet = acts.examples, acts.logging.Level.ERROR
+    sequencer = examples.Sequencer(
+        skip=number,
+        events=1,
+        numThreads=1,
+        logLevel=quiet,
+        outputDir=str(folder),
+        trackFpes=False,
+    )
+    random = examples.RandomNumbers(seed=options.seed)
+    particles = _read_hepmc3 if options.hepmc3 else _generate
+    particles(acts, sequencer, random, options)
+    digitization = folder / "digitization.json"
+    digitization.write_text(json.dumps(_digitization(acts, detector, options.digitization)))
+    addFatras(sequencer, detector.geometry, detector.field, rnd=random, outputDirCsv=folder)
+    addDigitization(
+        sequencer,
+        detector.geometry,
+        detector.field,
+        digiConfigFile=digitization,
+        rnd=random,
+        outputDirCsv=folder,
+    )
+    try:
+        sequencer.run()
+    except RuntimeError as error:
+        raise InputError(
+            f"event {number}: ACTS refuses to simulate it ({one_line(str(error))})"
+        ) from error
+
+
+def _generate(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
+    """Adds the generator of particles: pions from vertices along the beam."""
+    examples = acts.examples
+    vertices = max(1, round(options.particles / PARTICLES_OF_VERTEX))
+    generators = [
+        examples.EventGenerator.Generator(
+            multiplicity=examples.FixedMultiplicityGenerator(n=vertices),
+            vertex=examples.GaussianVertexGenerator(
+                mean=acts.Vector4(0, 0, 0, 0), stddev=acts.Vector4(*BEAM, 0)
+            ),
+            particles=examples.ParametricParticleGenerator(
+                p=(low, high),
+                pTransverse=True,
+                pLogUniform=True,
+                eta=(-ETA, ETA),
+                etaUniform=True,
+                numParticles=max(1, round(share * options.particles / vertices)),
+                pdg=acts.PdgParticle.ePionPlus,
+                randomizeCharge=True,
+            ),
+        )
+        for share, low, high in SPECTRUM
+    ]
+    level = acts.logging.Level.ERROR
+    sequencer.addReader(
+        examples.EventGenerator(
+            level=level, generators=generators, randomNumbers=random, outputEvent="generated"
+        )
+    )
+    _convert(acts, sequencer, merge=False)
+
+
+def _read_hepmc3(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
+    """Adds the reader of a HepMC3 file, each event of which is moved to a vertex in the beam."""
+    from acts.examples.hepmc3 import HepMC3Reader
+
+    examples = acts.examples
+    vertex = examples.GaussianVertexGenerator(
+        mean=acts.Vector4(0, 0, 0, 0), stddev=acts.Vector4(*BEAM, 0)
+    )
+    sequencer.addReader(
+        HepMC3Reader(
+            level=acts.logging.Level.ERROR,
+            inputPath=str(options.hepmc3),
+            outputEvent="generated",
+            checkEventNumber=False,
+            vertexGenerator=vertex,
+            randomNumbers=random,
+        )
+    )
+    _convert(acts, sequencer, merge=True)
+
+
+def _convert(acts: Any, sequencer: Any, merge: bool) -> None:
+    from acts.examples.hepmc3 import HepMC3InputConverter
+
+    sequencer.addAlgorithm(
+        HepMC3InputConverter(
+            level=acts.logging.Level.ERROR,
+            inputEvent="generated",
+            outputParticles="particles_generated",
+            outputVertices="vertices_generated",
+            mergePrimaries=merge,
+        )
+    )
+    sequencer.addWhiteboardAlias("particles", "particles_generated")
+    sequencer.addWhiteboardAlias("particles_generated_selected", "particles_generated")
+
+
+def _digitization(acts: Any, detector: GenericDetector, kind: Digitization) -> dict[str, Any]:
+    """Returns ACTS's description of how hits become measurements."""
+    entries = []
+    for (volume, layer), half in detector.layer_sizes().items():
+        pitches = PITCHES[volume]
+        if kind == "smearing":
+            value: dict[str, Any] = {
+                "smearing": [
+                    {"index": i, "mean": 0.0, "stddev": pitch / 12**0.5, "type": "Gauss"}
+                    for i, pitch in enumerate(pitches)
+                ]
+            }
+        else:
+            bins = [
+                {
+                    "bins": max(1, round(2 * length / pitch)),
+                    "min": -length,
+                    "max": length,
+                    "option": "open",
+                    "type": "equidistant",
+                    "value": axis,
+                }
+                for length, pitch, axis in zip(half, pitches, ("binX", "binY"), strict=True)
+            ]
+            charge = {"mean": 0.0, "stddev": CHARGE, "type": "Gauss"}
+            value = {
+                "geometric": {
+                    "digital": False,
+                    "indices": [0, 1],
+                    "segmentation": {"binningdata": bins},
+                    "thickness": THICKNESS,
+                    "threshold": 0.0,
+                    "charge-smearing": charge,
+                }
+            }
+        entries.append({"volume": volume, "layer": layer, "value": value})
+    header = {"format-version": 0, "value-identifier": "digitization-configuration"}
+    return {"acts-geometry-hierarchy-map": header, "entries": entries}
+
+
+def _take(folder: Path, out: Path, name: str) -> None:
+    """Moves the tables of an event to `out`, packed; measurements last, by which it is found."""
+    for table in TABLES:
+        content = (folder / f"{name}-{table}.csv").read_bytes()
+        if table == "cells" and content.count(b"\n") < 2:
+            continue  # smeared hits have none
+        packed = gzip.compress(content, 4, mtime=0)
+        path = out / f"{name}-{table}.csv.gz"
+        write_atomically(path, lambda file, packed=packed: file.write_bytes(packed))
