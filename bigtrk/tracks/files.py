@@ -24,6 +24,7 @@ from bigtrk.events.reader import find_events
 from bigtrk.events.trackml import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.matching import Ids
+from bigtrk.tracks.track_lists import ACTS_FILE, ColliderMLTracks, is_colliderml, read_acts_tracks
 
 
 @dataclass(frozen=True)
@@ -226,10 +227,9 @@ class TrackSource:
 
 
 def open_tracks(path: Path) -> TrackSource:
-    """Finds the tracks of a folder of event<id>-tracks.parquet, of one such file (both with
-    columns hit_id and track_id, event_id is optional), or of a submission with event_id, hit_id and
-    track_id: a parquet file of another name, or TrackML's CSV, which gzip may have packed. A CSV is
-    read at once, all else event by event.
+    """Finds the tracks of a folder of event<id>-tracks.parquet or of ACTS's event<id>-tracks*.csv,
+    of one such file, of a submission with event_id, hit_id and track_id (a parquet file of another
+    name, or TrackML's CSV, which gzip may have packed), or of ColliderML's table of tracks.
 
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.
@@ -242,10 +242,16 @@ def open_tracks(path: Path) -> TrackSource:
     if path.is_dir():
         return _open_files(path, sorted(path.iterdir()))
     check_file(path)
+    if ACTS_FILE.fullmatch(path.name):
+        return _open_files(path, [path])
     if path.suffix != ".parquet":
         return _open_csv(path)
     if TRACKS_FILE.fullmatch(path.name):
         return _open_files(path, [path])
+    if is_colliderml(path):
+        lists = ColliderMLTracks(path)
+        where = {number: f"{path}, row {row + 1}" for number, row in sorted(lists.events.items())}
+        return TrackSource(where, lambda number: _hit_tracks(lists.read(number), path))
     return _open_parquet(path)
 
 
@@ -253,17 +259,31 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
     """Takes those of the files that are found at `path` whose names are of tracks."""
     files: dict[int, Path] = {}
     for file in found:
-        if match := TRACKS_FILE.fullmatch(file.name):
+        if match := TRACKS_FILE.fullmatch(file.name) or ACTS_FILE.fullmatch(file.name):
             other = files.setdefault(event_number(match[1]), file)
             if other != file:
-                raise InputError(f"{file}: is of the same event as {other}; remove one of them")
+                raise InputError(
+                    f"{file}: is of the same event as {other}; name one of the two, or put each "
+                    "kind of tracks into a folder of its own"
+                )
     if not files:
         raise InputError(
             f"{path}: holds no tracks of an event, as event000001000-tracks.parquet does; rename "
             "the files so, or name their folder or a submission CSV"
         )
     events = {number: str(files[number]) for number in sorted(files)}
-    return TrackSource(events, lambda number: _read_parquet(files[number], number))
+    return TrackSource(events, lambda number: _read_file(files[number], number))
+
+
+def _read_file(path: Path, number: int) -> HitTracks:
+    if ACTS_FILE.fullmatch(path.name):
+        return _hit_tracks(read_acts_tracks(path), path)
+    return _read_parquet(path, number)
+
+
+def _hit_tracks(lists: tuple[Ids, Ids, Ids], path: Path) -> HitTracks:
+    hit_id, track_id, row = lists
+    return HitTracks(hit_id, track_id, str(path), row).checked()
 
 
 def _read_parquet(path: Path, number: int) -> HitTracks:

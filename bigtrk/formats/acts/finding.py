@@ -16,6 +16,7 @@ from bigtrk.disk.files import disk_errors
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.formats.acts.software import (
+    Float64,
     Int64,
     generic_detector,
     load_acts,
@@ -25,6 +26,7 @@ from bigtrk.formats.acts.software import (
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import event_number, write_tracks
+from bigtrk.tracks.track_lists import longest_track
 
 DEFAULT = "configs/acts.yaml"
 # The layers of pixels, by volume: seeds are made of their hits.
@@ -215,15 +217,12 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     return _tracks_of_hits(found["hits"], found["chi2"], len(event.hits["hit_id"]))
 
 
-def _tracks_of_hits(hits: list[list[int]], chi2: np.ndarray[Any, Any], n_hits: int) -> Int64:
+def _tracks_of_hits(hits: list[list[int]], chi2: Float64, n_hits: int) -> Int64:
     """Numbers the tracks of hits: [N]."""
+    hit, row, _ = longest_track(hits, np.argsort(np.argsort(chi2)))
     track_id = np.full(n_hits, NO_TRACK, np.int64)
-    lengths = np.array([len(track) for track in hits])
-    # The best is written last.
-    for number, track in enumerate(np.lexsort((-chi2, lengths))):
-        track_id[hits[track]] = number
-    _, numbers = np.unique(track_id, return_inverse=True)
-    return numbers - int((track_id == NO_TRACK).any())
+    track_id[hit] = np.unique(row, return_inverse=True)[1]
+    return track_id
 
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, int]:

@@ -5,6 +5,7 @@ q/p (1/GeV). Shapes: N hits, T tracks.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,8 @@ HITS_MIN = 3  # that determine a helix
 class FittedTracks:
     """The fits of an event's tracks, ascending by track_id [T].
 
-    parameters [T, 5] and covariance [T, 5, 5] as of `PARAMETERS`, chi2 [T], ndf, measurements, holes
-    and outliers [T] int64; NaN and 0 where the fit did not converge. converged [T] bool.
+    parameters [T, 5] and covariance [T, 5, 5] as of `PARAMETERS`, chi2 [T], ndf, measurements,
+    holes and outliers [T] int64; NaN and 0 where the fit did not converge. converged [T] bool.
     """
 
     track_id: Int64
@@ -214,7 +215,7 @@ def fit_folder(tracks: Path, events: Path, out: Path) -> dict[str, tuple[int, in
         fitted = fit_tracks(event, track_id, f"{events}, {name}")
         table = pa.table(fitted.columns())
         path = out / f"{name}-parameters.parquet"
-        write_atomically(path, lambda file, table=table: pq.write_table(table, file))
+        write_atomically(path, partial(pq.write_table, table))
         counts[name] = (len(fitted.track_id), int(fitted.converged.sum()))
         if short := len(fitted.track_id) - counts[name][1]:
             warn_once(

@@ -4,6 +4,7 @@ import gzip
 import json
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,7 +94,7 @@ def _simulate(
     particles = _read_hepmc3 if options.hepmc3 else _generate
     particles(acts, sequencer, random, options)
     digitization = folder / "digitization.json"
-    digitization.write_text(json.dumps(_digitization(acts, detector, options.digitization)))
+    digitization.write_text(json.dumps(_digitization(detector, options.digitization)))
     addFatras(sequencer, detector.geometry, detector.field, rnd=random, outputDirCsv=folder)
     addDigitization(
         sequencer,
@@ -180,7 +181,7 @@ def _convert(acts: Any, sequencer: Any, merge: bool) -> None:
     sequencer.addWhiteboardAlias("particles_generated_selected", "particles_generated")
 
 
-def _digitization(acts: Any, detector: GenericDetector, kind: Digitization) -> dict[str, Any]:
+def _digitization(detector: GenericDetector, kind: Digitization) -> dict[str, Any]:
     """Returns ACTS's description of how hits become measurements."""
     entries = []
     for (volume, layer), half in detector.layer_sizes().items():
@@ -228,4 +229,8 @@ def _take(folder: Path, out: Path, name: str) -> None:
             continue  # smeared hits have none
         packed = gzip.compress(content, 4, mtime=0)
         path = out / f"{name}-{table}.csv.gz"
-        write_atomically(path, lambda file, packed=packed: file.write_bytes(packed))
+        write_atomically(path, partial(_write_bytes, packed))
+
+
+def _write_bytes(content: bytes, file: Path) -> None:
+    file.write_bytes(content)

@@ -1,0 +1,118 @@
+"""ACTS itself: an event of 500 particles through simulation, baseline and fit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigtrk.config import load_settings
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.reader import read_event
+from bigtrk.events.truth import hit_particles, particle_kinematics
+from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
+from bigtrk.formats.acts.fit import PARAMETERS, fit_tracks
+from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
+from bigtrk.formats.acts.software import generic_detector
+from bigtrk.shipped import shipped
+from bigtrk.tracks.matching import majority_particles
+
+pytest.importorskip("acts", reason="pyacts is not installed: its wheels need glibc 2.34")
+OPTIONS = FatrasOptions(particles=500, seed=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fatras")
+    simulate_with_acts(folder, range(1), OPTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def event(folder: Path) -> Event:
+    return read_event(folder)
+
+
+def kinematics(event: Event) -> dict[str, np.ndarray[Any, Any]]:
+    return dict(particle_kinematics(event))
+
+
+def test_the_same_numbers_twice(folder: Path, tmp_path: Path) -> None:
+    simulate_with_acts(tmp_path, range(2), OPTIONS)
+    for file in folder.iterdir():
+        if file.suffix == ".gz":
+            assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+    with pytest.raises(InputError, match="events simulated otherwise"):
+        simulate_with_acts(tmp_path, range(1), FatrasOptions(particles=500, seed=6))
+
+
+def test_clusters_have_cells(tmp_path: Path) -> None:
+    simulate_with_acts(tmp_path, range(1), FatrasOptions(60, 1, "clusters"))
+    event = read_event(tmp_path)
+    assert event.cells is not None
+    assert np.isin(event.hits["hit_id"], event.cells["hit_id"]).all()
+
+
+def test_hits_lie_on_the_modules_that_acts_gave_them(event: Event) -> None:
+    detector = generic_detector()
+    measured = detector.measure(event.hits, "here")
+    ids = [detector.ids[row] for row in measured.surface]
+    assert [i.sensitive for i in ids] == event.hits["module_id"].tolist()
+    assert [i.layer for i in ids] == event.hits["layer_id"].tolist()
+
+
+def test_modules_of_real_hits_are_found(testdata: Path) -> None:
+    """TrackML's endcaps number modules otherwise: their hits lie on ACTS's modules all the same."""
+    event = read_event(testdata / "data" / "trackml_event1000", with_truth=False)
+    detector = generic_detector()
+    measured = detector.measure(event.hits, "here")
+    layers = np.array([i.layer for i in detector.ids])[measured.surface]
+    np.testing.assert_array_equal(layers, event.hits["layer_id"])
+    assert (np.abs(measured.local[:, 0]) < 100).all()
+
+
+def test_the_baseline_finds_the_particles(event: Event) -> None:
+    settings = load_settings(ChainSettings, shipped(DEFAULT))
+    track_id = find_tracks(event, settings, "here")
+    particle = hit_particles(event)
+    known = kinematics(event)
+    target = known["particle_id"][(known["pt"] > 1) & (known["nhits"] >= 6)]
+    found = np.unique(majority_particles(track_id, particle)[track_id >= 0])
+    assert np.isin(target, found).mean() > 0.93
+
+
+def test_fits_have_unit_pulls(event: Event) -> None:
+    particle, known = hit_particles(event), kinematics(event)
+    born_on_beam = np.hypot(known["vx"], known["vy"]) < 0.1
+    chosen = np.flatnonzero((known["pt"] > 0.5) & (known["nhits"] >= 6) & born_on_beam)
+    ids = known["particle_id"][chosen]
+    place = np.searchsorted(ids, particle)
+    is_chosen = np.isin(particle, ids)
+    fitted = fit_tracks(event, np.where(is_chosen, place, -1), "here")
+    assert fitted.converged.mean() > 0.98
+    phi, vx, vy = (known[name][chosen] for name in ("phi", "vx", "vy"))
+    theta = 2 * np.arctan(np.exp(-known["eta"][chosen]))
+    truth = {"d0": vy * np.cos(phi) - vx * np.sin(phi), "z0": known["vz"][chosen]}
+    truth |= {"phi": phi, "theta": theta}
+    for column, name in enumerate(PARAMETERS[:4]):
+        off = fitted.parameters[:, column] - truth[name]
+        off = (off + np.pi) % (2 * np.pi) - np.pi if name == "phi" else off
+        pull = off / np.sqrt(fitted.covariance[:, column, column])
+        low, high = np.nanpercentile(pull, [15.87, 84.13])
+        assert 0.8 < (high - low) / 2 < 1.2, name
+
+
+def test_too_short_a_track_is_kept_without_a_fit(event: Event) -> None:
+    track_id = np.full(len(event.hits["hit_id"]), -1)
+    track_id[:2] = 7
+    fitted = fit_tracks(event, track_id, "here")
+    assert fitted.track_id.tolist() == [7]
+    assert not fitted.converged[0]
+    assert np.isnan(fitted.parameters).all()
+
+
+def test_another_detector_is_refused(testdata: Path) -> None:
+    event = read_event(testdata / "data" / "colliderml_production", "event000000000", False)
+    with pytest.raises(InputError, match="TrackML's detector does not have"):
+        find_tracks(event, load_settings(ChainSettings, shipped(DEFAULT)), "here")
