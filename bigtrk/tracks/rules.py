@@ -1,0 +1,157 @@
+"""Efficiency and fake rate by the rules that published figures follow, which differ by points.
+
+Each rule says which hits are given, which particles are to be found, and which tracks are fakes.
+Shapes: N hits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.events.event import NOISE, Event
+from bigtrk.events.truth import hit_particles, particle_kinematics
+from bigtrk.tracks.matching import Ids, Mask, overlaps
+
+# TrackML's pixels: volume -> layers.
+PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
+
+
+@dataclass(frozen=True)
+class RuleCounts:
+    """Counts of events by one rule: particles to be found, and those found; tracks that count, and
+    fakes among them.
+    """
+
+    particles: int = 0
+    found: int = 0
+    tracks: int = 0
+    fakes: int = 0
+
+    def __add__(self, other: "RuleCounts") -> "RuleCounts":
+        return RuleCounts(
+            self.particles + other.particles,
+            self.found + other.found,
+            self.tracks + other.tracks,
+            self.fakes + other.fakes,
+        )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A published rule. targets, fakes: the particles and tracks that count, in words."""
+
+    name: str
+    targets: str
+    fakes: str
+    count: Callable[[Event, Ids], RuleCounts]
+
+
+def in_pixels(event: Event) -> Mask:
+    """Says of each hit whether it is in TrackML's pixels: [N]."""
+    volume, layer = event.hits["volume_id"], event.hits["layer_id"]
+    masks = [(volume == number) & np.isin(layer, layers) for number, layers in PIXELS.items()]
+    found: Mask = np.logical_or.reduce(masks)
+    return found
+
+
+def _count_heptv2(event: Event, track_id: Ids) -> RuleCounts:
+    """Source: Graph-COM/HEPTv2, heptv2/eval/metrics.py (double_majority, fake_rate)."""
+    radius = np.hypot(event.hits["x"].astype(float), event.hits["y"].astype(float))
+    with np.errstate(divide="ignore"):
+        eta = np.arcsinh(event.hits["z"].astype(float) / radius)
+    given = in_pixels(event) & (np.abs(eta) <= 4)
+    particle = hit_particles(event)
+    pixels = np.flatnonzero(in_pixels(event) & (particle != NOISE))
+    place = np.stack([particle[pixels], event.hits["volume_id"][pixels] * 100])
+    place[1] += event.hits["layer_id"][pixels]
+    crossed, layers = np.unique(np.unique(place, axis=1)[0], return_counts=True)
+    hard = _harder(event, 0.9)
+    targets = np.intersect1d(np.intersect1d(crossed[layers >= 3], hard), particle[given])
+    pairs = _majority(track_id[given], particle[given], targets)
+    counted = np.isin(pairs.particle, targets) & (pairs.track_hits >= 3)
+    is_pure = 2 * pairs.shared > pairs.track_hits
+    is_found = is_pure & (2 * pairs.shared > pairs.particle_hits)
+    return RuleCounts(
+        len(targets),
+        len(np.unique(pairs.particle[counted & is_found])),
+        int(counted.sum()),
+        int((counted & ~is_pure).sum()),
+    )
+
+
+def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts]:
+    """Source: samvanstroud/hepattn, experiments/trackml/eval/track_evaluate.py (eff_dm)."""
+
+    def count(event: Event, track_id: Ids) -> RuleCounts:
+        given = in_pixels(event)
+        particle, table = hit_particles(event)[given], particle_kinematics(event)
+        seen, hits = np.unique(particle[particle != NOISE], return_counts=True)
+        is_central = np.abs(table["eta"].astype(float)) < eta_max
+        chosen = table["particle_id"][is_central & (table["pt"].astype(float) > pt_min)]
+        targets = np.intersect1d(seen[hits >= 3], chosen)
+        pairs = _majority(track_id[given], particle, targets)
+        is_track = pairs.track_hits >= 3
+        is_match = (2 * pairs.shared > pairs.track_hits) & (2 * pairs.shared > pairs.particle_hits)
+        is_match &= pairs.particle != NOISE
+        return RuleCounts(
+            len(targets),
+            len(np.intersect1d(pairs.particle[is_track & is_match], targets)),
+            int(is_track.sum()),
+            int((is_track & ~is_match).sum()),
+        )
+
+    return count
+
+
+RULES = (
+    Rule(
+        "HEPTv2",
+        "pixels: pT at least 0.9 GeV, 3 layers",
+        "tracks of such a particle's hits, not above half pure",
+        _count_heptv2,
+    ),
+    Rule(
+        "hepattn 600 MeV",
+        "pixels: pT above 0.6 GeV, |eta| below 2.5, 3 hits",
+        "tracks without double majority; no filter has taken hits away",
+        _hepattn(0.6, 2.5),
+    ),
+    Rule(
+        "hepattn 900 MeV",
+        "pixels: pT above 0.9 GeV, |eta| below 4, 3 hits",
+        "tracks without double majority; no filter has taken hits away",
+        _hepattn(0.9, 4.0),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Majority:
+    """The particle with the most hits of each track, and the hits of both [T]."""
+
+    particle: Ids
+    shared: Ids
+    track_hits: Ids
+    particle_hits: Ids
+
+
+def _majority(track_id: Ids, particle_id: Ids, targets: Ids) -> _Majority:
+    """Returns the majority particle of each track; of equal ones first one of `targets`, which
+    HEPTv2's own code leaves to chance.
+    """
+    found = overlaps(track_id, particle_id)
+    is_other = ~np.isin(found.particle_id, targets)
+    order = np.lexsort((found.particle_id, is_other, -found.shared, found.track_id))
+    _, first = np.unique(found.track_id[order], return_index=True)
+    row = order[first]
+    return _Majority(
+        found.particle_id[row], found.shared[row], found.track_hits[row], found.particle_hits[row]
+    )
+
+
+def _harder(event: Event, pt_min: float) -> NDArray[np.int64]:
+    table = particle_kinematics(event)
+    chosen: NDArray[np.int64] = table["particle_id"][table["pt"].astype(float) >= pt_min]
+    return chosen
