@@ -69,7 +69,7 @@ def _count_heptv2(event: Event, track_id: Ids) -> RuleCounts:
     crossed, layers = np.unique(np.unique(place, axis=1)[0], return_counts=True)
     hard = _harder(event, 0.9)
     targets = np.intersect1d(np.intersect1d(crossed[layers >= 3], hard), particle[given])
-    pairs = _majority(track_id[given], particle[given], targets)
+    pairs = _majority(track_id[given], particle[given])
     counted = np.isin(pairs.particle, targets) & (pairs.track_hits >= 3)
     is_pure = 2 * pairs.shared > pairs.track_hits
     is_found = is_pure & (2 * pairs.shared > pairs.particle_hits)
@@ -91,7 +91,7 @@ def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts
         is_central = np.abs(table["eta"].astype(float)) < eta_max
         chosen = table["particle_id"][is_central & (table["pt"].astype(float) > pt_min)]
         targets = np.intersect1d(seen[hits >= 3], chosen)
-        pairs = _majority(track_id[given], particle, targets)
+        pairs = _majority(track_id[given], particle)
         is_track = pairs.track_hits >= 3
         is_match = (2 * pairs.shared > pairs.track_hits) & (2 * pairs.shared > pairs.particle_hits)
         is_match &= pairs.particle != NOISE
@@ -137,13 +137,12 @@ class _Majority:
     particle_hits: Ids
 
 
-def _majority(track_id: Ids, particle_id: Ids, targets: Ids) -> _Majority:
-    """Returns the majority particle of each track; of equal ones first one of `targets`, which
-    HEPTv2's own code leaves to chance.
+def _majority(track_id: Ids, particle_id: Ids) -> _Majority:
+    """Returns the majority particle of each track; of equal ones the smallest id, which HEPTv2's
+    own code leaves to an unstable sort.
     """
     found = overlaps(track_id, particle_id)
-    is_other = ~np.isin(found.particle_id, targets)
-    order = np.lexsort((found.particle_id, is_other, -found.shared, found.track_id))
+    order = np.lexsort((found.particle_id, -found.shared, found.track_id))
     _, first = np.unique(found.track_id[order], return_index=True)
     row = order[first]
     return _Majority(
@@ -153,5 +152,4 @@ def _majority(track_id: Ids, particle_id: Ids, targets: Ids) -> _Majority:
 
 def _harder(event: Event, pt_min: float) -> NDArray[np.int64]:
     table = particle_kinematics(event)
-    chosen: NDArray[np.int64] = table["particle_id"][table["pt"].astype(float) >= pt_min]
-    return chosen
+    return table["particle_id"].astype(np.int64)[table["pt"].astype(float) >= pt_min]
