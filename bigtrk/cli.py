@@ -69,6 +69,8 @@ _COMMANDS: list[tuple[str, Callable[..., None]]] = [
     ("filter", data.filter_graphs),
     ("import-model", training.import_model),
     ("reconstruct", tracks.reconstruct),
+    ("baseline", tracks.baseline),
+    ("fit", tracks.fit),
     ("infer", tracks.infer),
     ("submit", tracks.submit),
     ("display", judge.display),

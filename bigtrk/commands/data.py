@@ -23,6 +23,13 @@ Columns = Annotated[
 ]
 
 
+class Simulator(StrEnum):
+    """What simulates events."""
+
+    OWN = "own"
+    ACTS = "acts"
+
+
 def simulate(
     out: Annotated[Path, typer.Argument(help="folder for the events' files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
@@ -41,11 +48,38 @@ def simulate(
         EventFormat,
         typer.Option("--format", help="TrackML files, or ColliderML's Parquet: no cells"),
     ] = EventFormat.TRACKML,
+    simulator: Annotated[
+        Simulator,
+        typer.Option(
+            "--with",
+            help="own, or acts: Fatras in TrackML's detector, as ACTS's CSV; pip install "
+            "'bigtrk[acts]'",
+        ),
+    ] = Simulator.OWN,
+    hepmc3: Annotated[
+        Path | None, typer.Option(help="with acts: HepMC3 file of collisions, in place of pions")
+    ] = None,
+    clusters: Annotated[
+        bool, typer.Option("--clusters", help="with acts: clusters of cells, not smeared positions")
+    ] = False,
 ) -> None:
     """Simulate events and write them as files; what is there already is kept."""
+    numbers = range(first_event, first_event + events)
+    if simulator is Simulator.ACTS:
+        from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
+
+        if no_truth or detectors != "trackml" or file_format is not EventFormat.TRACKML:
+            raise InputError(
+                "--with acts writes ACTS's tables of TrackML's detector with their truth; leave "
+                "--no-truth, --detectors and --format out"
+            )
+        options = FatrasOptions(particles, seed, "clusters" if clusters else "smearing", hepmc3)
+        simulate_with_acts(out, numbers, options)
+        return
+    if hepmc3 or clusters or file_format is EventFormat.ACTS:
+        raise InputError("--hepmc3, --clusters and ACTS's files need --with acts")
     from bigtrk.events.simulation.production import simulate_folder
 
-    numbers = range(first_event, first_event + events)
     simulate_folder(out, numbers, particles, seed, detectors, not no_truth, file_format)
 
 

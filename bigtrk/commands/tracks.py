@@ -13,6 +13,7 @@ from bigtrk.commands.options import (
     Precise,
     ScoreCut,
     Spill,
+    TracksFrom,
     spill_folder,
 )
 from bigtrk.console import console, exit_on_bad_input, print_result, say
@@ -59,14 +60,25 @@ def reconstruct(
     precision: Precise = None,
     spill: Spill = None,
     code: Code = None,
+    fitted: Annotated[
+        bool,
+        typer.Option(
+            "--fit", help="also fit the tracks by ACTS, as `bigtrk fit` does, into the same folder"
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make tracks of hits: a parquet file per event, and a TrackML submission of all.
 
     Ranks share the events: torchrun --nproc-per-node 4 -m bigtrk reconstruct ...
     """
+    from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
+    if fitted:
+        from bigtrk.formats.acts.software import load_acts
+
+        load_acts()  # before hours of work
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
     edges = spill_folder(spill)
@@ -74,6 +86,64 @@ def reconstruct(
         lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges)
     )
     _show_made(made, as_json)
+    if fitted and discover().is_first:
+        from bigtrk.formats.acts.fit import FitOptions, fit_folder
+
+        say(f"{fit_folder(out, events, out, FitOptions())} are in {out}")
+
+
+def baseline(
+    events: Annotated[Path, typer.Argument(help="folder or zip of events of TrackML's detector")],
+    out: Annotated[Path, typer.Argument(help="folder for the tracks")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CHAIN.yaml] [KEY=VALUE ...]", help="settings of ACTS's chain"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find tracks as ACTS does: seeds, combinatorial Kalman filter, ambiguity resolution.
+
+    The classical baseline, for comparison: pip install 'bigtrk[acts]'.
+    """
+    from bigtrk.formats.acts.finding import baseline_folder, chain_settings
+
+    counts = baseline_folder(events, out, chain_settings(settings or []))
+    print_result(
+        {"tracks": counts},
+        as_json,
+        lambda: say(f"{sum(counts.values()):,} tracks of {len(counts)} events are in {out}"),
+    )
+
+
+def fit(
+    tracks: TracksFrom,
+    events: Annotated[Path, typer.Argument(help="folder or zip of events of TrackML's detector")],
+    out: Annotated[Path, typer.Argument(help="folder for the parameters of tracks")],
+    chi2_max: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="also write the tracks whose chi2 per degree of freedom is at most this: fewer "
+            "fakes",
+        ),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="also write ACTS's CSV of track parameters")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit tracks by ACTS's Kalman filter: parameters at the beam line, with covariance.
+
+    A Parquet file per event; a track without a fit is kept and marked: pip install 'bigtrk[acts]'.
+    """
+    from bigtrk.formats.acts.fit import FitOptions, fit_folder
+
+    counts = fit_folder(tracks, events, out, FitOptions(chi2_max, csv))
+    print_result(
+        counts.as_json(),
+        as_json,
+        lambda: say(f"{counts} are in {out}"),
+    )
 
 
 def infer(

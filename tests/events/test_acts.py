@@ -20,7 +20,8 @@ BITS = {"pv": 52, "sv": 40, "part": 24, "gen": 16, "subpart": 0}  # where each n
 
 def ids(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
     numbers = [table[f"particle_id_{part}"].to_numpy() << begin for part, begin in BITS.items()]
-    return np.stack(numbers).sum(axis=0)
+    total: np.ndarray[Any, np.dtype[np.int64]] = np.stack(numbers).sum(axis=0)
+    return total
 
 
 def test_measurements_and_truth_are_what_pandas_reads(testdata: Path) -> None:

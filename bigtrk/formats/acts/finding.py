@@ -4,15 +4,17 @@ Any events of TrackML's detector serve, whatever made them: hits are put on ACTS
 positions. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of the steps.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from bigtrk.config import Settings
+from bigtrk.config import Settings, load_settings
 from bigtrk.console import follow
 from bigtrk.disk.files import disk_errors
+from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.formats.acts.software import (
@@ -24,6 +26,7 @@ from bigtrk.formats.acts.software import (
     python_step,
     run_event,
 )
+from bigtrk.shipped import shipped
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.track_lists import longest_track
@@ -93,6 +96,19 @@ class ChainSettings(Settings):
     seeding: Seeding
     finding: Finding
     ambiguity: Ambiguity
+
+
+def chain_settings(arguments: Sequence[str]) -> ChainSettings:
+    """Returns the settings of a YAML file, the shipped one without, changed by KEY=VALUE.
+
+    Raises:
+        InputError: a setting is unknown, or has no such value.
+    """
+    files = [Path(word) for word in arguments if "=" not in word]
+    if len(files) > 1:
+        raise InputError(f"{files[1]}: one file of settings is read; leave the others out")
+    overrides = [word for word in arguments if "=" in word]
+    return load_settings(ChainSettings, files[0] if files else shipped(DEFAULT), overrides)
 
 
 def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:

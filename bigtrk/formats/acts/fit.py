@@ -4,7 +4,7 @@ Parameters are ACTS's bound ones at the perigee of the origin: d0 and z0 (mm), p
 q/p (1/GeV). Shapes: N hits, T tracks.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 
 from bigtrk.console import follow, warn_once
 from bigtrk.disk.files import disk_errors, write_atomically
+from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
+from bigtrk.events.trackml import write_table
 from bigtrk.formats.acts.software import (
     PITCHES,
     Float64,
@@ -29,7 +31,7 @@ from bigtrk.formats.acts.software import (
     run_event,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.files import events_by_number, open_tracks
+from bigtrk.tracks.files import events_by_number, open_tracks, write_tracks
 
 PARAMETERS = ("d0", "z0", "phi", "theta", "qop")
 HITS_MIN = 3  # that determine a helix
@@ -65,6 +67,26 @@ class FittedTracks:
                 found[f"cov_{first}_{second}"] = self.covariance[:, i, j]
         counts = ("ndf", "measurements", "holes", "outliers")
         return found | {"chi2": self.chi2} | {name: getattr(self, name) for name in counts}
+
+    def acts_columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Returns the tracks that converged in the columns of ACTS's CsvTrackParameterReader: qop
+        in 1/GeV, angles in rad.
+        """
+        found: dict[str, np.ndarray[Any, Any]] = {"trackId": self.track_id}
+        found |= {name: self.parameters[:, i] for i, name in enumerate(PARAMETERS)}
+        for i, name in enumerate(PARAMETERS):
+            found[f"var_{name}"] = self.covariance[:, i, i]
+        for i, first in enumerate(PARAMETERS):
+            for j, second in enumerate(PARAMETERS):
+                if i != j:
+                    found[f"cov_{first}{second}"] = self.covariance[:, i, j]
+        return {name: values[self.converged] for name, values in found.items()}
+
+    def passing(self, chi2_max: float | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Says of each track whether it converged with at most `chi2_max` per degree of freedom."""
+        if chi2_max is None:
+            return self.converged
+        return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))
 
 
 def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
@@ -194,10 +216,37 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
     )
 
 
-def fit_folder(tracks: Path, events: Path, out: Path) -> dict[str, tuple[int, int]]:
+@dataclass(frozen=True)
+class FitOptions:
+    """chi2_max: of a degree of freedom: tracks above are left out of the tracks that are written;
+    None writes none. csv: also ACTS's table of parameters.
+    """
+
+    chi2_max: float | None = None
+    csv: bool = False
+
+
+@dataclass(frozen=True)
+class FitCounts:
+    """Tracks of all events; those that converged, and those that pass the cut on chi2."""
+
+    events: int
+    tracks: int
+    converged: int
+    kept: int
+
+    def as_json(self) -> dict[str, int]:
+        """Returns what `--json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"fits of {self.converged:,} of {self.tracks:,} tracks in {self.events} events"
+
+
+def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:
     """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
-    `out`/EVENT-parameters.parquet, each atomically. Returns the number of tracks of each event, and
-    of those that converged.
+    `out`/EVENT-parameters.parquet, each atomically; with a cut also EVENT-tracks.parquet, the
+    tracks that pass it.
 
     Raises:
         InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.
@@ -205,22 +254,31 @@ def fit_folder(tracks: Path, events: Path, out: Path) -> dict[str, tuple[int, in
     source = open_tracks(tracks)
     names = events_by_number(source, events)
     load_acts()
+    if out.resolve() == tracks.resolve() and options.chi2_max is not None:
+        raise InputError(f"{out}: holds the tracks that are fitted; name another folder")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    counts = {}
+    counted = []
     for number in follow(source.events, len(source.events), "fitting"):
         name = names[number]
         event = read_event(events, name, with_truth=False)
-        track_id = source.read(number).of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+        hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
+        track_id = source.read(number).of_hits(hit_id)
         fitted = fit_tracks(event, track_id, f"{events}, {name}")
         table = pa.table(fitted.columns())
-        path = out / f"{name}-parameters.parquet"
-        write_atomically(path, partial(pq.write_table, table))
-        counts[name] = (len(fitted.track_id), int(fitted.converged.sum()))
-        if short := len(fitted.track_id) - counts[name][1]:
+        write_atomically(out / f"{name}-parameters.parquet", partial(pq.write_table, table))
+        if options.csv:
+            write_table(fitted.acts_columns(), out / f"{name}-track_parameters.csv", compress=False)
+        kept = fitted.passing(options.chi2_max)
+        if options.chi2_max is not None:
+            chosen = np.where(np.isin(track_id, fitted.track_id[kept]), track_id, NO_TRACK)
+            write_tracks(out, name, hit_id, chosen)
+        counted.append((len(fitted.track_id), int(fitted.converged.sum()), int(kept.sum())))
+        if short := counted[-1][0] - counted[-1][1]:
             warn_once(
                 "tracks without a fit",
                 f"{name}: {short:,} of {len(fitted.track_id):,} tracks have no fit: they have "
                 f"fewer than {HITS_MIN} hits, or it did not converge; they are kept, marked so",
             )
-    return counts
+    total = np.array(counted, dtype=np.int64).reshape(-1, 3).sum(axis=0).tolist()
+    return FitCounts(len(counted), *total)

@@ -12,10 +12,11 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
-from bigtrk.formats.acts.fit import PARAMETERS, fit_tracks
+from bigtrk.formats.acts.fit import PARAMETERS, FitOptions, fit_folder, fit_tracks
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
-from bigtrk.formats.acts.software import generic_detector
+from bigtrk.formats.acts.software import generic_detector, load_acts
 from bigtrk.shipped import shipped
+from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.matching import majority_particles
 
 pytest.importorskip("acts", reason="pyacts is not installed: its wheels need glibc 2.34")
@@ -116,3 +117,27 @@ def test_another_detector_is_refused(testdata: Path) -> None:
     event = read_event(testdata / "data" / "colliderml_production", "event000000000", False)
     with pytest.raises(InputError, match="TrackML's detector does not have"):
         find_tracks(event, load_settings(ChainSettings, shipped(DEFAULT)), "here")
+
+
+def test_acts_reads_the_table_of_parameters(folder: Path, tmp_path: Path) -> None:
+    acts = load_acts()
+    event = read_event(folder)
+    hit_id = event.hits["hit_id"].astype(np.int64)
+    track_id = find_tracks(event, load_settings(ChainSettings, shipped(DEFAULT)), "here")
+    write_tracks(tmp_path / "tracks", event.name, hit_id, track_id)
+    options = FitOptions(chi2_max=3.0, csv=True)
+    counts = fit_folder(tmp_path / "tracks", folder, tmp_path / "fit", options)
+    assert 0 < counts.kept < counts.converged <= counts.tracks
+    kept = open_tracks(tmp_path / "fit").read(0).in_tracks()
+    assert len(np.unique(kept.track_id)) == counts.kept
+    level = acts.logging.Level.WARNING
+    sequencer = acts.examples.Sequencer(events=1, numThreads=1, logLevel=level, trackFpes=False)
+    sequencer.addReader(
+        acts.examples.CsvTrackParameterReader(
+            level=level,
+            inputDir=str(tmp_path / "fit"),
+            inputStem="track_parameters",
+            outputTrackParameters="parameters",
+        )
+    )
+    sequencer.run()
