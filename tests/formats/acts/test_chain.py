@@ -18,6 +18,7 @@ from bigtrk.formats.acts.software import generic_detector, load_acts
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.matching import majority_particles
+from tests.programs import run_in_one
 
 pytest.importorskip("acts", reason="pyacts is not installed: its wheels need glibc 2.34")
 OPTIONS = FatrasOptions(particles=500, seed=5)
@@ -140,4 +141,36 @@ def test_acts_reads_the_table_of_parameters(folder: Path, tmp_path: Path) -> Non
             outputTrackParameters="parameters",
         )
     )
+    sequencer.run()
+
+
+def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
+    write_hepmc3(tmp_path / "collisions.hepmc3")
+    run_in_one(
+        [
+            "bigtrk simulate events --with acts --particles 60 --events 2 --clusters",
+            "bigtrk simulate collisions --with acts --events 2 --hepmc3 collisions.hepmc3",
+            "bigtrk build events graphs --from acts",
+            "bigtrk baseline events kalman finding.pt_min=0.4 --json",
+            "bigtrk fit kalman events fitted --chi2-max 3 --csv --json",
+            "bigtrk score fitted events",
+            "bigtrk score kalman events --json",
+        ],
+        tmp_path,
+    )
+    assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
+
+
+def write_hepmc3(path: Path) -> None:
+    """Two collisions of the generator of pions."""
+    acts = load_acts()
+    from acts.examples.hepmc3 import HepMC3Writer
+
+    from bigtrk.formats.acts import simulation
+
+    level = acts.logging.Level.WARNING
+    sequencer = acts.examples.Sequencer(events=2, numThreads=1, logLevel=level, trackFpes=False)
+    random = acts.examples.RandomNumbers(seed=1)
+    simulation._generate(acts, sequencer, random, FatrasOptions(40, 1))
+    sequencer.addWriter(HepMC3Writer(level=level, inputEvent="generated", outputPath=str(path)))
     sequencer.run()
