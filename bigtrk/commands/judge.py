@@ -22,7 +22,7 @@ from bigtrk.commands.options import (
 )
 from bigtrk.console import console, print_result, say
 from bigtrk.errors import InputError
-from bigtrk.tracks.names import BuilderName, Task
+from bigtrk.tracks.names import BuilderName, Rules, Task
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
@@ -140,6 +140,9 @@ def score(
     no_track: Annotated[
         int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
     ] = -1,
+    rules: Annotated[
+        Rules | None, typer.Option(help="also by the rules of HEPTv2's and hepattn's figures")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
@@ -151,7 +154,7 @@ def score(
     from bigtrk.training.evaluation.tracks import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
-    found = score_files(tracks, events, criteria, task, no_track)
+    found = score_files(tracks, events, criteria, task, no_track, rules)
     _give(score_report(found), found.model_dump(mode="json"), None, as_json)
 
 

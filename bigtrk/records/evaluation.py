@@ -286,9 +286,22 @@ class ColliderMLScore(Record):
     in_tracks: ColliderMLMetrics
 
 
+class RuleScore(Record):
+    """Counts by a published rule: particles to be found and found, tracks that count and fakes."""
+
+    rule: Text
+    targets: Text
+    counted_tracks: Text
+    particles: Count
+    found: Count
+    tracks: Count
+    fakes: Count
+
+
 class ScoreRecord(Judged):
     """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks: those
-    of `data` that `tracks` lacks, which are judged by a public task alone.
+    of `data` that `tracks` lacks, which are judged by a public task alone. rules: empty where they
+    were not asked for.
     """
 
     tracks: str
@@ -299,6 +312,7 @@ class ScoreRecord(Judged):
     events: tuple[EventScore, ...]
     events_without_tracks: Count
     colliderml: ColliderMLScore | None = None
+    rules: tuple[RuleScore, ...] = ()
 
 
 Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)

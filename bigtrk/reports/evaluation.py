@@ -314,7 +314,32 @@ def score_report(record: ScoreRecord) -> Document:
         ]
         task = "ColliderML's tracking task, its own metrics"
         parts.insert(0, table_of(task, public, COLLIDERML_RULES))
+    if record.rules:
+        parts.append(_rules_table(record))
     return Document(title, "", [], [], parts)
+
+
+def _rules_table(record: ScoreRecord) -> Table:
+    """Tabulates what the same tracks are by the rules of published figures."""
+    strict = next(match for match in record.matching if match.mode == "strict")
+    found = [("bigtrk strict", strict.n_particles, strict.efficiency, strict.n_tracks)]
+    found += [
+        (one.rule, one.particles, one.found / max(one.particles, 1), one.tracks)
+        for one in record.rules
+    ]
+    fakes = [strict.fake_rate, *(one.fakes / max(one.tracks, 1) for one in record.rules)]
+    rows = [
+        {
+            "rule": name,
+            "efficiency %": figures.percent(efficiency, 2),
+            "fake %": figures.percent(fake, 2),
+            "particles": figures.count(particles),
+            "tracks": figures.count(tracks),
+        }
+        for (name, particles, efficiency, tracks), fake in zip(found, fakes, strict=True)
+    ]
+    notes = (f"{one.rule}: {one.targets}; tracks: {one.counted_tracks}." for one in record.rules)
+    return table_of("The same tracks by published rules", rows, *notes)
 
 
 def _score_notes(record: ScoreRecord) -> Iterator[str]:

@@ -16,3 +16,9 @@ class Task(StrEnum):
     """A task of a public arena, by whose metrics `bigtrk score` judges, too."""
 
     COLLIDERML = "colliderml"
+
+
+class Rules(StrEnum):
+    """The rules of published figures by which `bigtrk score` judges, too."""
+
+    ALL = "all"

@@ -40,11 +40,11 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Rule:
-    """A published rule. targets, fakes: the particles and tracks that count, in words."""
+    """A published rule. targets, tracks: the particles to be found, and the tracks that count."""
 
     name: str
     targets: str
-    fakes: str
+    tracks: str
     count: Callable[[Event, Ids], RuleCounts]
 
 
@@ -109,19 +109,19 @@ RULES = (
     Rule(
         "HEPTv2",
         "pixels: pT at least 0.9 GeV, 3 layers",
-        "tracks of such a particle's hits, not above half pure",
+        "those whose majority is such a particle; fakes are at most half pure",
         _count_heptv2,
     ),
     Rule(
         "hepattn 600 MeV",
         "pixels: pT above 0.6 GeV, |eta| below 2.5, 3 hits",
-        "tracks without double majority; no filter has taken hits away",
+        "all of 3 pixel hits; fakes have no double majority",
         _hepattn(0.6, 2.5),
     ),
     Rule(
         "hepattn 900 MeV",
         "pixels: pT above 0.9 GeV, |eta| below 4, 3 hits",
-        "tracks without double majority; no filter has taken hits away",
+        "all of 3 pixel hits; fakes have no double majority",
         _hepattn(0.9, 4.0),
     ),
 )

@@ -4,6 +4,7 @@ Any events of TrackML's detector serve, whatever made them: hits are put on ACTS
 positions. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of the steps.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
             bFieldInZ=FIELD * acts.UnitConstants.T,
             minPt=seeding.pt_min,
             impactMax=seeding.impact_max,
+            cotThetaMax=math.sinh(finding.eta_max),
             rMin=0.0,
             rMax=seeding.r_max,
             deltaRMin=seeding.delta_r_min,

@@ -1,6 +1,6 @@
 """Tracks of files, judged: TrackML's and ColliderML's scores."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,20 @@ from bigtrk.events.colliderml_reader import particle_numbers
 from bigtrk.events.event import Event, EventFormat
 from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.records.evaluation import ColliderMLMetrics, ColliderMLScore, EventScore, ScoreRecord
+from bigtrk.records.evaluation import (
+    ColliderMLMetrics,
+    ColliderMLScore,
+    EventScore,
+    RuleScore,
+    ScoreRecord,
+)
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
 from bigtrk.tracks.evaluation import JudgedTracks, judge_tracks, summarise_judged
 from bigtrk.tracks.files import HitTracks, events_by_number, nothing_listed, open_tracks
 from bigtrk.tracks.matching import Criteria, overlaps
-from bigtrk.tracks.names import Task
+from bigtrk.tracks.names import Rules, Task
+from bigtrk.tracks.rules import RULES, RuleCounts
 
 CROWD = 100  # particles; a track that has hits of more stands for hits in no track
 
@@ -28,11 +35,12 @@ def score_files(
     criteria: Criteria,
     task: Task | None = None,
     no_track: int = NO_TRACK,
+    rules: Rules | None = None,
 ) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
     archive; events without tracks are left out. task: also by its metrics; then all events count,
-    those without tracks too. no_track: id of hits in no track, beside NO_TRACK. A track with hits
-    of more than `CROWD` particles is said.
+    those without tracks too. no_track: id of hits in no track, beside NO_TRACK. rules: also by
+    those of published figures. A track with hits of more than `CROWD` particles is said.
 
     Raises:
         InputError: files are damaged, tracks are of an event or of hits that `events` lacks, list
@@ -48,6 +56,7 @@ def score_files(
     # Its samples number particles from 0, as submissions do.
     by_place = format_of(events) is EventFormat.COLLIDERML
     submitted = in_tracks = NOTHING
+    by_rule = {rule: RuleCounts() for rule in RULES if rules}
     for number in follow(numbers, len(numbers), "score"):
         event = read_event(events, names[number])
         if event.truth is None:
@@ -68,6 +77,9 @@ def score_files(
                 listed = replace(listed, claimed=particle_numbers(claimed))
             submitted += count_submitted(event, listed)
             in_tracks += count_submitted(event, listed.in_tracks())
+        for rule in by_rule:
+            hit_id = event.hits["hit_id"].astype(np.int64)
+            by_rule[rule] += rule.count(event, listed.of_hits(hit_id))
         judged.append(judge_tracks(event, listed, matchings))
         record, hits = summarise_judged(judged[-1:], matchings), len(event.hits["hit_id"])
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
@@ -85,6 +97,12 @@ def score_files(
         colliderml=ColliderMLScore(submitted=_metrics(submitted), in_tracks=_metrics(in_tracks))
         if task
         else None,
+        rules=tuple(
+            RuleScore(
+                rule=rule.name, targets=rule.targets, counted_tracks=rule.tracks, **asdict(counts)
+            )
+            for rule, counts in by_rule.items()
+        ),
     )
 
 
