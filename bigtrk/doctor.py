@@ -41,6 +41,7 @@ OPTIONAL = {
     "mlflow": "run.loggers=mlflow",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "onnx": "bigtrk export acts",
+    "pyacts": "bigtrk baseline, fit, and simulate --with acts",
     "optuna": "bigtrk search",
     "tensorboard": "run.loggers=tensorboard",
     "wandb": "run.loggers=wandb",

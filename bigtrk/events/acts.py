@@ -14,6 +14,7 @@ Source: CsvMeasurementWriter, CsvSimHitWriter and CsvParticleWriter of ACTS 48.
 
 import gzip
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -196,10 +197,12 @@ class ActsEvents:
 
 def _are_simulated(file: Path) -> bool:
     """True where the header of a hits file has true positions and no hit ids."""
+    if not file.is_file():
+        return False  # a pipe would be waited for
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
             header = content.readline(4096).decode("latin-1").strip().split(",")
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False  # TrackML's reader says what is wrong
     return {"tx", "geometry_id"} <= set(header) and "hit_id" not in header
 

@@ -43,7 +43,7 @@ def spoil(folder: Path, table: str, old: str, new: str) -> str:
         ("truth", "3,0,110.5", "9,0,110.5", 4, "hit_id 9 is not in", "remove the row"),
         ("truth", "3,0,110.5", "3,9223372036854775808,110.5", 4, "not an integer", "export"),
         ("hits", "module_id", "x", 1, "column 'x' appears twice", "remove one"),
-        ("hits", ",module_id", ",module", 1, "missing column module_id", "hits file, as of"),
+        ("hits", ",module_id", ",module", 1, "missing column module_id", "TrackML's hits file"),
     ],
 )
 def test_a_bad_row(

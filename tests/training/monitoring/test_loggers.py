@@ -231,6 +231,7 @@ def train(ranks: Ranks, settings: Configuration) -> list[Any]:
             fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
         except InputError as error:
             found.append(str(error))
+            torch.distributed.barrier()  # the first rank has let go of the folder
             assert [path.name for path in run.glob("*")] == ["notes.txt"]
             torch.distributed.barrier()
     return [*found, *(min(content) for content in fake.run.logged)]
