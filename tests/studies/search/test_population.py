@@ -88,7 +88,7 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -
     process.terminate()
     process.join()
     assert process.exitcode == os.EX_TEMPFAIL
-    assert trainings() == []
+    wait_for(lambda: not trainings())  # it has told them to end
     run_search(plan(SPACE, TRIALS), TRIALS, 2, 1, None)
     assert result()["rounds"] == alone
     check_epochs(alone)

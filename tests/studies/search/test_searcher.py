@@ -112,7 +112,7 @@ def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(p
         assert process.exitcode == os.EX_TEMPFAIL
     finally:
         process.kill()
-    assert trainings() == []
+    wait_for(lambda: not trainings())
     (_, left) = read_search(Path("search")).trials
     assert (left.record.state, left.is_training) == ("running", False)
     assert list(Path("search/trial0001/checkpoints").glob("step-*")), "it has saved"
