@@ -22,7 +22,7 @@ _GONE = {
     "search --cpus": "use --launcher COMMAND, which may ask for them",
     "search --gpus": "use --launcher COMMAND, which may ask for them",
     "search --storage": "the study is a file that any disk can hold; leave it out",
-    "report --code": "no report asks for the model any more; leave it out",
+    "report --code": "models of your own have a dash for predicted seconds; leave it out",
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
     **{
         f"{command} --spill-to-network": "a folder on a network file system is used, and noticed"

@@ -24,7 +24,7 @@ Columns = Annotated[
 
 
 class Simulator(StrEnum):
-    """What simulates events."""
+    """A simulator of events."""
 
     OWN = "own"
     ACTS = "acts"

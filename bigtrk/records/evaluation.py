@@ -208,7 +208,7 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """What a stage leaves of all events together, and its mean `seconds` per event. target_edges:
+    """The edges that a stage leaves of all events, and its mean `seconds` per event. target_edges:
     true ones of particles to be found. findable: particles that the true edges left would find.
     """
 

@@ -1,4 +1,4 @@
-"""What records are: values in ranges that reports can compute with, in files that are written and
+"""Records: values in ranges that reports can compute with, in files that are written and
 read through the same class.
 
 Ranges are those in which sums, ratios and axes stay finite.

@@ -70,7 +70,7 @@ class TrialRecord(Record):
 
 
 class DecisionRecord(_SearchFile):
-    """What a trial of a population trains in a round: from the checkpoint of the trial `source`
+    """The training of a trial of a population in a round: from the checkpoint of the trial `source`
     after its round `source_round` (None: its own), with `settings`, to so many `epochs`.
     """
 

@@ -49,7 +49,7 @@ class Rule:
 
 
 def in_pixels(event: Event) -> Mask:
-    """Says of each hit whether it is in TrackML's pixels: [N]."""
+    """Whether each hit is in TrackML's pixels: [N]."""
     volume, layer = event.hits["volume_id"], event.hits["layer_id"]
     masks = [(volume == number) & np.isin(layer, layers) for number, layers in PIXELS.items()]
     found: Mask = np.logical_or.reduce(masks)

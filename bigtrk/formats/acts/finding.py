@@ -19,23 +19,24 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.formats.acts.software import (
+    FIELD,
     Float64,
+    GenericDetector,
     Int64,
+    collecting_steps,
     generic_detector,
     load_acts,
     measurement_steps,
-    python_step,
     run_event,
+    space_point_step,
 )
 from bigtrk.shipped import shipped
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import event_number, write_tracks
+from bigtrk.tracks.rules import PIXELS
 from bigtrk.tracks.track_lists import longest_track
 
 DEFAULT = "configs/acts.yaml"
-# The layers of pixels, by volume: seeds are made of their hits.
-PIXEL_LAYERS = {7: (2, 4, 6, 8, 10, 12, 14), 8: (2, 4, 6, 8), 9: (2, 4, 6, 8, 10, 12, 14)}
-FIELD = 2.0  # T
 
 
 class Seeding(Settings):
@@ -112,49 +113,17 @@ def chain_settings(arguments: Sequence[str]) -> ChainSettings:
     return load_settings(ChainSettings, files[0] if files else shipped(DEFAULT), overrides)
 
 
-def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
-    """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
-
-    A hit that tracks share is given to the longest, then to that of the smallest chi2 per degree of
-    freedom.
-
-    Raises:
-        InputError: ACTS is not installed, or the event is not of TrackML's detector.
-    """
-    acts, detector = load_acts(), generic_detector()
+def _seeding_steps(detector: GenericDetector, settings: ChainSettings) -> list[Any]:
+    """Returns the steps that make seeds of the pixels' hits, and estimate their parameters."""
+    acts, seeding = detector.acts, settings.seeding
     examples, quiet = acts.examples, acts.logging.Level.ERROR
-    container = detector.container(detector.measure(event.hits, where))
-    seeding, finding = settings.seeding, settings.finding
     layers = [
         acts.GeometryIdentifier(volume=volume, layer=layer)
-        for volume, numbers in PIXEL_LAYERS.items()
+        for volume, numbers in PIXELS.items()
         for layer in numbers
     ]
-    cuts = acts.TrackSelector.Config()
-    cuts.ptMin, cuts.absEta = finding.pt_min, (0.0, finding.eta_max)
-    cuts.minMeasurements, cuts.maxHoles = finding.measurements_min, finding.holes_max
-    cuts.maxOutliers = finding.outliers_max
-    everywhere = acts.GeometryIdentifier()
-    chi2 = [finding.chi2_measurement], [finding.chi2_outlier]
-    finder = examples.TrackFindingAlgorithm
-    found: dict[str, Any] = {}
-
-    def collect(objects: dict[str, Any]) -> dict[str, Any]:
-        tracks = objects["tracks"]
-        found["hits"] = [list(track) for track in objects["proto_tracks"]]
-        found["chi2"] = np.array(tracks.chi2) / np.maximum(np.array(tracks.ndf), 1)
-        return {}
-
-    steps = [
-        *measurement_steps(acts, container),
-        examples.SpacePointMaker(
-            level=quiet,
-            inputMeasurements="subset",
-            outputSpacePoints="space_points",
-            trackingGeometry=detector.geometry,
-            geometrySelection=layers,
-            stripGeometrySelection=[],
-        ),
+    return [
+        space_point_step(detector, layers),
         examples.GridTripletSeedingAlgorithm(
             level=quiet,
             inputSpacePoints="space_points",
@@ -162,7 +131,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
             bFieldInZ=FIELD * acts.UnitConstants.T,
             minPt=seeding.pt_min,
             impactMax=seeding.impact_max,
-            cotThetaMax=math.sinh(finding.eta_max),
+            cotThetaMax=math.sinh(settings.finding.eta_max),
             rMin=0.0,
             rMax=seeding.r_max,
             deltaRMin=seeding.delta_r_min,
@@ -187,6 +156,38 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
             trackingGeometry=detector.geometry,
             magneticField=detector.field,
         ),
+    ]
+
+
+def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
+    """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
+
+    A hit that tracks share is given to the longest, then to that of the smallest chi2 per degree of
+    freedom.
+
+    Raises:
+        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    """
+    acts, detector = load_acts(), generic_detector()
+    examples, quiet = acts.examples, acts.logging.Level.ERROR
+    container = detector.container(detector.measure(event.hits, where))
+    finding = settings.finding
+    cuts = acts.TrackSelector.Config()
+    cuts.ptMin, cuts.absEta = finding.pt_min, (0.0, finding.eta_max)
+    cuts.minMeasurements, cuts.maxHoles = finding.measurements_min, finding.holes_max
+    cuts.maxOutliers = finding.outliers_max
+    everywhere = acts.GeometryIdentifier()
+    chi2 = [finding.chi2_measurement], [finding.chi2_outlier]
+    finder = examples.TrackFindingAlgorithm
+    found: dict[str, Any] = {}
+
+    def collect(hits: list[list[int]], tracks: Any) -> None:
+        chi2 = np.array(tracks.chi2) / np.maximum(np.array(tracks.ndf), 1)
+        found["hits"], found["chi2"] = hits, chi2
+
+    steps = [
+        *measurement_steps(acts, container),
+        *_seeding_steps(detector, settings),
         finder(
             level=quiet,
             measurementSelectorCfg=acts.MeasurementSelector.Config(
@@ -215,21 +216,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
             nMeasurementsMin=settings.ambiguity.measurements_min,
             maximumIterations=100_000,
         ),
-        examples.TracksToTrajectories(
-            level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
-        ),
-        examples.TrajectoriesToProtoTracks(
-            level=quiet, inputTrajectories="trajectories", outputProtoTracks="proto_tracks"
-        ),
-        python_step(
-            acts,
-            collect,
-            {
-                "proto_tracks": examples.ProtoTrackContainer,
-                "tracks": examples.ConstTrackContainer,
-            },
-            {},
-        ),
+        *collecting_steps(acts, collect),
     ]
     run_event(acts, steps, where)
     return _tracks_of_hits(found["hits"], found["chi2"], len(event.hits["hit_id"]))
@@ -244,8 +231,8 @@ def _tracks_of_hits(hits: list[list[int]], chi2: Float64, n_hits: int) -> Int64:
 
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, int]:
-    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`; events
-    whose tracks are there are kept. Returns the number of tracks of each event.
+    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Returns
+    the number of tracks of each event.
 
     Raises:
         InputError: as of `find_tracks`, or an event cannot be read; those written before stay.

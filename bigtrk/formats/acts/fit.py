@@ -24,11 +24,13 @@ from bigtrk.formats.acts.software import (
     PITCHES,
     Float64,
     Int64,
+    collecting_steps,
     generic_detector,
     load_acts,
     measurement_steps,
     python_step,
     run_event,
+    space_point_step,
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import events_by_number, open_tracks, write_tracks
@@ -83,7 +85,7 @@ class FittedTracks:
         return {name: values[self.converged] for name, values in found.items()}
 
     def passing(self, chi2_max: float | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Says of each track whether it converged with at most `chi2_max` per degree of freedom."""
+        """Whether each track converged with at most `chi2_max` per degree of freedom."""
         if chi2_max is None:
             return self.converged
         return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))
@@ -108,14 +110,12 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
     hits = [order[begin:end].tolist() for begin, end in pairwise(bounds)]
     fitted: dict[str, Any] = {}
 
-    def collect(objects: dict[str, Any]) -> dict[str, Any]:
-        tracks = objects["tracks"]
-        fitted["hits"] = [list(track) for track in objects["fitted_proto_tracks"]]
+    def collect(hits: list[list[int]], tracks: Any) -> None:
         names = ("parameters", "covariance", "chi2", "ndf", "nMeasurements", "nHoles", "nOutliers")
         # A failed attempt leaves a track without parameters.
         kept = np.array([track.hasReferenceSurface for track in tracks], bool)
+        fitted["hits"] = hits
         fitted.update({name: np.array(getattr(tracks, name))[kept] for name in names})
-        return {}
 
     everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
     steps = [
@@ -130,14 +130,7 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
             {},
             {"proto_tracks": examples.ProtoTrackContainer},
         ),
-        examples.SpacePointMaker(
-            level=quiet,
-            inputMeasurements="subset",
-            outputSpacePoints="space_points",
-            trackingGeometry=detector.geometry,
-            geometrySelection=everywhere,
-            stripGeometrySelection=[],
-        ),
+        space_point_step(detector, everywhere),
         examples.ProtoTracksToParameters(
             level=quiet,
             geometry=detector.geometry,
@@ -171,26 +164,11 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
             calibrator=examples.makePassThroughCalibrator(),
             referenceSurface=acts.Surface.createPerigee(acts.Vector3(0, 0, 0)),
         ),
-        examples.TracksToTrajectories(
-            level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
-        ),
-        examples.TrajectoriesToProtoTracks(
-            level=quiet,
-            inputTrajectories="trajectories",
-            outputProtoTracks="fitted_proto_tracks",
-        ),
-        python_step(
-            acts,
-            collect,
-            {
-                "fitted_proto_tracks": examples.ProtoTrackContainer,
-                "tracks": examples.ConstTrackContainer,
-            },
-            {},
-        ),
+        *collecting_steps(acts, collect),
     ]
     run_event(acts, steps, where)
-    row = np.searchsorted(ids, track_id[[one[0] for one in fitted["hits"]]])
+    first_hits = np.array([one[0] for one in fitted["hits"]], np.int64)
+    row = np.searchsorted(ids, track_id[first_hits])
     return _laid_out(ids, row, fitted)
 
 

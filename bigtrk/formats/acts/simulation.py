@@ -29,7 +29,7 @@ Digitization = Literal["smearing", "clusters"]
 
 @dataclass(frozen=True)
 class FatrasOptions:
-    """What is simulated: charged particles of an event, shared among its vertices; or a HepMC3
+    """Options of a simulation: charged particles of an event, shared among vertices; or a HepMC3
     file, whose events are taken in turn.
     """
 

@@ -28,6 +28,7 @@ PITCHES = (
     | dict.fromkeys((12, 13, 14), (0.08, 1.2))
     | dict.fromkeys((16, 17, 18), (0.12, 10.8))
 )
+FIELD = 2.0  # T, along z
 CANDIDATES = 12  # nearest modules that a hit is looked for in
 OFF_MODULE = 0.1  # mm from a module, beyond which a hit is said to be off it
 
@@ -78,7 +79,7 @@ class GenericDetector:
         self.acts = acts
         self._detector = acts.examples.GenericDetector(config)
         self.geometry = self._detector.trackingGeometry()
-        self.field = acts.ConstantBField(acts.Vector3(0, 0, 2 * acts.UnitConstants.T))
+        self.field = acts.ConstantBField(acts.Vector3(0, 0, FIELD * acts.UnitConstants.T))
         surfaces = self.geometry.geoIdSurfaceMap()
         self.ids = sorted((i for i in surfaces if i.sensitive), key=lambda i: i.value)
         self._surfaces = [surfaces[i] for i in self.ids]
@@ -206,9 +207,8 @@ def python_step(
 
 def measurement_steps(acts: Any, container: Any) -> list[Any]:
     """Returns the steps that write an event's "measurements", and all of them as its "subset"."""
-    examples, n = acts.examples, len(container)
+    examples, all_of = acts.examples, range(len(container))
     kind = examples.MeasurementContainer
-    all_of = range(n)
     return [
         python_step(acts, lambda _: {"measurements": container}, {}, {"measurements": kind}),
         python_step(
@@ -217,6 +217,38 @@ def measurement_steps(acts: Any, container: Any) -> list[Any]:
             {"measurements": kind},
             {"subset": examples.MeasurementSubset},
         ),
+    ]
+
+
+def space_point_step(detector: GenericDetector, selection: Sequence[Any]) -> Any:
+    """Returns the step that makes "space_points" of the subset's hits on the selected layers."""
+    return detector.acts.examples.SpacePointMaker(
+        level=detector.acts.logging.Level.ERROR,
+        inputMeasurements="subset",
+        outputSpacePoints="space_points",
+        trackingGeometry=detector.geometry,
+        geometrySelection=selection,
+        stripGeometrySelection=[],
+    )
+
+
+def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None]) -> list[Any]:
+    """Returns the steps that give `collect` the measurements of each of "tracks", and these."""
+    examples, quiet = acts.examples, acts.logging.Level.ERROR
+
+    def run(found: dict[str, Any]) -> dict[str, Any]:
+        collect([list(track) for track in found["listed"]], found["tracks"])
+        return {}
+
+    kinds = {"listed": examples.ProtoTrackContainer, "tracks": examples.ConstTrackContainer}
+    return [
+        examples.TracksToTrajectories(
+            level=quiet, inputTracks="tracks", outputTrajectories="trajectories"
+        ),
+        examples.TrajectoriesToProtoTracks(
+            level=quiet, inputTrajectories="trajectories", outputProtoTracks="listed"
+        ),
+        python_step(acts, run, kinds, {}),
     ]
 
 

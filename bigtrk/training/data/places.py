@@ -1,5 +1,5 @@
-"""Where the tensors of batches lie: in files of a local disk, or on an accelerator, to which they
-travel while it computes.
+"""Places of the tensors of batches: files of a local disk, or an accelerator, to which they travel
+while it computes.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: lines of its start and each epoch, and ranks that stall."""
+"""Messages of a run while it trains: lines of its start and each epoch, and ranks that stall."""
 
 import time
 from collections import Counter

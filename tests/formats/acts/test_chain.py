@@ -18,7 +18,7 @@ from bigtrk.formats.acts.software import generic_detector, load_acts
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.matching import majority_particles
-from tests.programs import run_in_one
+from tests.programs import run_here, run_in_one
 
 pytest.importorskip("acts", reason="pyacts is not installed: its wheels need glibc 2.34")
 OPTIONS = FatrasOptions(particles=500, seed=5)
@@ -112,6 +112,30 @@ def test_too_short_a_track_is_kept_without_a_fit(event: Event) -> None:
     assert fitted.track_id.tolist() == [7]
     assert not fitted.converged[0]
     assert np.isnan(fitted.parameters).all()
+
+
+@pytest.mark.parametrize("listed", [[], [3]])
+def test_events_of_no_tracks_that_can_be_fitted(event: Event, listed: list[int]) -> None:
+    track_id = np.full(len(event.hits["hit_id"]), -1)
+    track_id[listed] = 0
+    fitted = fit_tracks(event, track_id, "here")
+    assert fitted.converged.tolist() == [False] * len(listed)
+    assert fitted.parameters.shape == (len(listed), 5)
+    assert len(fitted.columns()["cov_d0_d0"]) == len(listed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--format acts", "--clusters", "--with acts --no-truth", "--with acts --detectors odd"],
+)
+def test_options_of_the_other_simulator_are_refused(
+    options: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bigtrk", "simulate", "nowhere", *options.split()]
+    status, _, error = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "--with acts" in error
+    assert not Path("nowhere").exists()
 
 
 def test_another_detector_is_refused(testdata: Path) -> None:
