@@ -280,8 +280,8 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Says by which criteria tracks were judged, and the TrackML score of all of them. by: what
-    made them.
+    """Returns the criteria by which tracks were judged, and the TrackML score of all of them. by:
+    their maker.
     """
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
@@ -293,9 +293,10 @@ def criteria_note(
             "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
         )
     )
+    tracks = f"Tracks{by}; tracks" if by else "Tracks"
     return (
-        f"{known} Tracks{by}; tracks and particles of at least {hits} hits, particles of at least "
-        f"{pt} GeV; matching fraction {share}."
+        f"{known} {tracks} and particles of at least {hits} hits, particles of at least {pt} GeV; "
+        f"matching fraction {share}."
     )
 
 
@@ -343,7 +344,7 @@ def _rules_table(record: ScoreRecord) -> Table:
 
 
 def _score_notes(record: ScoreRecord) -> Iterator[str]:
-    yield criteria_note(record, record.trackml_score, " of files")
+    yield criteria_note(record, record.trackml_score)
     known = sum(event.trackml_score is not None for event in record.events)
     if 0 < known < len(record.events):
         yield (

@@ -48,7 +48,7 @@ def test_one_event_has_one_table() -> None:
         ["ATLAS", "strict", "90.00", "1.25", "-", "10", "9", "80", "79"],
     )
     assert cells(text, "ATLAS  ") == [row] * 2
-    assert "TrackML score 0.5000. Tracks of files; tracks and particles of at least 3 hits" in flat
+    assert "TrackML score 0.5000. Tracks and particles of at least 3 hits" in flat
 
 
 def test_several_events_are_judged_together() -> None:
