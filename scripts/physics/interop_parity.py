@@ -24,7 +24,7 @@ from scripts.physics.interop.check import Material, Outcome, run_checks
 from scripts.results import Results, add_options
 
 CHECKS = (*acorn.CHECKS, *acts.CHECKS, *colliderml.CHECKS, *tracks.CHECKS)
-WORST = ("onnx", "torchscript", "colliderml", "acorn")
+WORST = ("onnx", "torchscript", "colliderml", "acorn", "acts_judge")
 
 
 def testdata() -> Path | None:
