@@ -21,7 +21,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
-from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.engines import ddp
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.proof.prove import check_model, prove
@@ -143,12 +143,7 @@ def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def first_steps_of_the_engine(ranks: Ranks) -> list[dict[str, Any]]:
-    engine = example("engine.md").OneByOneEngine
-
-    def make(_: EngineSettings, *inputs: Any) -> tuple[Engine, str]:
-        return engine(*inputs), "one by one"
-
-    with mock.patch("tests.distributed.trial.make_engine", make):
+    with mock.patch.object(ddp, "SPEC", example("engine.md").SPEC):
         return first_steps(ranks, [configuration(EngineSettings())])
 
 

@@ -18,7 +18,7 @@ from bigtrk.training.settings import Configuration
         ("optimizer.learning_rate=0.1", "unknown key 'optimizer.learning_rate'"),
         ("training.epochs=many", "training.epochs"),
         ("epochs", "write key.sub=value"),
-        ("engine.name=horovod", "'ddp', 'deepspeed' or 'fsdp2'"),
+        ("engine.name=horovod", "'ddp', 'fsdp2' or 'deepspeed'"),
         ("model.name=transformer", "'interaction', 'attention', 'mlp'"),
         ("model.name=my-mod:Net", "model.name: Value error, a model of your own is named pack"),
         (

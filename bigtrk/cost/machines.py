@@ -104,8 +104,7 @@ class Machine:
     launch: seconds to start an operation. On a CPU these are of the whole host, whose cores its
     ranks share. transfer: bytes per second between an accelerator and its host, both ways. disk:
     those that a local disk reads and writes. process_bytes: memory of a process, without the pages
-    of files; fsdp2_bytes and deepspeed_bytes: what the modules of an engine add, zero_bytes what
-    ZeRO 1 to 3 add to that (torch's compiler).
+    of files.
     """
 
     name: str
@@ -116,9 +115,6 @@ class Machine:
     launch: float
     network: Network
     process_bytes: int
-    fsdp2_bytes: int = 0
-    deepspeed_bytes: int = 0
-    zero_bytes: int = 0
     transfer: float = 4e10
     disk: float = 1e9
 
@@ -169,9 +165,6 @@ CPU = Machine(
     launch=4e-5,
     network=Network(within=Link(1.8e-4, 1.7e9), between=Link(5e-4, 1e9)),
     process_bytes=245 * MIB,
-    fsdp2_bytes=4 * MIB,
-    deepspeed_bytes=15 * MIB,
-    zero_bytes=46 * MIB,
 )
 MACHINES = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
 

@@ -11,11 +11,11 @@ from functools import partial
 
 from bigtrk.cost.event_size import EventSize, SectorSize, neighbours
 from bigtrk.cost.footprint import Footprint, activations, columns, footprint
-from bigtrk.cost.machines import Machine
-from bigtrk.cost.sharding import BYTES, Sharding
+from bigtrk.cost.machines import Machine, all_gather, all_reduce
 from bigtrk.models.edges.stores import BLOCK_BYTES
 from bigtrk.models.edges.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
+from bigtrk.parallel.engines.spec import BYTES, Sharding
 
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
 # one of the state and two of what is written, and most are freed before the next pass has its
@@ -145,12 +145,12 @@ class CostModel:
             packed = 2 * sectors * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
-        held = self.sharding.held(count.weights, self.machine.shared)
+        machine, held = self.machine, self.sharding.held(count.weights, self.machine.shared)
         # Where the host's memory counts, a rank writes its part of a checkpoint, too.
-        words = _CHECKPOINT_WORDS * count.weights.total / self.world if self.machine.shared else 0.0
+        words = _CHECKPOINT_WORDS * count.weights.total / self.world if machine.shared else 0.0
         without = BYTES * max(held.after, words)
         return Memory(
-            process=self._process_bytes(),
+            process=machine.process_bytes + machine.shared * self.sharding.module_bytes,
             parameters=BYTES * held.parameters,
             gradients=BYTES * held.gradients,
             optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
@@ -223,24 +223,21 @@ class CostModel:
         """Returns the seconds of a step's reductions and of gathering sharded state: in so many
         passes through the layers, at least one in each micro-step.
         """
-        weights = self.footprint(cut=False).weights.total
-        link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        passes = max(micro_steps, passes)
-        return self.sharding.seconds(link, self.world, weights, micro_steps, passes)
+        n_bytes = BYTES * self.footprint(cut=False).weights.total
+        link, world = self.machine.network.slowest(self.world, self.ranks_per_node), self.world
+        if self.sharding.level == "none":
+            return all_reduce(link, world, n_bytes)
+        scattered = micro_steps if self.sharding.scatters_often else 1
+        # The updated weights are gathered; where parameters are sharded they are gathered in every
+        # forward and backward pass instead.
+        gathered = 2 * max(micro_steps, passes) if self.sharding.lockstep else 1
+        return (scattered + gathered) * all_gather(link, world, n_bytes)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
         the peak.
         """
         return activations(partial(self.footprint, cut), size, sectors)
-
-    def _process_bytes(self) -> float:
-        """Returns the bytes of the interpreter and of what it imports."""
-        machine, zero = self.machine, self.sharding.zero
-        if zero is None:
-            return machine.process_bytes + (machine.fsdp2_bytes if self.sharding.lockstep else 0)
-        modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
-        return machine.process_bytes + modules
 
     def _batches(self, parts: int, ranks: int) -> int:
         """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""

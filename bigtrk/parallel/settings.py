@@ -1,34 +1,15 @@
 """The `engine` and `optimizer` sections of the configuration, and which engines there are."""
 
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from bigtrk.config import Settings
+from bigtrk.parallel.engines.spec import EngineSpec, Sharding, engine_spec
 
-EngineName = Literal["ddp", "deepspeed", "fsdp2"]
-
-
-@dataclass(frozen=True)
-class EngineSpec:
-    """An engine, as far as others know it: the `module` in engines/ whose `make` makes it; the
-    `options` of the section that others refuse; whether each rank has whole matrices, as Muon
-    needs; whether `training.auto` may choose it.
-    """
-
-    module: str
-    options: tuple[str, ...] = ()
-    whole_matrices: bool = False
-    automatic: bool = False
-
-
-# Ever more sharded.
-ENGINES: dict[EngineName, EngineSpec] = {
-    "ddp": EngineSpec("ddp", ("coalesced",), whole_matrices=True, automatic=True),
-    "fsdp2": EngineSpec("fsdp", ("shard_ranks",), automatic=True),
-    "deepspeed": EngineSpec("deepspeed_engine"),
-}
+# The modules of engines/, ever more sharded; each has the SPEC of its engine.
+EngineName = Literal["ddp", "fsdp2", "deepspeed"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 class EngineSettings(Settings):
@@ -45,15 +26,27 @@ class EngineSettings(Settings):
     shard_ranks: int | None = Field(None, ge=2, lt=2**31)
     """With fsdp2: ranks that a replica is sharded over; all without it [ranks]."""
 
+    @property
+    def spec(self) -> EngineSpec:
+        return engine_spec(self.name)
+
+    def sharding(self, ranks: int) -> Sharding:
+        """Returns what this engine divides over so many ranks.
+
+        Raises:
+            InputError: the DeepSpeed file cannot be read.
+        """
+        return self.spec.sharding(self, ranks)
+
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
-        own = ENGINES[self.name].options
-        for name, spec in ENGINES.items():
-            for option in spec.options:
-                if option not in own and getattr(self, option):
-                    raise ValueError(
-                        f"engine.{option} is an option of {name}; remove it for {self.name}"
-                    )
+        given = [option for option, value in self if value and option not in ("name", "ds_config")]
+        for option in given:
+            if option not in self.spec.options:
+                name = next(name for name in ENGINES if option in engine_spec(name).options)
+                raise ValueError(
+                    f"engine.{option} is an option of {name}; remove it for {self.name}"
+                )
         return self
 
 

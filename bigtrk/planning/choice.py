@@ -129,9 +129,8 @@ def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
         ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
         for folder, cut in cuts.items()
     ]
-    engine = chosen.candidate.configured(task.configuration).engine.name
     program = [str(shipped("train.py")), *training_arguments(chosen, task, given, train)]
-    return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
+    return [shlex.join(command) for command in (*cutting, [*_launcher(task), *program])]
 
 
 def training_arguments(
@@ -163,13 +162,10 @@ def _cut_folder(graphs: Path, sectors: int) -> Path:
     return graphs.with_name(f"{graphs.name}-in-{sectors}")
 
 
-def _launcher(task: Task, engine: str) -> list[str]:
+def _launcher(task: Task) -> list[str]:
     """Returns the launcher of as many ranks on each of as many hosts as are asked for."""
     per_host = min(task.world, task.ranks_per_node)
     hosts = -(-task.world // per_host)
-    if engine == "deepspeed":
-        several = ["--num_nodes", str(hosts)] if hosts > 1 else []
-        return ["deepspeed", *several, "--num_gpus", str(per_host)]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "FIRST_HOST:29500"]
     several = ["--nnodes", str(hosts), *meeting] if hosts > 1 else []
     return ["torchrun", *several, "--nproc-per-node", str(per_host)]

@@ -8,14 +8,10 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
 from bigtrk.reports.document import Facts
 
-ENGINES = {"ddp": "DDP", "deepspeed": "DeepSpeed", "fsdp2": "FSDP2", "none": ""}
-
 
 def engine_name(record: RunRecord) -> str:
     """Names the engine as people write it, such as "DeepSpeed ZeRO-1"."""
-    name = ENGINES.get(record.engine, record.engine)
-    detail = record.engine_detail or ""
-    return detail if detail.lower().startswith(record.engine) else f"{name} {detail}".strip()
+    return record.engine_detail or record.engine
 
 
 def section(record: RunRecord, name: str) -> dict[str, Any]:

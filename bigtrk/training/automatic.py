@@ -18,6 +18,7 @@ from bigtrk.cost.event_size import MOST_EXCESS, EventSize
 from bigtrk.cost.machines import Machine, find_machine
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.parallel.engines.spec import engine_spec
 from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut
@@ -206,7 +207,7 @@ def _engines(configuration: Configuration, world: int) -> list[Values]:
     whole = configuration.optimizer.name == "muon"
     found: list[Values] = [
         (("engine.name", name),)
-        for name, spec in ENGINES.items()
+        for name, spec in ((name, engine_spec(name)) for name in ENGINES)
         if spec.automatic and (spec.whole_matrices or not whole)
     ]
     return found[:1] if world == 1 else found  # one rank has nobody to share its state with

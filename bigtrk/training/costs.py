@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from bigtrk.cost.machines import CPU, Machine
 from bigtrk.cost.model import CostModel
-from bigtrk.cost.sharding import sharding
 from bigtrk.training.settings import Configuration
 
 
@@ -25,7 +24,7 @@ def make_cost(
         configuration.model,
         len(configuration.data.node_features),
         len(configuration.data.edge_features),
-        sharding(configuration.engine, world),
+        configuration.engine.sharding(world),
         world,
         ranks_per_node,
         machine,

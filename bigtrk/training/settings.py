@@ -9,7 +9,7 @@ from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
-from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.user_code import names_code
 
 Batching = Literal["random", "buckets", "cost"]
@@ -303,7 +303,7 @@ class Configuration(Settings):
                 f"parts can be made smaller",
             ),
             (
-                self.optimizer.name == "muon" and not ENGINES[self.engine.name].whole_matrices,
+                self.optimizer.name == "muon" and not self.engine.spec.whole_matrices,
                 f"optimizer.name=muon: with engine.name={self.engine.name} ranks update parts of "
                 f"matrices, and Muon whole ones; set engine.name=ddp, or optimizer.name=adamw",
             ),

@@ -22,7 +22,7 @@ for name in (
     "tests.distributed.parity",
     # Which are imported when an engine is made: by ours, and 680 modules by DeepSpeed.
     "bigtrk.parallel.engines.deepspeed_engine",
-    "bigtrk.parallel.engines.fsdp",
+    "bigtrk.parallel.engines.fsdp2",
     "torch._inductor.compile_fx",
 ):
     import_module(name)

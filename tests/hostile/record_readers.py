@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bigtrk.cost.sharding import sharding
-from bigtrk.parallel.engines.ds_file import load_ds_config
+from bigtrk.parallel.engines.deepspeed import load_ds_config
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.checkpoint.manifest import MANIFEST
 from bigtrk.training.run_folder import DESCRIPTION
@@ -46,7 +45,7 @@ def read_ds_config(folder: Path, content: bytes) -> object:
     path = folder / "ds.json"
     path.write_bytes(content)
     settings = EngineSettings(name="deepspeed", ds_config=str(path))
-    return sharding(settings, 4), load_ds_config(str(path), OptimizerSettings())
+    return settings.sharding(4), load_ds_config(str(path), OptimizerSettings(), 1000)
 
 
 RECORD_READERS = {

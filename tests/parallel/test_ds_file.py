@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.ds_file import load_ds_config
+from bigtrk.parallel.engines.deepspeed import load_ds_config
 from bigtrk.parallel.settings import OptimizerSettings
 
 
@@ -47,11 +47,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, content: Any, named: str) -> Non
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(content))
     with pytest.raises(InputError) as caught:
-        load_ds_config(str(path), OptimizerSettings())
+        load_ds_config(str(path), OptimizerSettings(), 1000)
     assert named in str(caught.value)
     assert str(path) in str(caught.value)
 
 
 def test_an_unknown_name_suggests_a_shipped_one() -> None:
     with pytest.raises(InputError, match="no file 'zero_1'; did you mean 'zero1'"):
-        load_ds_config("zero_1", OptimizerSettings())
+        load_ds_config("zero_1", OptimizerSettings(), 1000)

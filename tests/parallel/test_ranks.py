@@ -95,6 +95,7 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         (PMI, "PMI_RANK is set, but not the number of ranks here and in all; start ranks with"),
         ({**SALLOC, "PMIX_RANK": "1"}, "PMIX_RANK is set, but not the number of ranks"),
         ({"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "2"}, "FLUX_TASK_RANK is set, but not the"),
+        ({"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "4"}, "JSM_NAMESPACE_RANK is set, but"),
         ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_TASKS_PER_NODE: not set"),
         ({**SLURM, "SLURM_NODEID": "7"}, "SLURM_STEP_TASKS_PER_NODE: "),

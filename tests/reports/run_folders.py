@@ -46,6 +46,7 @@ def run_record(world_size: int = 1, **changes: Any) -> RunRecord:
         "launcher": "torchrun",
         "world_size": world_size,
         "engine": "ddp",
+        "engine_detail": "DDP",
         "parameters": 123456,
         "config": {
             "model": {"hidden": 64, "layers": 8, "recompute": True},

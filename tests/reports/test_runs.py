@@ -33,7 +33,7 @@ def told(runs: list[Run]) -> str:
 @pytest.fixture
 def pair(make_run: MakeRun) -> list[Run]:
     """One rank with an evaluation, and two ranks at nearly twice the speed."""
-    second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
+    second = run_record(2, engine_detail="DeepSpeed ZeRO-1", launcher="deepspeed")
     lines = [
         step_record(0, micro_steps=None, imbalance=None),
         epoch_record(0, 9.0),
@@ -116,7 +116,7 @@ def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
     assert "No epoch has finished yet; steps recorded: 1." in text
     assert row_of(text, "Speed", "young")[5:] == ["-", "-", "-", "-"]
     bare = read_run(make_run("bare", record=RunRecord(world_size=3, engine="ddp"), lines=[]))
-    assert "DDP on 3 ranks" in told([bare])
+    assert "ddp on 3 ranks" in told([bare])
     json.dumps(summarise([bare]), allow_nan=False)
 
 

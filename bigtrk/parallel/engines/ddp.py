@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigtrk.parallel.engines.engine import Piece, Shard, TorchEngine, even_share, flat_values
 from bigtrk.parallel.engines.optimizers import adam_state
+from bigtrk.parallel.engines.spec import EngineSpec, Sharding
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
@@ -119,13 +120,19 @@ def _timed_mean(
     return timed
 
 
-def make(
+def _make(
     settings: EngineSettings,
     model: nn.Module,
     optimizer: OptimizerSettings,
     stopwatch: Stopwatch,
     lr_factors: Mapping[str, float],
-) -> tuple[DDPEngine, str]:
-    """Makes the engine as `make_engine` says."""
+) -> DDPEngine:
+    return DDPEngine(model, optimizer, stopwatch, lr_factors, settings.coalesced)
+
+
+def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     name = "DDP, coalesced" if settings.coalesced else "DDP"
-    return DDPEngine(model, optimizer, stopwatch, lr_factors, settings.coalesced), name
+    return Sharding(name=name, level="none", ranks=ranks)
+
+
+SPEC = EngineSpec(_make, _sharding, ("coalesced",), whole_matrices=True, automatic=True)

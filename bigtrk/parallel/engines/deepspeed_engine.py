@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.ddp import replica_pieces
-from bigtrk.parallel.engines.ds_file import load_ds_config, with_bucket_of
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard, flat_values
 from bigtrk.parallel.engines.optimizers import adam_state, make_optimizer, set_rates
-from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
 # DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
@@ -176,21 +175,6 @@ def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[st
     state = adam_state(optimizer.optimizer, flat)
     values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
     return values, state["step"]
-
-
-def make(
-    settings: EngineSettings,
-    model: nn.Module,
-    optimizer: OptimizerSettings,
-    stopwatch: Stopwatch,
-    lr_factors: Mapping[str, float],
-) -> tuple[DeepSpeedEngine, str]:
-    """Makes the engine of a shipped or own DeepSpeed file, as `make_engine` says."""
-    content = load_ds_config(settings.ds_config, optimizer)
-    # DeepSpeed makes a buffer of a bucket's size, 2 GB by default, for a model of any size.
-    most = sum(parameter.numel() for parameter in model.parameters())
-    engine = DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, with_bucket_of(content, most))
-    return engine, f"DeepSpeed ZeRO-{engine.stage}"
 
 
 def _compile_nothing() -> None:

@@ -4,14 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.parallel.engines.optimizers import STATE, make_optimizer, set_rates
-from bigtrk.parallel.settings import ENGINES, EngineSettings, OptimizerSettings
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
 AVERAGE = "average"  # of the weights, where one is kept
@@ -150,8 +149,5 @@ def make_engine(
     Raises:
         InputError: on all ranks, the settings do not fit the ranks, or the model's parameters.
     """
-    # Importing FSDP2 or DeepSpeed takes seconds, which runs with other engines should not pay.
-    module = import_module(f"{__package__}.{ENGINES[settings.name].module}")
-    engine: Engine
-    engine, name = module.make(settings, model, optimizer, stopwatch, lr_factors)
-    return engine, name
+    name = settings.sharding(dist.get_world_size()).name
+    return settings.spec.make(settings, model, optimizer, stopwatch, lr_factors), name

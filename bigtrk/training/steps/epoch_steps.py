@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.cost.sharding import sharding
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import check_agreement, on_first_rank
 from bigtrk.parallel.ranks import Ranks
@@ -279,7 +278,7 @@ def choose_steps(
         InputError: events do not fit a rank's memory.
     """
     training, sampling = configuration.training, configuration.sampling
-    lockstep = sharding(configuration.engine, ranks.world_size).lockstep
+    lockstep = configuration.engine.sharding(ranks.world_size).lockstep
     match sampling.method:
         case "none":
             router = training_router(configuration, ranks, sources)

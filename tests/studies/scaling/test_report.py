@@ -181,7 +181,7 @@ def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
 def pair(tmp_path: Path) -> list[Path]:
     """Two engines on two machines."""
     gpu = {"host": "n2", "cpu": "c", "cores": 64, "accelerator": "NVIDIA H200"}
-    zero: dict[str, Any] = {"engine": "deepspeed", "engine_detail": "ZeRO-1", "machine": gpu}
+    zero: dict[str, Any] = {"engine_detail": "DeepSpeed ZeRO-1", "machine": gpu}
     fast = {1: (2.0, 2.2), 2: (2.5, 2.6)}
     return [
         series_folder(tmp_path / "ddp"),

@@ -1,13 +1,18 @@
-"""DeepSpeed's JSON files, checked against our configuration and by DeepSpeed itself, completed.
+"""DeepSpeed ZeRO as far as it is known without importing DeepSpeed: its files, and what it holds.
 
-DeepSpeed ignores a misspelt top-level key, and takes defaults for what is absent.
+JSON files are checked against our configuration and by DeepSpeed itself, and completed: DeepSpeed
+ignores a misspelt top-level key, and takes defaults for what is absent. The memory of ZeRO is by
+what its sources allocate: deepspeed/runtime/zero and deepspeed/runtime/engine.py of 0.19.8.
 """
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, ValidationError
+from torch import nn
 
 import bigtrk
 from bigtrk.config import Settings, nearest, parse
@@ -15,7 +20,10 @@ from bigtrk.console import given_path
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.machine import accelerator
-from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.engines.spec import EngineSpec, Held, Level, Sharding, Weights
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.world import Stopwatch
 
 if TYPE_CHECKING:
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
@@ -92,43 +100,32 @@ def read_ds_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
-    """Reads and checks a DeepSpeed file and fills in what our configuration decides.
+def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
+    """Reads and checks a DeepSpeed file and fills in what our configuration, and a model of so many
+    weights, decide.
 
     Raises:
         InputError: an unknown key, or one that belongs to our configuration or has no use here.
     """
     path = find_ds_config(name)
     content = read_ds_file(path)
-    _refuse_useless(path, _zero_section(path, content))
+    zero = _zero_section(path, content)
+    _refuse_useless(path, zero)
+    # DeepSpeed makes a buffer of a bucket's size, 2 GB by default, for a model of any size.
+    bucket = min(zero.reduce_bucket_size, weights)
     return {
         "steps_per_print": 2**31,
         **content,
+        "zero_optimization": {
+            **content.get("zero_optimization", {}),
+            "reduce_bucket_size": bucket,
+        },
         # The accumulation boundary is set at run time: steps differ in their micro-steps.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         # Always written out: the default became 1.0 in DeepSpeed 0.19.3.
         "gradient_clipping": optimizer.gradient_clipping,
     }
-
-
-def with_bucket_of(content: dict[str, Any], most: int) -> dict[str, Any]:
-    """Returns what `load_ds_config` read with a bucket of at most so many numbers."""
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-    zero = content.get("zero_optimization", {})
-    bucket = min(DeepSpeedZeroConfig(**zero).reduce_bucket_size, most)
-    return {**content, "zero_optimization": {**zero, "reduce_bucket_size": bucket}}
-
-
-def zero_settings(name: str) -> "DeepSpeedZeroConfig":
-    """Returns the section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
-
-    Raises:
-        InputError: as `read_ds_file`, or a key or value in the section is unknown.
-    """
-    path = find_ds_config(name)
-    return _zero_section(path, read_ds_file(path))
 
 
 def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
@@ -177,3 +174,93 @@ def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
             for item in error.errors()
         )
         raise InputError(f"{path}: {'; '.join(complaints)}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroSharding(Sharding):
+    """The sharding of a stage of ZeRO, with the sizes of buffers in its file."""
+
+    zero: "DeepSpeedZeroConfig"
+
+    def held(self, weights: Weights, on_host: bool) -> Held:
+        """Counts what a rank holds, on a CPU if `on_host`."""
+        n, part = weights.total, weights.total / self.ranks
+        if self.level == "none":
+            # All gradients are flattened into one tensor to be averaged.
+            return Held(n, n, 2 * n, after=max(n, 2 * weights.parameter))
+        bucket = min(n, self.zero.reduce_bucket_size)
+        if self.level == "parameters":
+            return self._gathered(weights, part, bucket, on_host)
+        # Stages 1 and 2 update a float32 copy of this rank's part, and have AdamW's moments of it.
+        # A bucket collects the gradients, at once (stage 2) or at the step's end (stage 1). It is
+        # flattened into another to be reduced; this rank's part of that is flattened again for
+        # AdamW, which makes two tensors of its size.
+        first = self.level == "optimizer"
+        gradients = n if first else min(n, bucket + part)
+        return Held(
+            parameters=n,
+            gradients=gradients,
+            optimizer=3 * part,
+            # A system gives memory only to the part of a CPU's buffer that is written.
+            buffers=bucket if first and not on_host else 0,
+            after=max(bucket, 3 * part - gradients),
+        )
+
+    def _gathered(self, weights: Weights, part: float, bucket: int, on_host: bool) -> Held:
+        """Counts stage 3, which keeps a bucket and this rank's part of the gradients from the first
+        step on.
+
+        A gathered weight is kept if at most max_reuse_distance weights are passed before it is
+        needed again; the pass moves past the others twice, forward and backward, between two uses
+        of one. Weights gathered together are copied once more, and so is a bucket to be reduced, by
+        DeepSpeed and by gloo.
+        """
+        n, prefetched = weights.total, self.zero.prefetch_bucket_size
+        offloads = self.zero.offload_optimizer is not None
+        whole, ahead = 0, 0
+        if self.ranks > 1:
+            whole = min(n, max(self.zero.max_reuse_distance // 2, prefetched + weights.layer))
+            ahead = min(n, prefetched)
+        # AdamW makes two tensors of its part's size, beside the gradients flattened for it.
+        updated = part * (2 if offloads else 3)
+        reduced = bucket * (2 if on_host else 1)
+        return Held(
+            parameters=part + whole,
+            gradients=part * (2 if offloads else 1) + bucket,
+            optimizer=3 * part,
+            after=max(ahead, reduced - whole, updated - whole, 0),
+        )
+
+
+def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
+    """Raises InputError: the file cannot be read, or a key or value in the section is unknown."""
+    path = find_ds_config(settings.ds_config)
+    zero = _zero_section(path, read_ds_file(path))
+    stage = int(zero.stage)
+    return ZeroSharding(
+        name=f"DeepSpeed ZeRO-{stage}",
+        level=get_args(Level)[stage],
+        ranks=ranks,
+        scatters_often=stage > 1,
+        # ZeRO 1 to 3 import torch's compiler.
+        module_bytes=(61 if stage else 15) * 2**20,
+        zero=zero,
+    )
+
+
+def _make(
+    settings: EngineSettings,
+    model: nn.Module,
+    optimizer: OptimizerSettings,
+    stopwatch: Stopwatch,
+    lr_factors: Mapping[str, float],
+) -> Engine:
+    """Makes the engine of a shipped or own DeepSpeed file, as `make_engine` says."""
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    content = load_ds_config(settings.ds_config, optimizer, weights)
+    from bigtrk.parallel.engines.deepspeed_engine import DeepSpeedEngine  # takes seconds
+
+    return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, content)
+
+
+SPEC = EngineSpec(_make, _sharding)

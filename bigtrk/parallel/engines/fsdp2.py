@@ -23,6 +23,7 @@ from bigtrk.parallel.engines.engine import (
     share_weights,
 )
 from bigtrk.parallel.engines.optimizers import STATE, adam_state
+from bigtrk.parallel.engines.spec import EngineSpec, Sharding
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
 
@@ -127,14 +128,24 @@ def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
     return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))
 
 
-def make(
+def _make(
     settings: EngineSettings,
     model: nn.Module,
     optimizer: OptimizerSettings,
     _: Stopwatch,
     lr_factors: Mapping[str, float],
-) -> tuple[FSDP2Engine, str]:
-    """Makes the engine as `make_engine` says."""
+) -> FSDP2Engine:
+    return FSDP2Engine(model, optimizer, lr_factors, settings.shard_ranks)
+
+
+def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     shards = settings.shard_ranks
-    engine = FSDP2Engine(model, optimizer, lr_factors, shards)
-    return engine, f"FSDP2 in blocks of {shards}" if shards else "FSDP2"
+    return Sharding(
+        name=f"FSDP2 in blocks of {shards}" if shards else "FSDP2",
+        level="parameters",
+        ranks=min(shards or ranks, ranks),
+        module_bytes=4 * 2**20,
+    )
+
+
+SPEC = EngineSpec(_make, _sharding, ("shard_ranks",), automatic=True)
