@@ -14,8 +14,7 @@ import torch
 from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
 from bigtrk.errors import InputError
-from bigtrk.events.event import EventFormat
-from bigtrk.events.reader import READERS, find_events, read_event
+from bigtrk.events.reader import READERS, find_events, format_of, read_event
 from bigtrk.formats.registry import GRAPH_READERS, Format
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
@@ -106,10 +105,11 @@ def test_the_network_of_pyg_is_trained_without_a_word_about_ranks(
 
 
 def test_the_reader_reads_as_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(READERS, EventFormat.COLLIDERML, example("reader.md").find_text)
+    monkeypatch.setitem(READERS, "text", f"{example('reader.md').__name__}:find_text")
     (tmp_path / "event7.txt").write_text("30 0 1 8 2 1\n70 0 2 8 4 1\n")
     assert find_events(tmp_path) == ["event7"]
     assert read_event(tmp_path).hits["layer_id"].tolist() == [2, 4]
+    assert format_of(tmp_path) == "text"
     (tmp_path / "event7.txt").write_text("30 0 1\n")
     with pytest.raises(InputError, match="holds no hits"):
         read_event(tmp_path)

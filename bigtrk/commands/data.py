@@ -10,12 +10,13 @@ from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.event import EventFormat
+from bigtrk.events.reader import READERS, find_events, format_of
 from bigtrk.formats.registry import GRAPH_READERS, PtUnit, options_of
 from bigtrk.user_code import Code, allow_code
 
 # mypy cannot know the members of what a registry names.
 Source = StrEnum(  # type: ignore[misc]
-    "Source", {name.upper(): name for name in (*EventFormat, *GRAPH_READERS)}
+    "Source", {name.upper(): name for name in (*READERS, *GRAPH_READERS)}
 )
 _TRACKML = Source(EventFormat.TRACKML)
 Columns = Annotated[
@@ -176,12 +177,10 @@ def build(
 
 def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | None:
     """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
-    from bigtrk.events.reader import find_events, format_of
-
-    if source == str(EventFormat.COLLIDERML) and format_of(events) is not EventFormat.COLLIDERML:
+    if source is not _TRACKML and format_of(events) != source:
         raise InputError(
-            f"{events}: holds no Parquet files of ColliderML's tracker_hits; name the folder that "
-            "holds those of a sample, and of its particles"
+            f"{events}: holds no events of --from {source} (of colliderml: Parquet files of "
+            "tracker_hits and particles); name the folder that holds them"
         )
     if numbers is None:
         return None

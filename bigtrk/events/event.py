@@ -80,7 +80,7 @@ MODULE_IDS = ("volume_id", "layer_id", "module_id")
 
 
 class EventFormat(StrEnum):
-    """A format of files of events."""
+    """A format in which simulated events are written; `bigtrk.events.reader` has those read."""
 
     ACTS = "acts"
     TRACKML = "trackml"

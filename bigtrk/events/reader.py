@@ -1,14 +1,11 @@
 """Events from a folder or a zip archive, validated, in any format that `READERS` has."""
 
-from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Protocol
 
 from bigtrk.errors import InputError
-from bigtrk.events.acts import find_acts
-from bigtrk.events.colliderml_reader import find_sample
-from bigtrk.events.event import Event, EventFormat
-from bigtrk.events.trackml import TrackmlEvents, find_trackml
+from bigtrk.events.event import Event
 from bigtrk.events.truth import warn_of_odd_truth
 
 
@@ -25,25 +22,26 @@ class EventSource(Protocol):
         """Reads and validates one event, the only one without a name."""
 
 
-# What finds the events of each format at a path, and gives None where there are none of it.
-READERS: dict[EventFormat, Callable[[Path], EventSource | None]] = {
-    EventFormat.ACTS: find_acts,  # first: its folders hold hits.csv, too, of other columns
-    EventFormat.TRACKML: find_trackml,
-    EventFormat.COLLIDERML: find_sample,
+# The function of each format, `module:function`, that finds events at a path, or returns None. The
+# first that finds some reads them (docs/adding/reader.md). They are imported when called.
+READERS = {
+    "acts": "bigtrk.events.acts:find_acts",  # its folders hold hits.csv, too, of other columns
+    "trackml": "bigtrk.events.trackml:find_trackml",
+    "colliderml": "bigtrk.events.colliderml_reader:find_sample",
 }
 
 
-def format_of(path: Path) -> EventFormat:
-    """Returns the format of the events at `path`."""
+def format_of(path: Path) -> str:
+    """Returns the format of the events at `path`, by its name in `READERS`."""
     return _source_at(path)[0]
 
 
-def _source_at(path: Path) -> tuple[EventFormat, EventSource]:
-    for name, find in READERS.items():
-        if source := find(path):
+def _source_at(path: Path) -> tuple[str, EventSource]:
+    for name, function in READERS.items():
+        if source := resolve_name(function)(path):
             return name, source
     # It also reads archives and single files, and says what is missing.
-    return EventFormat.TRACKML, TrackmlEvents(path)
+    return "trackml", resolve_name("bigtrk.events.trackml:TrackmlEvents")(path)
 
 
 def find_events(path: Path, numbers: range | None = None) -> list[str]:

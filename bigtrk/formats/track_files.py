@@ -180,7 +180,7 @@ def _rows(
     source: TrackSource, names: dict[int, str], events: Path, majority: bool, made: Submitted
 ) -> Iterator[SubmittedEvent]:
     """Yields events in ascending order, and counts them in `made`."""
-    by_place = format_of(events) is EventFormat.COLLIDERML
+    by_place = format_of(events) == EventFormat.COLLIDERML
     for number in follow(source.events, len(source.events), "submit"):
         event = read_event(events, names[number], with_truth=majority)
         hit_id = event.hits["hit_id"].astype(np.int64, copy=False)

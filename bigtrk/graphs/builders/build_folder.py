@@ -76,7 +76,7 @@ def build_with(
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
-    parameters = {"from": format_of(events).value, "modules": True, **builder.parameters}
+    parameters = {"from": format_of(events), "modules": True, **builder.parameters}
 
     def task(name: str) -> GraphToMake:
         event = read_event(events, name)

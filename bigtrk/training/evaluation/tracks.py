@@ -54,7 +54,7 @@ def score_files(
     crowded: str | None = None
     matchings = criteria.matchings()
     # Its samples number particles from 0, as submissions do.
-    by_place = format_of(events) is EventFormat.COLLIDERML
+    by_place = format_of(events) == EventFormat.COLLIDERML
     submitted = in_tracks = NOTHING
     by_rule = {rule: RuleCounts() for rule in RULES if rules}
     for number in follow(numbers, len(numbers), "score"):
