@@ -1,5 +1,8 @@
 """The errors that end a program in one line instead of a traceback."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONGEST_REASON = 400
 
 
@@ -20,6 +23,19 @@ class StoppedError(Exception):
 
     Programs exit with status 75, EX_TEMPFAIL of sysexits.h: try again.
     """
+
+
+@contextmanager
+def damage_told(problem: str, remedy: str) -> Iterator[None]:
+    """Makes an InputError of any error that a library raises for a damaged file: libraries promise
+    no one kind.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{problem} ({reason(error)}); {remedy}") from None
 
 
 def printable(text: str) -> str:

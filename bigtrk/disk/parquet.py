@@ -4,7 +4,7 @@ Shapes: M rows of the file.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigtrk.disk.files import check_file
 from bigtrk.disk.unpacking import limit_of
-from bigtrk.errors import InputError, one_line, reason
+from bigtrk.errors import InputError, damage_told, one_line
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8  # the footer's length, and the magic
@@ -154,16 +154,8 @@ class IntegerGroups:
             return {name: _integers(*read[name], name, self._path, first) for name in wanted}
 
 
-@contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # Arrow promises no one kind for damage
-        raise InputError(
-            f"{path}: not a readable parquet file ({reason(error)}); write it again"
-        ) from None
+def _damage_told(path: Path) -> AbstractContextManager[None]:
+    return damage_told(f"{path}: not a readable parquet file", "write it again")
 
 
 def _present(

@@ -25,7 +25,14 @@ from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import Source, open_source
 from bigtrk.events.event import MODULE_IDS, Columns, Event, TableSpec, event_name, only_event
-from bigtrk.events.trackml import CELLS, check_unique, fail_at, parse_table, split_prefix
+from bigtrk.events.trackml import (
+    CELLS,
+    check_known,
+    check_unique,
+    fail_at,
+    parse_table,
+    split_prefix,
+)
 
 # The numbers of a particle and their bits in its id, highest first: those of ACTS's older barcode,
 # but for the sign.
@@ -112,75 +119,57 @@ class ActsEvents:
         name = name or self.chosen or only_event(self.names, path)
         if name not in self.names:
             raise InputError(f"{path}: has no {name}-{self.kind}.csv; name one of its events")
-        if self.kind == "hits":
-            table, where = self._required(name, SIMULATED_HITS, may_be_empty=not with_truth)
-            hits = {"hit_id": np.arange(len(table["tx"]))} | _positions(table, "t")
-            truth = {"hit_id": hits["hit_id"]} | _truth_of(table, where) if with_truth else None
-            return Event(name, hits, None, self._particles(name, with_truth), truth)
-        table, where = self._required(name, MEASUREMENTS, may_be_empty=not with_truth)
-        check_unique(table, "measurement_id", where)
-        hits = {"hit_id": table["measurement_id"]} | _positions(table, "global_")
-        cells = self._cells(name, hits["hit_id"])
-        truth = self._truth(name, hits["hit_id"]) if with_truth else None
-        return Event(name, hits, cells, self._particles(name, with_truth), truth)
+        are_simulated, truth, cells = self.kind == "hits", None, None
+        spec, prefix = (SIMULATED_HITS, "t") if are_simulated else (MEASUREMENTS, "global_")
+        found = self._table(name, spec, may_be_empty=not with_truth)
+        assert found is not None  # `names` are those of its files
+        table, where = found
+        hit_id = np.arange(len(table["tx"])) if are_simulated else table["measurement_id"]
+        hits = {"hit_id": hit_id} | {axis: table[f"{prefix}{axis}"] for axis in "xyz"}
+        hits |= {column: table[column] for column in MODULE_IDS}
+        if are_simulated and with_truth:
+            truth = {"hit_id": hit_id} | _truth_of(table, where)
+        if not are_simulated:
+            check_unique(table, "measurement_id", where)
+            found = self._table(name, ACTS_CELLS, may_be_empty=True)
+            if found and len(found[0]["hit_id"]):
+                cells = found[0]
+                check_known(cells, "hit_id", found[1], hit_id, where)
+            truth = self._truth(name, hit_id, where) if with_truth else None
+        return Event(name, hits, cells, self._particles(name) if with_truth else None, truth)
 
-    def _truth(self, name: str, measurement_id: NDArray[np.generic]) -> Columns | None:
-        """Lists the simulated hits of measurements: of merged ones, the largest deposit first."""
-        found = [self._table(name, spec, True) for spec in (HITS_OF_MEASUREMENTS, SIMULATED_HITS)]
-        if found == [None, None]:
-            return None
-        for table, missing in zip(found, (SIMULATED_HITS, HITS_OF_MEASUREMENTS), strict=True):
-            if table and None in found:
+    def _truth(self, name: str, known: NDArray[np.generic], where_known: str) -> Columns | None:
+        """Lists the simulated hits of measurements `known`: of merged ones, the largest deposit
+        first.
+        """
+        listed = self._table(name, HITS_OF_MEASUREMENTS, may_be_empty=True)
+        found = self._table(name, SIMULATED_HITS, may_be_empty=True)
+        if listed is None or found is None:
+            if one := listed or found:
+                missing = SIMULATED_HITS if listed else HITS_OF_MEASUREMENTS
                 raise InputError(
-                    f"{table[1]}: is of no use without {name}-{missing.stems[0]}.csv: add that "
+                    f"{one[1]}: is of no use without {name}-{missing.stems[0]}.csv: add that "
                     f"file, or remove this one to read the event without truth"
                 )
-        (pairs, where), (simulated, where_hits) = (table for table in found if table)
-        row, n_hits = pairs["hit_id"].astype(np.int64), len(simulated["tx"])
-        if len(bad := np.flatnonzero((row < 0) | (row >= n_hits))):
-            fail_at(
-                where,
-                int(bad[0]),
-                f"hit_id {row[bad[0]]} is no row of the {n_hits:,} in {where_hits}",
-                "the two files may be of different events: write both again",
-            )
-        if len(bad := np.flatnonzero(~np.isin(pairs["measurement_id"], measurement_id))):
-            fail_at(
-                where,
-                int(bad[0]),
-                f"measurement_id {pairs['measurement_id'][bad[0]]} is not among the measurements",
-                "the two files may be of different events: write both again",
-            )
+            return None
+        (pairs, where), (simulated, where_hits) = listed, found
+        row, every = pairs["hit_id"].astype(np.int64), np.arange(len(simulated["tx"]))
+        check_known(pairs, "hit_id", where, every, f"the {len(every):,} rows of {where_hits}")
+        check_known(pairs, "measurement_id", where, known, where_known)
         truth = {"hit_id": pairs["measurement_id"]}
-        truth |= {
-            column: values[row] for column, values in _truth_of(simulated, where_hits).items()
-        }
+        truth |= {name: values[row] for name, values in _truth_of(simulated, where_hits).items()}
         deposit = simulated["deltae"][row] if "deltae" in simulated else np.zeros(len(row))
         order = np.lexsort((-np.abs(deposit.astype(float)), truth["hit_id"]))
         return {column: values[order] for column, values in truth.items()}
 
-    def _particles(self, name: str, with_truth: bool) -> Columns | None:
-        if not with_truth or (found := self._table(name, PARTICLES, True)) is None:
+    def _particles(self, name: str) -> Columns | None:
+        if (found := self._table(name, PARTICLES, may_be_empty=True)) is None:
             return None
         table, where = found
         particles = {"particle_id": _particle_ids(table, where)}
         check_unique(particles, "particle_id", where)
         kept = (*PARTICLES.floats, *({"particle_type"} & table.keys()))
         return particles | {column: table[column] for column in kept}
-
-    def _cells(self, name: str, hit_id: NDArray[np.generic]) -> Columns | None:
-        if (found := self._table(name, ACTS_CELLS, True)) is None or not len(found[0]["hit_id"]):
-            return None
-        cells, where = found
-        if len(bad := np.flatnonzero(~np.isin(cells["hit_id"], hit_id))):
-            problem = f"measurement_id {cells['hit_id'][bad[0]]} is not among the measurements"
-            fail_at(where, int(bad[0]), problem, "write both files again, or remove the row")
-        return cells
-
-    def _required(self, name: str, spec: TableSpec, may_be_empty: bool) -> tuple[Columns, str]:
-        found = self._table(name, spec, may_be_empty)
-        assert found is not None  # `names` are those of its files
-        return found
 
     def _table(self, name: str, spec: TableSpec, may_be_empty: bool) -> tuple[Columns, str] | None:
         files = (self._file(name, stem) for stem in spec.stems)
@@ -205,11 +194,6 @@ def _are_simulated(file: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return False  # TrackML's reader says what is wrong
     return {"tx", "geometry_id"} <= set(header) and "hit_id" not in header
-
-
-def _positions(table: Columns, prefix: str) -> Columns:
-    position = {axis: table[f"{prefix}{axis}"] for axis in "xyz"}
-    return position | {name: table[name] for name in MODULE_IDS}
 
 
 def _truth_of(simulated: Columns, where: str) -> Columns:

@@ -1,7 +1,5 @@
 """The source of tables: a folder, or a zip archive, which is read in memory and never extracted."""
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -9,7 +7,7 @@ from zipfile import ZipFile
 
 from bigtrk.disk.files import check_file, read_bytes
 from bigtrk.disk.unpacking import check_members, gunzip, limit_of, read_member
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, damage_told
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 
@@ -44,13 +42,8 @@ class Source:
                     f"rename it to {file.removesuffix('.gz')} if it is plain text"
                 )
             return content
-        try:
+        with damage_told(f"{self.where(file)}: damaged or truncated gzip file", "fetch it again"):
             return gunzip(content, limit, self.where(file))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(
-                f"{self.where(file)}: damaged or truncated gzip file ({reason(error)}); "
-                "fetch it again"
-            ) from None
 
     def sizes(self, files: Sequence[str]) -> list[int]:
         """Returns the bytes of each file, unpacked from an archive; 0 where a folder has none."""
@@ -65,15 +58,9 @@ class Source:
         if self.path.is_dir():
             content = read_bytes(self.path / member)
             return content, limit_of(len(content))
-        try:
-            with ZipFile(self.path) as archive:
-                return read_member(self.path, archive, member)
-        except InputError:
-            raise
-        except Exception as error:  # zipfile promises no one kind for damage
-            raise InputError(
-                f"{self.path / member}: damaged zip archive ({reason(error)}); fetch it again"
-            ) from None
+        told = damage_told(f"{self.path / member}: damaged zip archive", "fetch it again")
+        with told, ZipFile(self.path) as archive:
+            return read_member(self.path, archive, member)
 
 
 def open_source(path: Path) -> Source:
@@ -90,17 +77,13 @@ def open_source(path: Path) -> Source:
             "of ColliderML's or what their names begin with"
         )
     check_file(path)
-    try:
-        with ZipFile(path) as archive:
-            check_members(path, archive)
-            names = archive.namelist()
-    except InputError:
-        raise
-    except Exception as error:  # zipfile promises no one kind for damage
-        raise InputError(
-            f"{path}: not a folder and not a readable zip archive ({reason(error)}); fetch it "
-            "again or name the folder that holds the event files"
-        ) from None
+    told = damage_told(
+        f"{path}: not a folder and not a readable zip archive",
+        "fetch it again or name the folder that holds the event files",
+    )
+    with told, ZipFile(path) as archive:
+        check_members(path, archive)
+        names = archive.namelist()
     members: dict[str, str] = {}
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))

@@ -14,7 +14,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -31,7 +31,7 @@ from bigtrk.console import warn_once
 from bigtrk.disk.files import check_file
 from bigtrk.disk.parquet import values_of_groups
 from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
-from bigtrk.errors import InputError, one_line, reason
+from bigtrk.errors import InputError, damage_told, one_line
 from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event, TableSpec, event_name, only_event
 
 EVENT_ID = "event_id"
@@ -52,7 +52,6 @@ PARTICLES = TableSpec(
     floats=("vx", "vy", "vz", "px", "py", "pz", "charge"),
     optional_ids=("pdg_id", "num_tracker_hits", "primary"),
 )
-FLAGS = ("primary",)  # may be booleans; 0 or 1 here
 # The names that these columns have in an `Event`; others keep theirs.
 OURS = {
     "surface_id": "module_id",
@@ -138,24 +137,10 @@ def _stream(file: StoredFile, columns: tuple[str, ...]) -> RowStream:
     return RowStream(file, columns)
 
 
-def read_row(place: Place) -> pa.RecordBatch:
-    """Reads the columns of the row at `place`; InputError if the file is damaged."""
-    with damage_told(place.file):
-        return _stream(place.file, place.columns).row(place)
-
-
-@contextmanager
-def damage_told(file: StoredFile) -> Iterator[None]:
-    """Turns what Arrow raises for a bad file into an InputError that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # Arrow promises no one kind for damage
-        raise InputError(
-            f"{file.path}: not a readable Parquet file ({reason(error)}); it may be truncated: "
-            "fetch it again"
-        ) from None
+def _damage_told(file: StoredFile) -> AbstractContextManager[None]:
+    return damage_told(
+        f"{file.path}: not a readable Parquet file", "it may be truncated: fetch it again"
+    )
 
 
 WIDEST = 8  # bytes of a value
@@ -186,7 +171,7 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
 
 
 def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
-    with damage_told(file), file.path.open("rb") as handle:
+    with _damage_told(file), file.path.open("rb") as handle:
         # A few bytes can stand for any number of equal values.
         most = max(values_of_groups(handle), default=0)
         if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
@@ -234,14 +219,13 @@ def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str,
         kind = schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         values = kind.value_type if is_list else kind
+        fits = pa.types.is_float32(values) or pa.types.is_float64(values)
+        needed = "a list of float32 or float64"
         if name in (EVENT_ID, *spec.ids, *spec.optional_ids):
-            is_flag = name in FLAGS and pa.types.is_boolean(values)
-            fits, what = pa.types.is_integer(values) or is_flag, "integers"
-        else:
-            fits = pa.types.is_float32(values) or pa.types.is_float64(values)
-            what = "float32 or float64"
+            is_flag = name == "primary" and pa.types.is_boolean(values)  # 0 or 1 here
+            fits = pa.types.is_integer(values) or is_flag
+            needed = "one integer" if name == EVENT_ID else "a list of integers"
         if not fits or is_list == (name == EVENT_ID):
-            needed = "one integer" if name == EVENT_ID else f"a list of {what}"
             raise InputError(
                 f"{file.path}: column {name} holds {one_line(str(kind))}, not {needed} per row; "
                 f"convert it"
@@ -266,7 +250,8 @@ class _Row:
 
 
 def _read_row(place: Place, event: int, spec: TableSpec) -> _Row:
-    batch = read_row(place)
+    with _damage_told(place.file):
+        batch = _stream(place.file, place.columns).row(place)
     row = _Row(place.where(event), {})
     first = batch.schema.names[0]
     for name in batch.schema.names:

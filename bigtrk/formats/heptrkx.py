@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bigtrk.console import complain, follow, warn_once
 from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, damage_told
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
 from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, as_it_is, fill_folder
@@ -33,6 +33,7 @@ Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
 KEYS = ("X", "y", "Ri_rows", "Ri_cols", "Ro_rows", "Ro_cols")
 INCIDENCE = KEYS[2:]
+REMEDY = "fetch or write the file again"
 FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float32
 
 
@@ -166,26 +167,18 @@ def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
 
 def _read_arrays(file: Path, keys: tuple[str, ...] = KEYS) -> Arrays:
     check_file(file)
-    try:
-        with ZipFile(file) as archive:
-            check_members(file, archive)
-            known = set(archive.namelist())
-            missing = [key for key in keys if f"{key}.npy" not in known]
-            if missing:
-                raise _bad(file, f"has no array {missing[0]!r} (it needs {', '.join(keys)})")
-            return {key: _read_array(archive, key, file) for key in keys}
-    except InputError:
-        raise
-    except Exception as error:  # zipfile promises no one kind for damage
-        raise _bad(file, f"is not an npz file, or damaged ({reason(error)})") from None
+    with damage_told(f"{file}: is not an npz file, or damaged", REMEDY), ZipFile(file) as archive:
+        check_members(file, archive)
+        known = set(archive.namelist())
+        if missing := [key for key in keys if f"{key}.npy" not in known]:
+            raise _bad(file, f"has no array {missing[0]!r} (it needs {', '.join(keys)})")
+        return {key: _read_array(archive, key, file) for key in keys}
 
 
 def _read_array(archive: ZipFile, key: str, file: Path) -> NDArray[np.generic]:
     content, _ = read_member(file, archive, f"{key}.npy")
-    try:
+    with damage_told(f"{file}: array {key!r} cannot be read", REMEDY):
         array: NDArray[np.generic] = read_array(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # numpy evaluates the header as Python: any kind
-        raise _bad(file, f"array {key!r} cannot be read ({reason(error)})") from None
     if array.dtype.kind not in ("iu" if key in (*INCIDENCE, "ID") else "fiub"):
         raise _bad(file, f"array {key!r} holds {array.dtype}, not numbers of its kind")
     return array
@@ -223,7 +216,7 @@ def _edge_ends(arrays: Arrays, matrix: str, file: Path) -> Ints:
 
 
 def _bad(file: Path, problem: str) -> InputError:
-    return InputError(f"{file}: {problem}; fetch or write the file again")
+    return InputError(f"{file}: {problem}; {REMEDY}")
 
 
 COLUMNS = ("r", "phi", "z")  # of X, in the order of UNITS

@@ -75,7 +75,12 @@ def small(tmp_path_factory: pytest.TempPathFactory, testdata: Path) -> Path:
 
 
 TABLES = {
-    "map of no hits": ("measurement-simhit-map", "0,0", "0,100000", "hit_id 100000 is no row"),
+    "map of no hits": (
+        "measurement-simhit-map",
+        "0,0",
+        "0,100000",
+        "100000 is not in the 100",
+    ),
     "map of others": (
         "measurement-simhit-map",
         "0,0",

@@ -10,7 +10,6 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.events.trackml import has_detectors
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from tests.events.colliderml.samples import (
     EVENTS,
@@ -154,7 +153,6 @@ def test_files_are_found_by_their_names(
     event = read_event(tmp_path / named)
     assert event.name == "event000000003"
     assert event.particles is not None
-    assert not has_detectors(tmp_path / named)
 
 
 def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> None:
