@@ -105,16 +105,13 @@ class ActsEvents:
     chosen: str | None
 
     def events(self) -> list[str]:
-        """Lists the names of events, sorted."""
         return self.names
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of the hits of each event, by name, sorted."""
         files = [self._file(name, self.kind) for name in self.names]
         return dict(zip(self.names, self.source.sizes([f for f in files if f]), strict=True))
 
     def read(self, name: str | None, with_truth: bool) -> Event:
-        """Reads and validates one event, as `bigtrk.events.reader.read_event` says."""
         path = self.source.path
         name = name or self.chosen or only_event(self.names, path)
         if name not in self.names:
@@ -203,11 +200,7 @@ def _truth_of(simulated: Columns, where: str) -> Columns:
 
 
 def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
-    """Returns the id of each row's particle, [rows] int64.
-
-    Raises:
-        InputError: there is none, or a number is beyond its bits.
-    """
+    """Returns the id of each row's particle, [rows] int64."""
     if "particle_id" in table:
         return table["particle_id"]
     if not set(BARCODE_COLUMNS) <= table.keys():

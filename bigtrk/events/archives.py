@@ -34,7 +34,14 @@ class Source:
             InputError: the file cannot be read or is damaged, or it unpacks to more than
                 `bigtrk.disk.unpacking` allows.
         """
-        content, limit = self._read_member(self.members[file])
+        member = self.members[file]
+        if self.path.is_dir():
+            content = read_bytes(self.path / member)
+            limit = limit_of(len(content))
+        else:
+            told = damage_told(f"{self.path / member}: damaged zip archive", "fetch it again")
+            with told, ZipFile(self.path) as archive:
+                content, limit = read_member(self.path, archive, member)
         if not content.startswith(GZIP_MAGIC):
             if file.endswith(".gz"):
                 raise InputError(
@@ -52,15 +59,6 @@ class Source:
             return [path.stat().st_size if path.exists() else 0 for path in paths]
         with ZipFile(self.path) as archive:
             return [archive.getinfo(self.members[file]).file_size for file in files]
-
-    def _read_member(self, member: str) -> tuple[bytes, int]:
-        """Returns the content of a file as it is stored, and how many bytes it may unpack to."""
-        if self.path.is_dir():
-            content = read_bytes(self.path / member)
-            return content, limit_of(len(content))
-        told = damage_told(f"{self.path / member}: damaged zip archive", "fetch it again")
-        with told, ZipFile(self.path) as archive:
-            return read_member(self.path, archive, member)
 
 
 def open_source(path: Path) -> Source:

@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigtrk.console import warn_once
 from bigtrk.disk.files import check_file
 from bigtrk.disk.parquet import values_of_groups
 from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
@@ -109,7 +108,7 @@ class Place:
 class RowStream:
     """One file's rows of some columns."""
 
-    def __init__(self, file: StoredFile, columns: Sequence[str]) -> None:
+    def __init__(self, file: StoredFile, columns: tuple[str, ...]) -> None:
         self._file = pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES)
         self._columns = list(columns)
         self._group, self._next = -1, 0
@@ -132,9 +131,8 @@ class RowStream:
             return found
 
 
-@lru_cache(maxsize=4)  # of hits and of particles, of the sample in use and of another
-def _stream(file: StoredFile, columns: tuple[str, ...]) -> RowStream:
-    return RowStream(file, columns)
+# Of hits and of particles, of the sample in use and of another.
+_stream = lru_cache(maxsize=4)(RowStream)
 
 
 def _damage_told(file: StoredFile) -> AbstractContextManager[None]:
@@ -150,13 +148,7 @@ LAST_EVENT = 10**18 - 1
 
 @lru_cache(maxsize=8)
 def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place]:
-    """Finds the place of each event in the files of one table, ascending by event, from schemas,
-    sizes and ids of events alone.
-
-    Raises:
-        InputError: a file is damaged, lacks a column or has one of another type, or two rows are of
-            one event.
-    """
+    """Finds the place of each event in the files of one table, ascending by event."""
     places: dict[int, Place] = {}
     for file in files:
         for event, place in _rows_of(file, spec):
@@ -297,16 +289,8 @@ def _truth(hits: _Row, particles: _Row) -> Columns:
     metrics do: nothing else is known of these particles.
     """
     particle = hits.columns["particle_id"].astype(np.int64, copy=False)
-    unknown = (particle != NOISE) & ~np.isin(particle, particles.columns["particle_id"])
-    particle = np.where(unknown & (particle == UNLISTED), NOISE, particle)
-    unlisted = particle[unknown & (particle != NOISE)]
-    if len(unlisted):
-        warn_once(
-            "particles that are not listed",
-            f"{hits.where}: {len(unlisted):,} of {len(particle):,} hits are of "
-            f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}; momentum "
-            "and vertex of such particles, here and in other events, are unknown",
-        )
+    if UNLISTED not in particles.columns["particle_id"]:
+        particle = np.where(particle == UNLISTED, NOISE, particle)
     return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
 
 
@@ -334,13 +318,10 @@ class Sample:
     particles: tuple[StoredFile, ...]
 
     def events(self) -> list[str]:
-        """Lists the names of the events, ascending by number: "event000090000", ..."""
         return list(self.sizes())
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of the hits of each event by name, the mean over the events of a row
-        group: a measure of the work before an event is read.
-        """
+        """Returns the bytes of each event's hits: the mean over the events of a row group."""
         places = find_rows(self.hits, MEASURED_HITS)
         if not places:
             raise InputError(
@@ -350,12 +331,6 @@ class Sample:
         return {event_name(event): place.size for event, place in places.items()}
 
     def read(self, name: str | None, with_truth: bool) -> Event:
-        """Reads and validates one event: hits, and particles and truth where the hits know them,
-        unless they are not to be read (`with_truth`); then the event may have no hits.
-
-        Raises:
-            InputError: there is no such event, or a file is damaged or a row of it bad.
-        """
         name = name or only_event(self.events(), self.path)
         spec = TRACKER_HITS if with_truth else MEASURED_HITS
         places = find_rows(self.hits, spec)

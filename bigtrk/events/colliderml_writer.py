@@ -1,7 +1,7 @@
 """Simulated events as a ColliderML sample: files of several events, with a row group for each."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -24,74 +24,67 @@ from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import DetectorLayers
 from bigtrk.events.simulation.tracks import PION_MASS
 
-Float32 = NDArray[np.float32]
-
 LIGHT = 299.792458  # mm/ns
 # The values of each list. Source: the release's own types.
-HIT_TYPES = {
-    **dict.fromkeys(("x", "y", "z", "true_x", "true_y", "true_z", "time"), pa.float32()),
-    "particle_id": pa.uint64(),
-    "volume_id": pa.uint8(),
-    "layer_id": pa.uint16(),
-    "surface_id": pa.uint32(),
-    "detector": pa.uint8(),
-}
-PARTICLE_TYPES = {
-    "particle_id": pa.uint64(),
-    "pdg_id": pa.int64(),
-    **dict.fromkeys(("mass", "energy", "charge", "vx", "vy", "vz", "time"), pa.float32()),
-    **dict.fromkeys(("px", "py", "pz", "perigee_d0", "perigee_z0"), pa.float32()),
-    **dict.fromkeys(("num_tracker_hits", "num_calo_hits", "vertex_primary"), pa.uint16()),
-    "primary": pa.bool_(),
-    "parent_id": pa.int64(),
+TYPES = {
+    "tracker_hits": {
+        **dict.fromkeys(("x", "y", "z", "true_x", "true_y", "true_z", "time"), pa.float32()),
+        "particle_id": pa.uint64(),
+        "volume_id": pa.uint8(),
+        "layer_id": pa.uint16(),
+        "surface_id": pa.uint32(),
+        "detector": pa.uint8(),
+    },
+    "particles": {
+        "particle_id": pa.uint64(),
+        "pdg_id": pa.int64(),
+        **dict.fromkeys(("mass", "energy", "charge", "vx", "vy", "vz", "time"), pa.float32()),
+        **dict.fromkeys(("px", "py", "pz", "perigee_d0", "perigee_z0"), pa.float32()),
+        **dict.fromkeys(("num_tracker_hits", "num_calo_hits", "vertex_primary"), pa.uint16()),
+        "primary": pa.bool_(),
+        "parent_id": pa.int64(),
+    },
 }
 LAST_SYSTEM = 2  # pixels 0, short strips 1, long strips 2
 
 
-def hit_lists(event: Event, layers: DetectorLayers) -> Columns:
+def _hit_lists(event: Event, layers: DetectorLayers) -> Columns:
     """Returns the columns of an event's hits, each [N], in their order; those of truth where the
     event has it. Their time is that of a flight at the speed of light, straight from the origin.
     """
-    hits = event.hits
+    hits, codes = event.hits, detector_codes(layers)
     volume = hits["volume_id"].astype(np.int64)
-    codes = detector_codes(layers)
-    lists = {
-        **_floats(hits, ("x", "y", "z")),
+    lists = {name: hits[name] for name in ("x", "y", "z", "volume_id", "layer_id")} | {
         "time": _flight(hits["x"], hits["y"], hits["z"]),
-        "volume_id": volume,
-        "layer_id": hits["layer_id"],
         "surface_id": hits["module_id"],
         "detector": np.array([codes[number] for number in volume.tolist()], np.int64),
     }
     if event.truth is not None:
         assert np.array_equal(event.truth["hit_id"], hits["hit_id"]), "truth is in order of hits"
         lists["particle_id"] = stored_particle_ids(event.truth["particle_id"])
-        lists |= {f"true_{axis}": event.truth[f"t{axis}"].astype(np.float32) for axis in "xyz"}
+        lists |= {f"true_{axis}": event.truth[f"t{axis}"] for axis in "xyz"}
     return lists
 
 
-def particle_lists(particles: Columns) -> Columns:
+def _particle_lists(particles: Columns) -> Columns:
     """Returns the columns of an event's simulated particles, each [P], which are pions.
 
     Their ids say, as TrackML's do, which vertex they are of, and whether they are secondaries. The
     parameters at the perigee are those of a straight line.
     """
     ids = particles["particle_id"].astype(np.int64)
-    px, py, pz, vx, vy, vz = (
-        particles[name].astype(np.float64) for name in ("px", "py", "pz", "vx", "vy", "vz")
-    )
-    pt = np.hypot(px, py)
-    zeros, mass = np.zeros(len(ids), np.int64), np.full(len(ids), PION_MASS, np.float32)
-    return {
+    places = ("px", "py", "pz", "vx", "vy", "vz")
+    px, py, pz, vx, vy, vz = (particles[name].astype(np.float64) for name in places)
+    pt, zeros = np.hypot(px, py), np.zeros(len(ids), np.int64)
+    return {name: particles[name] for name in places} | {
         "particle_id": stored_particle_ids(ids),
         "pdg_id": particles["particle_type"],
-        "mass": mass,
-        "energy": np.sqrt(pt**2 + pz**2 + PION_MASS**2).astype(np.float32),
-        "charge": particles["q"].astype(np.float32),
-        **_floats(particles, ("vx", "vy", "vz", "px", "py", "pz")),
+        "mass": np.full(len(ids), PION_MASS),
+        "energy": np.sqrt(pt**2 + pz**2 + PION_MASS**2),
+        "charge": particles["q"],
         "time": _flight(vx, vy, vz),
-        "perigee_d0": ((vy * px - vx * py) / pt).astype(np.float32),
-        "perigee_z0": (vz - (vx * px + vy * py) / pt**2 * pz).astype(np.float32),
+        "perigee_d0": (vy * px - vx * py) / pt,
+        "perigee_z0": vz - (vx * px + vy * py) / pt**2 * pz,
         "num_tracker_hits": particles["nhits"],
         "num_calo_hits": zeros,
         "vertex_primary": ids >> 52,
@@ -120,15 +113,10 @@ def detector_codes(layers: DetectorLayers) -> dict[int, int]:
     }
 
 
-def _floats(table: Columns, names: tuple[str, ...]) -> Columns:
-    return {name: table[name].astype(np.float32) for name in names}
-
-
-def _flight(x: NDArray[np.generic], y: NDArray[np.generic], z: NDArray[np.generic]) -> Float32:
-    """Returns the time that light takes from the origin, [N] float32 (ns)."""
-    squared = np.sum([axis.astype(np.float64) ** 2 for axis in (x, y, z)], axis=0)
-    time: Float32 = (np.sqrt(squared) / LIGHT).astype(np.float32)
-    return time
+def _flight(*places: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Returns the time that light takes from the origin to x, y, z [N]: [N] (ns)."""
+    time: NDArray[np.float64] = np.linalg.norm([axis.astype(np.float64) for axis in places], axis=0)
+    return time / LIGHT
 
 
 EVENTS_PER_FILE = 10  # what a stopped simulation makes again at most
@@ -173,36 +161,25 @@ def _write_file(
         # Hits are placed last, by which an event is found, and is then whole.
         tables: dict[str, pq.ParquetWriter] = {}
         for number, event in zip(numbers, events, strict=True):
-            lists = {"tracker_hits": hit_lists(event, layers)}
+            lists = {"tracker_hits": _hit_lists(event, layers)}
             if event.particles is not None:
-                lists["particles"] = particle_lists(event.particles)
+                lists["particles"] = _particle_lists(event.particles)
             for table, columns in lists.items():
-                types = {name: kind for name, kind in TYPES[table].items() if name in columns}
+                row = _row(number, columns, TYPES[table])
                 if table not in tables:
-                    path = folder / table / name
-                    tables[table] = open_tables.enter_context(_table(path, types))
-                tables[table].write_table(_row(number, columns, types))
-
-
-TYPES = {"tracker_hits": HIT_TYPES, "particles": PARTICLE_TYPES}
-
-
-@contextmanager
-def _table(path: Path, types: dict[str, pa.DataType]) -> Iterator[pq.ParquetWriter]:
-    """Opens a table to write rows to; it is placed at `path` when all are written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fields = [pa.field(EVENT_ID, pa.uint32())]
-    fields += [pa.field(name, pa.list_(kind)) for name, kind in types.items()]
-    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, pa.schema(fields)) as writer:
-        yield writer
+                    (folder / table).mkdir(parents=True, exist_ok=True)
+                    path = open_tables.enter_context(atomic_path(folder / table / name))
+                    writer = pq.ParquetWriter(path, row.schema)
+                    tables[table] = open_tables.enter_context(writer)
+                tables[table].write_table(row)
 
 
 def _row(number: int, lists: Columns, types: dict[str, pa.DataType]) -> pa.Table:
     """Makes the row of one event: its number, and a list of each column."""
     try:
         row = {EVENT_ID: pa.array([number], pa.uint32())}
-        for name, kind in types.items():
-            values = pa.array(lists[name], kind)
+        for name in [name for name in types if name in lists]:
+            values = pa.array(lists[name], types[name])
             row[name] = pa.ListArray.from_arrays(np.array([0, len(values)], np.int32), values)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise InputError(

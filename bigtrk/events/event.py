@@ -71,10 +71,6 @@ class TableSpec:
     def required(self) -> tuple[str, ...]:
         return self.ids + self.finite + self.floats
 
-    @property
-    def never_blank(self) -> tuple[str, ...]:
-        return self.ids + self.finite
-
 
 MODULE_IDS = ("volume_id", "layer_id", "module_id")
 

@@ -126,24 +126,19 @@ def _column_types(names: list[str], spec: TableSpec, where: str) -> dict[str, pa
 
 
 def _read_arrow(content: bytes, names: list[str], types: dict[str, pa.DataType]) -> pa.Table:
+    rows = {"column_names": names, "skip_rows": HEADER_LINES, "block_size": BLOCK_BYTES}
+    chosen = {"column_types": types, "include_columns": list(types), "null_values": list(BLANK)}
     return pa_csv.read_csv(
         pa.BufferReader(content),
-        pa_csv.ReadOptions(
-            use_threads=False,
-            block_size=BLOCK_BYTES,
-            column_names=names,
-            skip_rows=HEADER_LINES,
-        ),
+        pa_csv.ReadOptions(use_threads=False, **rows),
         pa_csv.ParseOptions(ignore_empty_lines=False),
-        pa_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=list(BLANK)
-        ),
+        pa_csv.ConvertOptions(**chosen),
     )
 
 
 def _to_numpy(table: pa.Table, name: str, spec: TableSpec, where: str) -> NDArray[np.generic]:
     column = table.column(name)
-    if column.null_count and name in spec.never_blank:
+    if column.null_count and name in spec.ids + spec.finite:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
         fail_at(where, row, f"{name} is blank or NaN", FIX_VALUES)
     values: NDArray[np.generic] = column.to_numpy()
@@ -182,13 +177,9 @@ def unpack_geometry_id(packed: NDArray[np.generic]) -> Columns:
     sensitive surface bits 8 to 27; bits 0 to 27 before it had an extra byte).
     """
     bits = packed.astype(np.uint64)
-    has_extra = not (bits & np.uint64(0xFF)).any()
-    sensitive = (8, 0xFFFFF) if has_extra else (0, 0xFFFFFFF)
-    fields = zip(MODULE_IDS, ((56, 0xFF), (36, 0xFFF), sensitive), strict=True)
-    return {
-        name: (bits >> np.uint64(shift) & np.uint64(mask)).astype(np.int64)
-        for name, (shift, mask) in fields
-    }
+    has_extra = not (bits & 0xFF).any()
+    fields = bits >> 56, bits >> 36 & 0xFFF, bits >> 8 & 0xFFFFF if has_extra else bits & 0xFFFFFFF
+    return {name: ids.astype(np.int64) for name, ids in zip(MODULE_IDS, fields, strict=True)}
 
 
 EVENT_FILE = re.compile(r"(event\d+)-([a-z_-]+)\.csv(\.gz)?")
@@ -205,18 +196,15 @@ class TrackmlEvents:
     path: Path
 
     def events(self) -> list[str]:
-        """Lists the names of events, sorted; InputError if there are none."""
         return _events_of(open_source(self.path))
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of the hits of each event, by name, sorted."""
         source = open_source(self.path)
         found = ((name, _file_of(source, name, HITS)) for name in _events_of(source))
         files = {name: file for name, file in found if file}
         return dict(zip(files, source.sizes(list(files.values())), strict=True))
 
     def read(self, name: str | None, with_truth: bool) -> Event:
-        """Reads and validates one event, as `bigtrk.events.reader.read_event` says."""
         path, name = split_prefix(self.path, name)
         source = open_source(path)
         if name is None:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError
-from bigtrk.events.event import NOISE, Columns, Event
+from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -16,8 +16,7 @@ MOST_WEIGHT = 1e9  # of a hit: an event's sum to 1, and others' sums stay finite
 
 def module_ids(hits: Columns) -> Int64:
     """Returns the volume, layer and module of each hit, [N, 3]."""
-    names = ("volume_id", "layer_id", "module_id")
-    return np.stack([hits[name].astype(np.int64) for name in names], axis=1)
+    return np.stack([hits[name].astype(np.int64) for name in MODULE_IDS], axis=1)
 
 
 def hit_particles(event: Event) -> Int64:
@@ -28,8 +27,7 @@ def hit_particles(event: Event) -> Int64:
     Raises:
         InputError: the event has no truth.
     """
-    truth = _truth(event)
-    particle = _of_hits(event, truth["particle_id"].astype(np.int64, copy=False), NOISE)
+    particle = _of_hits(event, _truth(event)["particle_id"], NOISE)
     return particle.astype(np.int64, copy=False)
 
 
@@ -136,9 +134,7 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
         if unlisted[-1] > EXACT:
             remedy = "; if float64 has rounded ids, write them again as integers"
         elif unlisted[0] < 0:
-            remedy = (
-                f"; if {unlisted[0]} is noise, write {NOISE}: edges of one id are labelled true"
-            )
+            remedy = f"; if {unlisted[0]} is noise, write {NOISE}: edges of one id are true"
         warn_once(
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits are of "
@@ -173,10 +169,14 @@ def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:
     """
     particle = hit_particles(event)
     row = np.flatnonzero(particle != NOISE)
-    distance = _distance_from_vertex(event, row, particle[row])
-    row = row[np.lexsort((distance, particle[row]))]
-    volume, layer, _ = module_ids(event.hits)[row].T
-    start = np.flatnonzero(_differs_from_previous(particle[row], volume, layer))
+    offset = [
+        event.hits[axis].astype(np.float64, copy=False)[row]
+        - np.nan_to_num(_of_particles(event, particle[row], f"v{axis}"))
+        for axis in "xyz"
+    ]
+    row = row[np.lexsort((np.linalg.norm(offset, axis=0), particle[row]))]
+    keys = np.column_stack([particle[row], module_ids(event.hits)[row, :2]])
+    start = np.flatnonzero((np.diff(keys, axis=0, prepend=NOISE) != 0).any(axis=1))
     return row, start, np.diff(start, append=len(row))
 
 
@@ -210,20 +210,6 @@ def _of_particles(event: Event, ids: Int64, name: str) -> Float64:
     order = np.argsort(listed)
     values: Float64 = np.append(event.particles[name].astype(np.float64)[order], np.nan)
     return values[_rows_of(ids, listed[order])]
-
-
-def _distance_from_vertex(event: Event, row: Int64, particle: Int64) -> Float64:
-    squared = np.zeros(len(row))
-    for axis in "xyz":
-        vertex = np.nan_to_num(_of_particles(event, particle, f"v{axis}"))
-        squared += (event.hits[axis].astype(np.float64, copy=False)[row] - vertex) ** 2
-    return np.sqrt(squared)
-
-
-def _differs_from_previous(*keys: NDArray[np.generic]) -> NDArray[np.bool_]:
-    differs = np.ones(len(keys[0]), dtype=bool)
-    differs[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-    return differs
 
 
 def _all_pairs(start_a: Int64, size_a: Int64, start_b: Int64, size_b: Int64) -> tuple[Int64, Int64]:

@@ -105,8 +105,8 @@ def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     assert known["particle_id"].tolist() == [1, 2, 3, 78, 79]
     assert np.isnan(known["pt"]).tolist() == [False] * 3 + [True] * 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "train-00000-of-00001.parquet, row 1 (event 90000): 3 of 5 hits are of 2 part" in line
-    assert "momentum and vertex of such particles, here and in other events, are unknown" in line
+    assert "event000090000: 3 of 5 hits are of 2 particles (78 first) that particles does" in line
+    assert "momentum and vertex of such particles, in any event, are unknown" in line
 
 
 def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample: Path) -> None:
