@@ -24,8 +24,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.operations import Counted, Counter, CountingStore, tensors
 from bigtrk.models.edges.schedule import block_rows, most_programs
+from bigtrk.models.edges.states import chunk_rows
 from bigtrk.models.edges.work import counting
-from bigtrk.models.edges.workspace import chunk_rows
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import LayeredModel, SectorInputs, units
 from bigtrk.models.settings import ModelConfig, make_model

@@ -12,8 +12,8 @@ from functools import partial
 from bigtrk.cost.event_size import EventSize, SectorSize, neighbours
 from bigtrk.cost.footprint import Footprint, activations, columns, footprint
 from bigtrk.cost.machines import Machine, all_gather, all_reduce
+from bigtrk.models.edges.states import HOST_BYTES
 from bigtrk.models.edges.stores import BLOCK_BYTES
-from bigtrk.models.edges.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.parallel.engines.spec import BYTES, Sharding
 

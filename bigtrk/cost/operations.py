@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.models.edges.stores import Block, Mover, Place, Rows, StreamedStore, there
+from bigtrk.models.edges.states import Block, Rows
+from bigtrk.models.edges.stores import Mover, Place, StreamedStore, there
 from bigtrk.models.edges.work import Work
 
 _aten = torch.ops.aten

@@ -21,10 +21,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, linear
 
 from bigtrk.models.edges import passes_for
-from bigtrk.models.edges.mlp import Perceptrons
-from bigtrk.models.edges.plain import Ends, accumulable
+from bigtrk.models.interaction_gnn import Perceptrons
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.protocol import Ends, LayerCall, LayeredModel, SectorInputs, accumulable
 from bigtrk.process import silence_sparse_warnings
 from bigtrk.tracing import traced
 

@@ -7,28 +7,231 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 edge features, H = hidden.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from bigtrk.models.edges.mlp import (
-    Activation,
-    EdgeEncoder,
+from bigtrk.models.edges import fused
+from bigtrk.models.edges.fused_pass import FusedEdgePass
+from bigtrk.models.edges.passes import Activation, ChunkedMLP, EdgePass, GraphPass, Layer
+from bigtrk.models.edges.states import (
+    EdgeStates,
+    EdgeStore,
     Encoded,
-    Encoder,
-    Perceptrons,
-    activations,
+    MemoryStore,
+    Recompute,
+    Workspace,
 )
-from bigtrk.models.edges.passes import GraphPass, Interact, Layer
-from bigtrk.models.edges.plain import accumulable
-from bigtrk.models.edges.states import EdgeStates
-from bigtrk.models.edges.stores import EdgeStore, HostStore, MemoryStore
-from bigtrk.models.edges.workspace import Recompute, Workspace
+from bigtrk.models.edges.stores import HostStore
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import EarlyExchange, ExchangeAll, LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.protocol import (
+    EarlyExchange,
+    ExchangeAll,
+    LayerCall,
+    LayeredModel,
+    SectorInputs,
+    accumulable,
+)
+
+
+class Encode(torch.autograd.Function):
+    """An MLP of features: [M, n_inputs] -> [M, H] in the type of `work`. Features get no gradient;
+    the weights are inputs, for the engines' hooks.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx, work: Workspace, activations: Sequence[Activation], features: Tensor, *weights: Tensor
+    ) -> Tensor:
+        mlp = ChunkedMLP(weights, activations, [features], work)
+        made = features.new_empty(mlp.n_rows, mlp.width, dtype=work.dtype)
+        for rows in work.chunks(mlp.n_rows):
+            made[rows] = mlp.forward(rows)
+        ctx.work, ctx.activations, ctx.weights = work, activations, weights
+        ctx.save_for_backward(features, made, *mlp.kept)
+        return made
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        features, made, *kept = ctx.saved_tensors
+        mlp = ChunkedMLP(ctx.weights, ctx.activations, [features], ctx.work, kept=kept)
+        grads = [torch.zeros_like(weight) for weight in ctx.weights]
+        for rows in ctx.work.chunks(mlp.n_rows):
+            mlp.backward(rows, grad[rows], made[rows], None, grads, [None])
+        return None, None, None, *grads
+
+
+class EncodeEdges(torch.autograd.Function):
+    """An MLP of edges' features, whose result becomes state 0 of `states`: [E, n_inputs] -> a token
+    of it. Features get no gradient; the weights are inputs, for the engines' hooks.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        work: Workspace,
+        activations: Sequence[Activation],
+        states: EdgeStates,
+        features: Tensor,
+        *weights: Tensor,
+    ) -> Tensor:
+        kept: list[Tensor] = []
+        for block in states.blocks(made=[states.make(0)]):
+            [made] = block.made
+            mlp = ChunkedMLP(weights, activations, [features[block.rows]], work)
+            for rows in work.chunks(mlp.n_rows):
+                made[rows] = mlp.forward(rows)
+            kept += mlp.kept
+        ctx.states, ctx.work, ctx.activations, ctx.weights = states, work, activations, weights
+        ctx.save_for_backward(features, *kept)
+        return states.token()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, token: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]  # noqa: ARG004
+        features, *kept = ctx.saved_tensors
+        states: EdgeStates = ctx.states
+        grads = [torch.zeros_like(weight) for weight in ctx.weights]
+        for block in states.blocks([states.state(0), *states.all_gradients()]):
+            values = [features[block.rows]]
+            mlp = ChunkedMLP(ctx.weights, ctx.activations, values, ctx.work, kept=kept)
+            made, *gradients = block.read
+            for rows in ctx.work.chunks(mlp.n_rows):
+                grad = states.of_encoded([gradient[rows] for gradient in gradients])
+                mlp.backward(rows, grad, made[rows], None, grads, [None])
+        states.free()
+        return None, None, None, None, *grads
+
+
+def activations(layers: int) -> list[Activation]:
+    """Lists the activations after each of an MLP's linear layers."""
+    between: list[Activation] = ["norm"] * (layers - 1)
+    return [*between, "relu"]
+
+
+class Perceptrons(nn.Module):
+    """A module that holds the weights of its MLPs itself: an engine that shards parameters gathers
+    all of them at once, before `forward`, which does not use them layer by layer.
+    """
+
+    def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
+        """Adds weight and bias `name`, initialised as nn.Linear does."""
+        bound = 1 / math.sqrt(n_inputs)
+        weight = torch.empty(n_outputs, n_inputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        bias = torch.empty(n_outputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def add_mlp(self, name: str, n_inputs: int, hidden: int, layers: int) -> None:
+        """Adds `layers` linear layers of width `hidden`: `name`_0, `name`_1 ..."""
+        for k in range(layers):
+            self.add_linear(f"{name}_{k}", hidden if k else n_inputs, hidden)
+
+    def weights(self, prefix: str = "") -> list[Tensor]:
+        """Returns in turn the weights and biases of the linear layers named `prefix`..."""
+        return [value for name, value in self.named_parameters() if name.startswith(prefix)]
+
+
+class Encoder(Perceptrons):
+    """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type. With
+    `n_outputs` the last hidden layer is normalised too, and a linear one makes so many numbers.
+    """
+
+    def __init__(
+        self, n_inputs: int, hidden: int, layers: int, n_outputs: int | None = None
+    ) -> None:
+        super().__init__()
+        self.activations = activations(layers)
+        self.add_mlp("mlp", n_inputs, hidden, layers)
+        if n_outputs is not None:
+            self.activations[-1:] = ["norm", "linear"]
+            self.add_linear("output", hidden, n_outputs)
+
+    def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
+        weights = self.weights()
+        return [Encode.apply(work, self.activations, values, *weights) for values in features]
+
+
+class EdgeEncoder(Perceptrons):
+    """An MLP of edges' features (of 1 where there are none): state 0 of each sector, [E, H]."""
+
+    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.activations = activations(layers)
+        self.add_mlp("mlp", max(1, n_inputs), hidden, layers)
+
+    def forward(
+        self, features: list[Tensor], states: list[EdgeStates], work: Workspace
+    ) -> list[Tensor]:
+        """Maps features [E, n_inputs] of each sector to the token of its state 0."""
+        weights, tokens = self.weights(), []
+        for values, of_sector in zip(features, states, strict=True):
+            inputs = values if values.shape[1] else values.new_ones(len(values), 1)
+            tokens.append(EncodeEdges.apply(work, self.activations, of_sector, inputs, *weights))
+        return tokens
+
+
+def edge_pass(
+    layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
+) -> EdgePass:
+    """Returns the fastest pass over a layer's edges; `kept` is what it kept in the forward pass."""
+    work, (_, hidden) = layer.graph.work, x.shape
+    is_fused = fused.usable(work.device, work.dtype, hidden, len(layer.edge))
+    return (FusedEdgePass if is_fused else EdgePass)(layer, weights, x, kept)
+
+
+class Interact(torch.autograd.Function):
+    """The token of the edges' state i and nodes x [N, H] -> that of state i + 1 and the owned nodes
+    [n_owned, H], float32 at least; without a node update the output [E, W] of the edges' MLP, None.
+
+    `weights`, the edge MLP's and the node MLP's, are inputs for the engines' hooks.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        layer: Layer,
+        token: Tensor,  # noqa: ARG004  # it tells autograd which layer is before
+        x: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, Tensor | None]:
+        encoded, work, halo = layer.graph.nodes, layer.graph.work, layer.graph.halo
+        # The products read the nodes in this type; bf16 takes half of the memory.
+        x = encoded.values if layer.i == 0 and encoded else halo.read(x, work.dtype)
+        edges = edge_pass(layer, weights, x)
+        made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
+        ctx.layer, ctx.weights = layer, weights
+        ctx.save_for_backward(x, *edges.kept)
+        return made, owned
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # type: ignore[no-untyped-def]
+        ctx, grad: Tensor, grad_owned: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        x, *kept = ctx.saved_tensors
+        layer: Layer = ctx.layer
+        # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
+        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
+        edges = edge_pass(layer, ctx.weights, x, kept)
+        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
+        if grad_owned is None:
+            edges.backward(grad, None, of_x, of_weights)
+        else:
+            outer = edges.update_backward(grad_owned, of_x, of_weights)
+            edges.backward(None, outer, of_x, of_weights)
+        if layer.i == 0 and layer.graph.nodes:
+            encoded = layer.graph.nodes.take()
+            # In chunks: a CPU makes float32 copies of both where one is bfloat16.
+            for rows in layer.graph.work.chunks(len(of_x)):
+                of_x[rows] += encoded[rows]
+        return None, layer.graph.edges.token(), of_x, *of_weights
 
 
 class EdgeDecoder(Perceptrons):

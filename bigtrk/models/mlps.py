@@ -11,11 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigtrk.models.edges.mlp import Encoder
-from bigtrk.models.edges.plain import accumulable
-from bigtrk.models.edges.workspace import Workspace
+from bigtrk.models.edges.states import Workspace
+from bigtrk.models.interaction_gnn import Encoder
 from bigtrk.models.options import Kind, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import LayeredModel, SectorInputs
+from bigtrk.models.protocol import LayeredModel, SectorInputs, accumulable
 
 
 class EdgeMLPConfig(ModelSettings):

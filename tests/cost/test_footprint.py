@@ -9,8 +9,7 @@ from torch import Tensor
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.footprint import Footprint, activations, footprint
-from bigtrk.models.edges.stores import Block, MemoryStore
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges.states import Block, MemoryStore, Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange

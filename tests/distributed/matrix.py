@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges.states import Recompute
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
 from bigtrk.parallel.engines.engine import make_engine

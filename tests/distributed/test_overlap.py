@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigtrk.models.edges import workspace
-from bigtrk.models.edges.mlp import ChunkedMLP
+from bigtrk.models.edges import states
+from bigtrk.models.edges.passes import ChunkedMLP
 from bigtrk.models.edges.states import HaloRows
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
@@ -34,7 +34,7 @@ def train_on_hosts(ranks: Ranks, runs: Sequence[tuple[int, Configuration]]) -> l
     for per_host, configuration in runs:
         awaiting = AwaitedChunks()
         with (
-            patch.object(workspace, "CPU_BYTES", 200),
+            patch.object(states, "CPU_BYTES", 200),
             patch.object(HaloRows, "read", awaiting.read),
             patch.object(HaloRows, "wait", awaiting.wait),
             patch.object(ChunkedMLP, "forward", awaiting.forward),

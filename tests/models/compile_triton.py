@@ -30,7 +30,7 @@ from bigtrk.models.edges import (
     triton_sums,
     triton_whole_rows,
 )
-from bigtrk.models.edges.plain import Ends
+from bigtrk.models.protocol import Ends
 from tests.models.fused import Case, computed, make
 from tests.models.test_kernels import CALLS
 

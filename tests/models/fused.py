@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk.models.edges import fused, schedule, triton_passes
-from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.triton_passes import sum_at_ends
+from bigtrk.models.protocol import Ends
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import fused, workspace
-from bigtrk.models.edges.mlp import ChunkedMLP
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges import fused, states
+from bigtrk.models.edges.passes import ChunkedMLP
+from bigtrk.models.edges.states import Recompute
 from bigtrk.models.protocol import SectorInputs
 from tests.models.fused import usable_everywhere
 from tests.models.graphs import Cut, gradients, make_graph
@@ -71,7 +71,7 @@ def interior_first(cut: Cut) -> list[SectorInputs]:
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computes four edges at a time, and counts how often."""
-    monkeypatch.setattr(workspace, "CPU_BYTES", 100)
+    monkeypatch.setattr(states, "CPU_BYTES", 100)
     for owner, name in ((ChunkedMLP, "forward"), (fused, "forward")):
         before = getattr(owner, name)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bigtrk.models.edges import fused, schedule, triton_passes
-from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.triton_passes import sum_at_ends
+from bigtrk.models.protocol import Ends
 from tests.models.fused import DEVICE, Case, computed, exact, make
 
 pytest.importorskip("triton")

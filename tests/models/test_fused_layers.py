@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import fused, mlp, passes, plain, stores
-from bigtrk.models.edges.stores import HostStore, MemoryStore
+from bigtrk.models.edges import fused, passes, plain, stores
+from bigtrk.models.edges.states import MemoryStore
+from bigtrk.models.edges.stores import HostStore
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import SectorInputs, no_exchange
 from tests.models.fused import DEVICE, Results, usable_everywhere
@@ -91,7 +92,6 @@ def in_bf16(
         assert fused_everywhere
         monkeypatch.setattr(fused, "usable", lambda *_: False)
         monkeypatch.setattr(passes, "passes_for", lambda *_: plain)
-        monkeypatch.setattr(mlp, "passes_for", lambda *_: plain)
         by_plain = results(make_model(precision="bf16", **options), torch.float32, *size)
         return found, by_plain, results(make_model(**options), torch.float64, *size)
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.edges import workspace
-from bigtrk.models.edges.stores import MemoryStore
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges import states
+from bigtrk.models.edges.states import MemoryStore, Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
@@ -228,7 +227,7 @@ def test_chunks_change_nothing_but_rounding(
     x, edge_features, edge_index = make_graph(12, 43)
     whole = make_model(recompute="none").double()
     chunked = make_model(recompute="chunk").double()
-    monkeypatch.setattr(workspace, "CPU_BYTES", 8 * 6 * 10)  # ten edges
+    monkeypatch.setattr(states, "CPU_BYTES", 8 * 6 * 10)  # ten edges
     inputs = (x, edge_features, edge_index, len(x), no_exchange)
     logits = chunked(*inputs)
     torch.testing.assert_close(logits, whole(*inputs), rtol=1e-12, atol=1e-13)

@@ -10,7 +10,7 @@ from torch.nn.functional import layer_norm
 
 from bigtrk import console
 from bigtrk.models.edges import Passes, native, passes_for, plain, triton_passes
-from bigtrk.models.edges.plain import Ends
+from bigtrk.models.protocol import Ends
 
 SHAPES = [(0, 16), (1, 1), (7, 6), (40, 64), (33, 100)]
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}

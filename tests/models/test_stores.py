@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.models.edges import stores, workspace
-from bigtrk.models.edges.stores import (
-    EdgeStore,
-    FilePlace,
-    FileStore,
-    HostStore,
-    MemoryStore,
-    StreamedStore,
-)
+from bigtrk.models.edges import states, stores
+from bigtrk.models.edges.states import EdgeStore, MemoryStore
+from bigtrk.models.edges.stores import FilePlace, FileStore, HostStore, StreamedStore
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
@@ -103,7 +97,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_training_and_scoring_give_the_same_bits(
     store: StreamedStore, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace, "CPU_BYTES", 4 * 12 * 100)  # chunks within the blocks
+    monkeypatch.setattr(states, "CPU_BYTES", 4 * 12 * 100)  # chunks within the blocks
     expected, wanted = trained(MemoryStore(), 4, **options)
     logits, found = trained(store, 4, **options)
     assert all(torch.equal(a, b) for a, b in zip(logits, expected, strict=True))
@@ -116,7 +110,7 @@ def test_sectors_of_one_rank_share_a_store(
     store: StreamedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are trained layer by layer, each in files of its own."""
-    monkeypatch.setattr(workspace, "CPU_BYTES", 8 * 6 * 100)
+    monkeypatch.setattr(states, "CPU_BYTES", 8 * 6 * 100)
     config = InteractionGNNConfig(hidden=6, layers=3)
     model, cut = InteractionGNN(config, F, G).double(), Cut(make_graph(60, 9000))
     expected = cut.merged(model.forward_all(cut.sectors, cut.exchange))

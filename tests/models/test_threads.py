@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN, AttentionGNNConfig
 from bigtrk.models.edges import native
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges.states import Recompute
 from bigtrk.models.protocol import LayeredModel, no_exchange
 from bigtrk.training.loss import edge_loss
 from tests.models.graphs import F, G, make_graph

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import FROM_PHI, NODE_FEATURES, SCALES, Scale
-from bigtrk.models.edges.mlp import Activation
+from bigtrk.models.edges.passes import Activation
 from bigtrk.models.edges.plain import EPS
 from bigtrk.models.interaction_gnn import InteractionGNN, InteractionLayer
 from bigtrk.models.mlps import EdgeMLP, Embedding

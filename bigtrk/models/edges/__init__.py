@@ -2,7 +2,7 @@
 
 A layer of the Interaction GNN reads state i of all edges, [E, H], and makes state i + 1; an event
 has 20 times more edges than nodes, so these states are nearly all of a training's memory and time.
-Five rules follow, each in one module:
+Four rules follow, each in one module:
 
 * states.py. Autograd never sees the states: it gets an empty tensor [E, 0] in the place of each,
   and the layers' backward passes are written by hand. The gradient of a layer's first product takes
@@ -10,17 +10,18 @@ Five rules follow, each in one module:
   products with weights, computed where they are needed.
 * passes.py. A layer is one autograd function: all edges, then the owned nodes. Between forward and
   backward it keeps the nodes that it read; the backward pass computes the rest anew, chunk by chunk
-  (`model.recompute=chunk`), so that a chunk stays in cache from its first product to its last
-  (mlp.py, workspace.py). While halo rows travel, it computes the edges that read none of them.
-* mlp.py. The first product of `MLP([edge, source, destination])` is never of a concatenation: the
-  nodes' share is computed per node and then gathered.
+  (`model.recompute=chunk`), so that a chunk stays in cache from its first product to its last.
+  While halo rows travel, it computes the edges that read none of them. The first product of
+  `MLP([edge, source, destination])` is never of a concatenation: the nodes' share is computed per
+  node and then gathered.
 * stores.py. A store holds the states: the device's memory, the host's (`model.recompute=offload`)
   or files (`training.spill`). Passes go through blocks that are read ahead of their use and written
   behind it, so an event is bounded by the disk and not by memory.
 * The forms of a pass. plain.py says in torch what each computes and is the oracle of the others;
-  native.py has them in C for CPUs, triton_passes.py on GPUs, and fused.py a layer's whole pass in
-  one launch, with the rows of a chunk in registers (triton_*.py). schedule.py lays the work on a
-  GPU's programs, work.py counts what each launch computes and moves, for the cost model.
+  native.py has them in C for CPUs, triton_passes.py on GPUs, and fused_pass.py a layer's whole pass
+  in one launch of fused.py, with the rows of a chunk in registers (triton_*.py). schedule.py lays
+  the work on a GPU's programs, work.py counts what each launch computes and moves, for the cost
+  model.
 
 Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` chooses
 the fastest form for a device.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import schedule, triton_passes, work
-from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.schedule import Shape, WholeRows, tile
+from bigtrk.models.protocol import Ends
 
 
 class NextLayer(NamedTuple):

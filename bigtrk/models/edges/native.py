@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from bigtrk.models.edges.plain import Ends
+from bigtrk.models.protocol import Ends
 from bigtrk.native_code import NATIVE, compiled
 
 _SOURCE, _HEADER = (Path(__file__).with_name(name) for name in ("native.c", "passes.h"))

@@ -1,28 +1,223 @@
 """The passes of an interaction layer over its edges and its owned nodes, with gradients by hand.
 
 Between forward and backward a layer keeps the nodes it read, and states.py the edges; where the
-workspace keeps products, it keeps those too.
+workspace keeps products, it keeps those too. MLPs are like acorn's: LayerNorm without parameters of
+its own and ReLU between linear layers, ReLU alone after the last one. A chunk of rows stays in
+cache from an MLP's first product to its last.
 
-Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, H = hidden.
+Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, M rows of a
+chunk, H = hidden; W the width of a linear layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from bigtrk.models.edges import fused, passes_for
-from bigtrk.models.edges.mlp import Activation, ChunkedMLP, Encoded, NodeShares, Sink
-from bigtrk.models.edges.plain import Ends
-from bigtrk.models.edges.schedule import Shape
-from bigtrk.models.edges.states import EdgeStates, HaloRows
-from bigtrk.models.edges.stores import Block, Rows
-from bigtrk.models.edges.triton_passes import sum_at_ends
-from bigtrk.models.edges.workspace import Workspace
+from bigtrk.models.edges import passes_for, plain
+from bigtrk.models.edges.states import Block, EdgeStates, Encoded, HaloRows, Rows, Workspace
+from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
+
+# The activation after a linear layer; "norm" is LayerNorm and ReLU. The last one is "relu" or
+# "linear".
+Activation = Literal["norm", "relu", "linear"]
+# A sink takes the gradient [M, W] of an input's rows.
+Sink = Callable[[slice, Tensor], object]
+
+
+class _Hidden(NamedTuple):
+    """Tensors of a linear layer but the last: made [M, W] is its product, normalised where "norm"
+    follows, by rstd [M, 1]; read [M, W] is what the next layer reads.
+    """
+
+    made: Tensor
+    rstd: Tensor
+    read: Tensor
+
+
+class ChunkedMLP:
+    """Linear layers; `weights` are in turn their weight [outputs, inputs] and bias [outputs].
+
+    The first one reads `inputs` side by side, as if concatenated. Where there are `ends`, its
+    product also gets what both ends of an edge add, bias included. `kept` is what a forward pass
+    has kept of each layer but the last: _Hidden's `made` and `rstd` of all rows.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        activations: Sequence[Activation],
+        inputs: Sequence[Tensor],
+        work: Workspace,
+        ends: Ends | None = None,
+        kept: Sequence[Tensor] = (),
+    ) -> None:
+        self._weights = [weight.detach().to(work.dtype) for weight in weights[::2]]
+        self._biases = [bias.detach().to(work.dtype) for bias in weights[1::2]]
+        self._activations, self._inputs, self._ends, self._work = activations, inputs, ends, work
+        widths = [values.shape[1] for values in inputs]
+        self._columns = self._weights[0][:, : sum(widths)].split(widths, dim=1)
+        self._passes = passes_for(work.device, work.dtype)
+        self.n_rows, self.width = len(inputs[0]), len(self._biases[-1])
+        self.kept = list(kept)
+        if work.keeps and not kept:
+            for bias in self._biases[:-1]:
+                self.kept.append(inputs[0].new_empty(self.n_rows, len(bias), dtype=work.dtype))
+                self.kept.append(inputs[0].new_empty(self.n_rows, 1, dtype=work.sums))
+
+    def forward(self, rows: slice) -> Tensor:
+        """Returns the last layer's rows [M, W], in a buffer that holds them until the next call."""
+        return self._last(rows, self._hidden(rows, again=False))
+
+    def backward(
+        self,
+        rows: slice,
+        grad: Tensor,
+        made: Tensor | None,
+        outer: Ends | None,
+        grads: Sequence[Tensor],
+        sinks: Sequence[Sink | None],
+    ) -> Tensor:
+        """Returns the gradient [M, W] of the first product, in a buffer, from `grad` [M, W].
+
+        made: the result of `forward` (None: computed anew); outer: what both ends add to its
+        gradient. It adds to `grads`, which are ordered like the weights; the inputs' gradients go
+        to `sinks`.
+        """
+        hidden = self._hidden(rows, again=True)
+        grad = grad.to(self._work.dtype)
+        if self._activations[-1] == "relu":
+            made = self._last(rows, hidden) if made is None else made
+            out = self._buffer("gradient", rows, self.width)
+            self._passes.relu_backward(grad, made, outer, out)
+            grad = out
+        for k in reversed(range(1, len(self._weights))):
+            made, rstd, read = hidden[k - 1]
+            self._passes.add_product(grad, read, grads[2 * k])
+            self._passes.add_sum(grad, grads[2 * k + 1])
+            out = self._buffer(f"gradient {k}", rows, read.shape[1])
+            self._passes.multiply([grad], [self._weights[k]], None, out)
+            if self._activations[k - 1] == "norm":
+                self._passes.norm_relu_backward(out, made, rstd, out)
+            else:
+                self._passes.relu_backward(out, read, None, out)
+            grad = out
+        self._first_backward(rows, grad, grads, sinks)
+        return grad
+
+    def _first_backward(
+        self, rows: slice, grad: Tensor, grads: Sequence[Tensor], sinks: Sequence[Sink | None]
+    ) -> None:
+        if self._ends is None:
+            self._passes.add_sum(grad, grads[1])
+        start = 0
+        for columns, values, sink in zip(self._columns, self._inputs, sinks, strict=True):
+            stop = start + columns.shape[1]
+            self._passes.add_product(grad, values[rows].to(grad.dtype), grads[0][:, start:stop])
+            start = stop
+            if sink is not None:
+                out = self._buffer("gradient of input", rows, columns.shape[1])
+                self._passes.multiply([grad], [columns], None, out)
+                sink(rows, out)
+
+    def _hidden(self, rows: slice, again: bool) -> list[_Hidden]:
+        hidden: list[_Hidden] = []
+        for k, bias in enumerate(self._biases[:-1]):
+            if self.kept:
+                made, rstd = self.kept[2 * k][rows], self.kept[2 * k + 1][rows]
+            else:
+                made = self._buffer(f"product {k}", rows, len(bias))
+                rstd = self._work.sums_of_rows(f"rstd {k}", len(made))
+            read = self._buffer(f"activated {k}", rows, len(bias))
+            hidden.append(_Hidden(made, rstd, read))
+            if again and self.kept:
+                torch.clamp_min(made, 0, out=read)
+                continue
+            self._product(k, rows, hidden, made)
+            ends = self._ends_of(rows, k)
+            if self._activations[k] == "norm":
+                self._passes.norm_relu(made, ends, read, rstd)
+            else:
+                torch.clamp_min(
+                    made if ends is None else made.copy_(plain.total(made, ends)), 0, out=read
+                )
+        return hidden
+
+    def _last(self, rows: slice, hidden: list[_Hidden]) -> Tensor:
+        k = len(self._weights) - 1
+        z = self._buffer("made", rows, self.width)
+        self._product(k, rows, hidden, z)
+        if ends := self._ends_of(rows, k):
+            z.copy_(plain.total(z, ends))
+        return z.relu_() if self._activations[k] == "relu" else z
+
+    def _product(self, k: int, rows: slice, hidden: list[_Hidden], out: Tensor) -> None:
+        if k:
+            read, weights = [hidden[k - 1].read], [self._weights[k]]
+        else:
+            read, weights = [values[rows].to(out.dtype) for values in self._inputs], self._columns
+        bias = self._biases[k] if k or self._ends is None else None  # the ends add the first one
+        self._passes.multiply(read, [weight.t() for weight in weights], bias, out)
+
+    def _ends_of(self, rows: slice, k: int) -> Ends | None:
+        """Returns what both ends add to the product of linear layer k."""
+        return None if k or self._ends is None else self._ends.of(rows)
+
+    def _buffer(self, name: str, rows: slice, width: int) -> Tensor:
+        return self._work.rows(name, rows.stop - rows.start, width)
+
+
+class NodeShares:
+    """The nodes' shares of the edges' first product: from `weight` [H, ...], whose last columns are
+    those of source and destination, `bias` [H] and the parts of the nodes, each [N, H].
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, nodes: Sequence[Tensor], work: Workspace
+    ) -> None:
+        self._widths = [values.shape[1] for values in nodes] * 2
+        self._bias, self._nodes, self._work = bias.detach().to(work.dtype), nodes, work
+        self.weight = weight.detach().to(work.dtype)
+        self._weights = self._columns(self.weight)
+        self._passes = passes_for(work.device, work.dtype)
+
+    def _columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Returns the columns of the sources and the destinations, for each part of the nodes."""
+        columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
+        return columns[: len(self._nodes)], columns[len(self._nodes) :]
+
+    def new(self) -> tuple[Tensor, Tensor]:
+        """Makes room for what each node adds to edges that leave and that reach it: [N, H]."""
+        n_nodes, hidden = len(self._nodes[0]), len(self._bias)
+        of_source = self._work.rows("of source", n_nodes, hidden)
+        return of_source, self._work.rows("of destination", n_nodes, hidden)
+
+    def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
+        """Computes these rows of both shares."""
+        nodes = [part[rows] for part in self._nodes]
+        of_ends = zip((of_source, of_destination), self._weights, (self._bias, None), strict=True)
+        for share, weights, bias in of_ends:
+            self._passes.multiply(nodes, [weight.t() for weight in weights], bias, share[rows])
+
+    def backward(
+        self, grad: tuple[Tensor, Tensor], of_weight: Tensor, of_bias: Tensor, sinks: Sequence[Sink]
+    ) -> None:
+        """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
+        self._passes.add_sum(grad[0], of_bias)
+        sides = zip(grad, self._weights, self._columns(of_weight), strict=True)
+        for of_share, weights, of_weights in sides:
+            for rows in self._work.chunks(len(of_share)):
+                part = of_share[rows].to(self._work.dtype)
+                each = zip(self._nodes, weights, of_weights, sinks, strict=True)
+                for values, weight, of_columns, sink in each:
+                    self._passes.add_product(part, values[rows], of_columns)
+                    out = self._work.rows("gradient of input", len(part), weight.shape[1])
+                    self._passes.multiply([part], [weight], None, out)
+                    sink(rows, out)
 
 
 @dataclass(frozen=True)
@@ -228,174 +423,9 @@ class EdgePass:
         return [_add_to(of_x), *([encoded.add] if encoded else [])]
 
 
-def relu_of(made: Tensor, gradient: Tensor) -> Sink:
-    """Returns a sink that writes the gradient of the sum whose ReLU is `made` to `gradient`."""
-    passes = passes_for(made.device, made.dtype)
-    return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
-
-
 def _add_to(total: Tensor) -> Sink:
     return lambda rows, part: total[rows].add_(part)
 
 
 def _copy_to(target: Tensor) -> Sink:
     return lambda rows, part: target[rows].copy_(part)
-
-
-def edge_pass(
-    layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
-) -> EdgePass:
-    """Returns the fastest pass over a layer's edges; `kept` is what it kept in the forward pass."""
-    work, (_, hidden) = layer.graph.work, x.shape
-    is_fused = fused.usable(work.device, work.dtype, hidden, len(layer.edge))
-    return (FusedEdgePass if is_fused else EdgePass)(layer, weights, x, kept)
-
-
-class FusedEdgePass(EdgePass):
-    """The same as `EdgePass`; only the decoder is computed in chunks. It keeps no product of the
-    edges: what the backward pass needs of them is computed anew, within a launch.
-    """
-
-    def __init__(
-        self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
-    ) -> None:
-        super().__init__(layer, weights, x, kept)
-        fused_weights = self._n_fused = 2 * len(layer.edge)
-        read, dtype = weights[:fused_weights], self._work.dtype
-        hopper = fused.has_hopper(self._work.device)
-        self._edge_shape = Shape(x.shape[1], len(layer.edge), self._states.n_inputs, dtype, hopper)
-        if self._edge_shape.whole:
-            others = [w.detach().to(dtype) if w.ndim > 1 else w for w in read[1:]]
-            read = [self._shares.weight, *others]
-        self._read_weights = read
-
-    def _in_chunks(self) -> list[Activation]:
-        return list(self.layer.head)
-
-    def _block_forward(self, block: Block, sums: Ends) -> None:
-        [made] = block.made
-        self._launch(block)
-        sum_at_ends(made, sums, adds=block.rows.start > 0)
-
-    def _launch(self, block: Block) -> None:
-        """Makes a block's next state; while halo rows come, first of the edges that read none."""
-        [made], ends = block.made, self._ends.of(block.rows)
-        for rows in self._launches(block.rows):
-            self._await_halo(block.rows.start + rows.stop)
-            read = [values[rows] for values in block.read]
-            fused.forward(read, ends.of(rows), self._read_weights, made[rows])
-
-    def _launches(self, block: slice) -> list[slice]:
-        """Lists a block's launches, whose programs have the same rows as those of one."""
-        n_rows = block.stop - block.start
-        if not self._has_halo:
-            interior = self.layer.graph.n_interior - block.start
-            interior -= interior % self._edge_shape.forward_rows
-            if 0 < interior < n_rows:
-                return [slice(0, interior), slice(interior, n_rows)]
-        return [slice(0, n_rows)]
-
-    def forward_last(self) -> Tensor:
-        states, i = self._states, self.layer.i
-        with traced(f"layer {i} edge"):
-            for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
-                self._launch(block)
-            self._await_halo()
-        output = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
-        with traced("decoder"):
-            for block in states.blocks([states.state(i + 1)]):
-                mlp, of_block = self._decoder(block), output[block.rows]
-                for rows in self._work.chunks(len(of_block)):
-                    of_block[rows] = mlp.forward(rows)
-                self.kept = mlp.kept
-        return output
-
-    def _decoder(self, block: Block) -> ChunkedMLP:
-        weights = self._weights[self._n_fused :]
-        return ChunkedMLP(weights, self._mlp_of_edges, block.read, self._work, kept=self.kept)
-
-    def backward(
-        self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
-    ) -> None:
-        if grad is not None:
-            self._decoder_backward(grad, of_weights[self._n_fused :])
-        super().backward(grad, outer, of_x, of_weights)
-
-    def _decoder_backward(self, grad: Tensor, of_weights: Sequence[Tensor]) -> None:
-        """Puts the gradient of the edges' last product in the place of their last state."""
-        states = self._states
-        state = states.state(self.layer.i + 1)
-        with traced("decoder, backward"):
-            for block in states.blocks([state], [state]):
-                mlp, sink = self._decoder(block), relu_of(block.read[0], block.made[0])
-                for rows in self._work.chunks(mlp.n_rows):
-                    mlp.backward(rows, grad[block.rows][rows], None, None, of_weights, [sink])
-
-    def _read_for_gradient(self) -> list[Rows]:
-        if self._outer is None:
-            return [self._states.state(self.layer.i + 1)]
-        return super()._read_for_gradient()
-
-    def _block_backward(
-        self, block: Block, of_weights: Sequence[Tensor], shares: Ends, sums: Ends | None
-    ) -> None:
-        n_inputs, [gradient] = self._states.n_inputs, block.made
-        inputs, made, adds = block.read[:n_inputs], block.read[n_inputs], block.rows.start > 0
-        given = None
-        if self._outer is not None:
-            outer = self._outer.of(block.rows)
-            given = fused.NextLayer(block.read[-1], self._states.weight_after, outer)
-        weights, ends = self._read_weights, self._ends.of(block.rows)
-        fused.backward(
-            inputs, ends, weights, made, given, gradient, of_weights[: len(weights)], adds
-        )
-        others = (None, None) if sums is None else (inputs[0], sums)
-        sum_at_ends(gradient, shares, adds, *others)
-
-
-class Interact(torch.autograd.Function):
-    """The token of the edges' state i and nodes x [N, H] -> that of state i + 1 and the owned nodes
-    [n_owned, H], float32 at least; without a node update the output [E, W] of the edges' MLP, None.
-
-    `weights`, the edge MLP's and the node MLP's, are inputs for the engines' hooks.
-    """
-
-    @staticmethod
-    def forward(  # type: ignore[no-untyped-def]
-        ctx,
-        layer: Layer,
-        token: Tensor,  # noqa: ARG004  # it tells autograd which layer is before
-        x: Tensor,
-        *weights: Tensor,
-    ) -> tuple[Tensor, Tensor | None]:
-        encoded, work, halo = layer.graph.nodes, layer.graph.work, layer.graph.halo
-        # The products read the nodes in this type; bf16 takes half of the memory.
-        x = encoded.values if layer.i == 0 and encoded else halo.read(x, work.dtype)
-        edges = edge_pass(layer, weights, x)
-        made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
-        ctx.layer, ctx.weights = layer, weights
-        ctx.save_for_backward(x, *edges.kept)
-        return made, owned
-
-    @staticmethod
-    @once_differentiable
-    def backward(  # type: ignore[no-untyped-def]
-        ctx, grad: Tensor, grad_owned: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        x, *kept = ctx.saved_tensors
-        layer: Layer = ctx.layer
-        # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
-        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
-        edges = edge_pass(layer, ctx.weights, x, kept)
-        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
-        if grad_owned is None:
-            edges.backward(grad, None, of_x, of_weights)
-        else:
-            outer = edges.update_backward(grad_owned, of_x, of_weights)
-            edges.backward(None, outer, of_x, of_weights)
-        if layer.i == 0 and layer.graph.nodes:
-            encoded = layer.graph.nodes.take()
-            # In chunks: a CPU makes float32 copies of both where one is bfloat16.
-            for rows in layer.graph.work.chunks(len(of_x)):
-                of_x[rows] += encoded[rows]
-        return None, layer.graph.edges.token(), of_x, *of_weights

@@ -6,42 +6,14 @@ Shapes: M rows of H features, N nodes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bigtrk.models.protocol import Ends, accumulable
+
 EPS = 1e-5  # torch's own
-
-
-def accumulable(values: Tensor) -> Tensor:
-    """Converts `values` to a type fit for long sums: bfloat16 -> float32, others unchanged."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-class Ends(NamedTuple):
-    """Node rows and the two ends of each edge: of_source, of_destination [N, H], source,
-    destination [M], which are those of a sector's edge_index [2, E] from edge `first` on.
-    """
-
-    of_source: Tensor
-    of_destination: Tensor
-    source: Tensor
-    destination: Tensor
-    edge_index: Tensor
-    first: int = 0
-
-    @classmethod
-    def between(cls, of_source: Tensor, of_destination: Tensor, edge_index: Tensor) -> "Ends":
-        """Returns the ends of all edges of a sector."""
-        source, destination = edge_index
-        return cls(of_source, of_destination, source, destination, edge_index)
-
-    def of(self, rows: slice) -> "Ends":
-        """Returns the ends of some of the edges."""
-        ends = self.source[rows], self.destination[rows]
-        return Ends(self[0], self[1], *ends, self.edge_index, self.first + rows.start)
 
 
 def total(values: Tensor, ends: Ends | None) -> Tensor:

@@ -18,50 +18,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
-from bigtrk.models.edges.workspace import HOST_BYTES
-
-Rows = Any  # what a store made by `new`: a tensor, or the place of one
-
-
-class Block(NamedTuple):
-    """Rows `rows` of a pass: tensors [M, W] to read, and others to fill, which are then kept."""
-
-    rows: slice
-    read: list[Tensor]
-    made: list[Tensor]
-
-
-class EdgeStore(Protocol):
-    """Keeps rows of edges until nothing refers to them; InputError where it cannot."""
-
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Rows:
-        """Makes room for rows [n_rows, width] of any content, which passes on `device` use."""
-
-    def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
-        """Yields the blocks of a pass in their order; rows may be both read and made, since a block
-        is read before it is filled.
-        """
-
-
-class MemoryStore:
-    """Keeps rows in the memory of the device."""
-
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Makes a tensor [n_rows, width]."""
-        return torch.empty(n_rows, width, dtype=dtype, device=device)
-
-    def blocks(
-        self, n_rows: int, read: Sequence[Tensor], made: Sequence[Tensor]
-    ) -> Iterator[Block]:
-        """Yields one block of all rows."""
-        yield Block(slice(0, n_rows), list(read), list(made))
-
+from bigtrk.models.edges.states import HOST_BYTES, Block
 
 # Blocks in memory of each stream: one that is used, and those that are read ahead of it or written
 # behind it.

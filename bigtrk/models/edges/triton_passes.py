@@ -20,8 +20,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from bigtrk.console import warn_once
 from bigtrk.machine import slow_cards, takes_plain_passes
 from bigtrk.models.edges import plain, work
-from bigtrk.models.edges.plain import Ends
 from bigtrk.models.edges.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
+from bigtrk.models.protocol import Ends
 
 
 class Segments(NamedTuple):

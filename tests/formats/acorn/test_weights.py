@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.model_files import load_acorn_weights
-from bigtrk.models.edges.workspace import Recompute
+from bigtrk.models.edges.states import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
