@@ -141,7 +141,7 @@ def score(
         int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
     ] = -1,
     rules: Annotated[
-        Rules | None, typer.Option(help="also by the rules of HEPTv2's and hepattn's figures")
+        Rules | None, typer.Option(help="also by the rules of published figures")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -287,13 +287,15 @@ class ColliderMLScore(Record):
 
 
 class RuleScore(Record):
-    """Counts by a published rule: particles to be found and found, tracks that count and fakes."""
+    """Counts by a published rule: particles to be found and found, or the weight of hits; tracks
+    that count and fakes.
+    """
 
     rule: Text
     targets: Text
     counted_tracks: Text
-    particles: Count
-    found: Count
+    particles: Count | Number
+    found: Count | Number
     tracks: Count
     fakes: Count
 

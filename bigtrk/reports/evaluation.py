@@ -323,21 +323,34 @@ def score_report(record: ScoreRecord) -> Document:
 def _rules_table(record: ScoreRecord) -> Table:
     """Tabulates what the same tracks are by the rules of published figures."""
     strict = next(match for match in record.matching if match.mode == "strict")
-    found = [("bigtrk strict", strict.n_particles, strict.efficiency, strict.n_tracks)]
-    found += [
-        (one.rule, one.particles, one.found / max(one.particles, 1), one.tracks)
-        for one in record.rules
+    found: list[tuple[str, float | None, float | None, float | None, int | None]] = [
+        (
+            "bigtrk strict",
+            strict.n_particles,
+            strict.efficiency,
+            strict.fake_rate,
+            strict.n_tracks,
+        ),
+        *(
+            (
+                one.rule,
+                one.particles,
+                one.found / one.particles if one.particles else None,
+                one.fakes / one.tracks if one.tracks else None,
+                one.tracks,
+            )
+            for one in record.rules
+        ),
     ]
-    fakes = [strict.fake_rate, *(one.fakes / max(one.tracks, 1) for one in record.rules)]
     rows = [
         {
             "rule": name,
             "efficiency %": figures.percent(efficiency, 2),
             "fake %": figures.percent(fake, 2),
-            "particles": figures.count(particles),
+            "particles": figures.count(particles) if isinstance(particles, int) else "",
             "tracks": figures.count(tracks),
         }
-        for (name, particles, efficiency, tracks), fake in zip(found, fakes, strict=True)
+        for name, particles, efficiency, fake, tracks in found
     ]
     notes = (f"{one.rule}: {one.targets}; tracks: {one.counted_tracks}." for one in record.rules)
     return table_of("The same tracks by published rules", rows, *notes)

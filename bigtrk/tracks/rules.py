@@ -11,8 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.events.event import NOISE, Event
-from bigtrk.events.truth import hit_particles, particle_kinematics
-from bigtrk.tracks.matching import Ids, Mask, overlaps
+from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
+from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.colliderml import count_submitted
+from bigtrk.tracks.evaluation import true_particles
+from bigtrk.tracks.files import HitTracks
+from bigtrk.tracks.matching import (
+    Ids,
+    Mask,
+    Matching,
+    match_tracks,
+    overlaps,
+    score_if_weighted,
+)
 
 # TrackML's pixels: volume -> layers.
 PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
@@ -20,12 +31,12 @@ PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts of events by one rule: particles to be found, and those found; tracks that count, and
-    fakes among them.
+    """Counts of events by one rule: particles to be found, or the weight of hits, and what of it
+    is found; tracks that count, and fakes among them.
     """
 
-    particles: int = 0
-    found: int = 0
+    particles: float = 0
+    found: float = 0
     tracks: int = 0
     fakes: int = 0
 
@@ -105,7 +116,42 @@ def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts
     return count
 
 
+def _count_acorn(event: Event, track_id: Ids) -> RuleCounts:
+    """Source: GNN4ITk's acorn, whose matching `Matching` describes."""
+    rule = Matching("ATLAS", "acorn", pt_min=1.0, hits_min=3)
+    found = match_tracks(track_id, hit_particles(event), true_particles(event), rule).metrics
+    fakes = found.n_tracks - found.n_matched
+    return RuleCounts(found.n_particles, found.n_reconstructed, found.n_tracks, fakes)
+
+
+def _count_colliderml(event: Event, track_id: Ids) -> RuleCounts:
+    """Source: OpenDataDetector/ColliderML 0.4, tasks/tracking/metrics.py (trackml_eff)."""
+    hit_id, in_track = event.hits["hit_id"].astype(np.int64), track_id != NO_TRACK
+    listed = HitTracks(hit_id[in_track], track_id[in_track], "", np.flatnonzero(in_track))
+    found = count_submitted(event, listed)
+    return RuleCounts(found.submitted, found.correct, found.n_tracks, found.n_fakes)
+
+
+def _count_trackml(event: Event, track_id: Ids) -> RuleCounts:
+    """Source: LAL/trackml-library, score.py; nothing counts where the truth gives no weights."""
+    score = score_if_weighted(track_id, hit_particles(event), hit_weights(event))
+    return RuleCounts() if score is None else RuleCounts(1.0, score)
+
+
 RULES = (
+    Rule(
+        "acorn",
+        "pT at least 1 GeV, 3 hits that were given",
+        "all of 3 hits; noise matches like a particle, and most of a track makes a match",
+        _count_acorn,
+    ),
+    Rule(
+        "ColliderML",
+        "hits in tracks, by weight, or equally without",
+        "all; fakes are less than half pure",
+        _count_colliderml,
+    ),
+    Rule("TrackML", "all hits, by weight, as means of events", "none", _count_trackml),
     Rule(
         "HEPTv2",
         "pixels: pT at least 0.9 GeV, 3 layers",

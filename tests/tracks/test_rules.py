@@ -1,6 +1,7 @@
 """Published rules, on golden cases by hand."""
 
 import numpy as np
+import pytest
 
 from bigtrk.events.event import Columns, Event
 from bigtrk.tracks.rules import RULES, RuleCounts
@@ -28,7 +29,8 @@ def made() -> Event:
     table: Columns = {"particle_id": ids}
     table |= {name: np.zeros(4) for name in ("vx", "vy", "vz", "py", "pz")}
     table |= {"px": np.array([pt for _, pt in PARTICLES.values()]), "q": np.ones(4)}
-    truth = {"hit_id": hits["hit_id"], "particle_id": particle}
+    weight = np.where(particle > 0, 1 / 15, 0.0)  # of 15 hits of particles
+    truth = {"hit_id": hits["hit_id"], "particle_id": particle, "weight": weight}
     return Event("event000000000", hits, None, table, truth)
 
 
@@ -47,6 +49,10 @@ def test_perfect_tracks_have_no_fakes() -> None:
     assert found["HEPTv2"] == RuleCounts(particles=2, found=2, tracks=2, fakes=0)
     assert found["hepattn 600 MeV"] == RuleCounts(particles=4, found=4, tracks=4, fakes=0)
     assert found["hepattn 900 MeV"] == RuleCounts(particles=3, found=3, tracks=4, fakes=0)
+    assert found["acorn"] == RuleCounts(particles=3, found=3, tracks=4, fakes=0)
+    assert (found["ColliderML"].tracks, found["ColliderML"].fakes) == (4, 0)
+    assert found["ColliderML"].found == pytest.approx(found["ColliderML"].particles)
+    assert found["TrackML"].found == pytest.approx(found["TrackML"].particles)
 
 
 def test_a_mixed_track_counts_where_a_target_has_its_majority() -> None:
@@ -55,3 +61,8 @@ def test_a_mixed_track_counts_where_a_target_has_its_majority() -> None:
     assert found["HEPTv2"] == RuleCounts(particles=2, found=1, tracks=2, fakes=1)
     # Also the track of noise is a fake here.
     assert found["hepattn 600 MeV"] == RuleCounts(particles=4, found=2, tracks=4, fakes=2)
+    # Particle 3 alone keeps half of its hits beside half of its track's; noise makes one, too.
+    assert found["acorn"] == RuleCounts(particles=3, found=2, tracks=4, fakes=1)
+    # Track 1 is of no particle; tracks of a hit are pure.
+    assert (found["ColliderML"].tracks, found["ColliderML"].fakes) == (6, 1)
+    assert found["TrackML"].found == pytest.approx(6 / 15)
