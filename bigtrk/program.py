@@ -20,12 +20,10 @@ from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.process import share_heap
 from bigtrk.shipped import DEFAULT
 from bigtrk.training import trainer
-from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.guards import SIGNALS
-from bigtrk.training.job import after_restart, prepare
-from bigtrk.training.named_code import code_named, users_configuration
-from bigtrk.training.run import open_run
-from bigtrk.training.settings import Configuration, RunSettings
+from bigtrk.training.run import after_restart, open_run, prepare
+from bigtrk.training.settings import Configuration, RunSettings, code_named, users_configuration
 from bigtrk.user_code import CODE_HELP, allow_code
 
 PROGRAM = "bigtrk/train.py"

@@ -12,7 +12,7 @@ from bigtrk.pipeline.options import Precision
 from bigtrk.tracks.names import BuilderName
 
 if TYPE_CHECKING:
-    from bigtrk.training.steps.spill import SpillFolder
+    from bigtrk.training.spill import SpillFolder
 
 
 def check_page(page: Path | None) -> Path | None:
@@ -67,6 +67,6 @@ def spill_folder(folder: Path | None) -> "SpillFolder | None":
     """Returns the folder that --spill names."""
     if folder is None:
         return None
-    from bigtrk.training.steps.spill import SpillFolder
+    from bigtrk.training.spill import SpillFolder
 
     return SpillFolder(folder)

@@ -72,7 +72,7 @@ def check_model(
     """
     from bigtrk.proof.prove import prove_configured
     from bigtrk.shipped import DEFAULT
-    from bigtrk.training.named_code import users_configuration
+    from bigtrk.training.settings import users_configuration
 
     configuration = users_configuration(DEFAULT, [f"model.name={spec}", *(settings or [])])
     with redirect_stdout(sys.stderr):  # what the model itself prints is no part of the result

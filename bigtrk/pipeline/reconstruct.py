@@ -39,7 +39,7 @@ from bigtrk.tracks.files import (
     write_tracks,
 )
 from bigtrk.tracks.matching import Ids
-from bigtrk.training.steps.spill import HeldSectors, SpillFolder, spill_scoring
+from bigtrk.training.spill import HeldSectors, SpillFolder, spill_scoring
 
 SUBMISSION = "submission.csv"
 

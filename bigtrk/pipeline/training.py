@@ -46,9 +46,8 @@ from bigtrk.tracks.merge_tree_training import (
     train_quality,
 )
 from bigtrk.training.embedding import KEPT
-from bigtrk.training.named_code import code_named
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, remove_run
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, code_named
 from bigtrk.user_code import allow_code, code_options
 
 Stage = dict[str, dict[str, Any]]  # settings of bigtrk/train.py, by section

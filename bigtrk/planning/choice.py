@@ -12,7 +12,7 @@ from bigtrk.planning.plan import Question
 from bigtrk.shipped import shipped
 from bigtrk.training.automatic import MEASURED, Limit, Option, Task, choose
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.steps.routers import GIB
+from bigtrk.training.fitting import GIB
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from bigtrk.proof.prove import check_model
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
-from bigtrk.training.named_code import users_configuration
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, users_configuration
 
 
 @dataclass(frozen=True)

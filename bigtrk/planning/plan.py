@@ -9,9 +9,8 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import Machine
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut, even_cut
-from bigtrk.training.costs import make_cost, with_files
+from bigtrk.training.fitting import MOST_PARTS, make_cost, with_files
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import MOST_PARTS
 
 # The levers a user has to save memory, as changes of the model's configuration.
 LEVERS: tuple[dict[str, str], ...] = (

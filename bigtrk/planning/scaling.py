@@ -12,8 +12,8 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.routing import Cut, RoutedEvent, lay_out
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import RUN, Run
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 
 Task = tuple[EventSize, Cut]

@@ -9,7 +9,7 @@ from bigtrk.console import say
 from bigtrk.reports import figures
 from bigtrk.reports.document import Table
 from bigtrk.reports.terminal import at_width, show_header, show_table
-from bigtrk.training.steps.routers import memory_of_cut
+from bigtrk.training.fitting import memory_of_cut
 
 Row = Mapping[str, Any]
 MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process")

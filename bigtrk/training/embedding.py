@@ -1,11 +1,13 @@
-"""Embeddings: the loss of pairs of hits, and validation by the graphs that a radius gives.
+"""Embeddings: the pairs of hits that a step draws, their loss, and validation by the graphs that a
+radius gives.
 
-Shapes: N hits, D dimensions, T true pairs, K pairs.
+Shapes: N hits or points, D dimensions, T true pairs, K pairs or neighbours, Q queries.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,13 +21,76 @@ from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, run_model
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.draws import Draw, false_pairs, search_tree
-from bigtrk.training.loss import summed
+from bigtrk.training.loss import Draw, summed
 from bigtrk.training.settings import PairSettings
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
+
+
+_BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
+
+
+def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw) -> Tensor:
+    """Draws hard and random pairs of hits [2, K] for embedding [N, D], none of one particle; hits
+    of noise have no particle.
+    """
+    particle, n_hits = batch.sector.particle_id, len(embedding)
+    # Where weights are not finite, the loss of true pairs is not: the step says so.
+    if n_hits < 2 or particle is None or not embedding.isfinite().all():
+        return torch.empty(2, 0, dtype=torch.int64, device=embedding.device)
+    generator = draw.generator(batch)
+    hits = generator.choice(n_hits, min(pairs.hard_hits, n_hits), replace=False)
+    random = generator.integers(n_hits, size=(2, pairs.random_pairs))
+    hard = nearest(
+        embedding, torch.from_numpy(hits).to(embedding.device), pairs.neighbours, pairs.margin
+    )
+    drawn = torch.cat([hard, torch.from_numpy(random).to(embedding.device)], dim=1)
+    first, second = particle.to(embedding.device)[drawn]
+    return drawn[:, (drawn[0] != drawn[1]) & ((first != second) | (first == 0))]
+
+
+def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
+    """Finds the at most `k` points nearest to each of `queries` [Q] (rows of `points` [N, D]) that
+    are less than `radius` away, itself left out: pairs [2, P] of a query and a neighbour.
+    """
+    found = _on_device if points.is_cuda else _in_tree
+    near = found(points, queries, min(k + 1, len(points)), radius)
+    pairs = torch.stack([queries.repeat_interleave(near.shape[1]), near.reshape(-1)])
+    return pairs[:, (pairs[1] != len(points)) & (pairs[0] != pairs[1])]
+
+
+def search_tree(points: NDArray[np.floating]) -> "cKDTree":
+    """Returns a tree of points [N, D] in which neighbours are found."""
+    # Imported here, as that takes 0.35 s, and most trainings embed nothing.
+    from scipy.spatial import cKDTree
+
+    return cKDTree(points)
+
+
+def _in_tree(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
+    """Returns neighbours [Q, k], N where there are fewer."""
+    places = points.float().numpy()
+    _, near = search_tree(places).query(
+        places[queries.numpy()], k=list(range(1, k + 1)), distance_upper_bound=radius
+    )
+    return torch.from_numpy(near.astype(np.int64))
+
+
+def _on_device(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
+    """Returns neighbours [Q, k], N where there are fewer; by blocks of queries."""
+    blocks = []
+    for block in queries.split(max(1, _BLOCK // len(points))):
+        distance, near = torch.cdist(points[block], points).topk(k, largest=False)
+        blocks.append(torch.where(distance < radius, near, len(points)))
+    return torch.cat(blocks)
+
 
 KEPT = {"95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.995}  # shares of the target edges
+
 SAMPLE = 5000  # hits of an event whose neighbours are counted
+
 Floats = NDArray[np.float64]
 
 

@@ -1,65 +1,26 @@
-"""The loss of edges: each edge's own, its weight, and global counts.
+"""The loss of edges: which ones are trained, each one's own, its weight, and global counts.
 
-Shapes: E edges of one sector. Positives and negatives follow acorn: a true edge of positive weight
-is a positive, a false edge of any weight but 0 and every edge of negative weight is a negative, the
-rest is masked.
+Shapes: E edges of one sector.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, smooth_l1_loss
 
 from bigtrk.errors import InputError, RankError, reason
-from bigtrk.training.data.places import uploaded
-from bigtrk.training.settings import TrainingSettings
+from bigtrk.training.data.batch import Batch, EdgeTruth, PtTruth, Share, run_model
+from bigtrk.training.settings import NegativeSettings, TrainingSettings
 from bigtrk.user_code import load_code, names_code, no_exit
 
 KEY = "training.loss"
+
 _TERMS = 1024  # of a sum that no threads share
-
-
-@dataclass(frozen=True)
-class EdgeTruth:
-    """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 where
-    masked or not owned), counts [2] int64 (positives and negatives owned by this sector).
-
-    Only for losses of users' own: target [E] bool, pt [E] float (GeV; NaN where not known).
-    """
-
-    label: Tensor
-    weight: Tensor
-    counts: Tensor
-    target: Tensor | None = None
-    pt: Tensor | None = None
-
-    def take(self, rows: Tensor) -> "EdgeTruth":
-        """Takes the truth of some edges, with the counts of all: rows [e] int64."""
-        return self._each(lambda column: column[rows])
-
-    def to(self, device: torch.device) -> "EdgeTruth":
-        """Moves all but the counts to a device."""
-        return self._each(lambda column: uploaded(column, device))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
-        columns = {name: column for name, column in vars(self).items() if name != "counts"}
-        known = {name: column for name, column in columns.items() if column is not None}
-        return replace(self, **{name: change(column) for name, column in known.items()})
-
-
-def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
-    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
-    positive = y & (weights > 0) & owns_edge
-    negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
-    return EdgeTruth(
-        label=positive.to(weights.dtype),
-        weight=torch.where(positive | negative, weights.abs(), 0),
-        counts=torch.stack([positive.count_nonzero(), negative.count_nonzero()]),
-    )
 
 
 def edge_scale(
@@ -200,6 +161,7 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
 
 
 _EDGES = 400  # random ones, which check a function of the user's own
+
 _SAME = 1e-9  # in float64, relative
 
 
@@ -264,29 +226,6 @@ def _random_edges(device: torch.device) -> ScoredEdges:
     )
 
 
-@dataclass(frozen=True)
-class PtTruth:
-    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
-    owned), count: the number of these.
-
-    Known are true edges of particles in the target or not: most of those outside are soft.
-    """
-
-    log_pt: Tensor
-    known: Tensor
-    count: int
-
-
-def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
-    """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
-    known = owns_edge & ~log_pt.isnan()
-    return PtTruth(
-        log_pt=uploaded(torch.where(known, log_pt, 0), device),
-        known=uploaded(known, device),
-        count=int(known.sum()),
-    )
-
-
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
     """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
 
@@ -296,3 +235,56 @@ def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)
     return summed(error * scale)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The run's seed and the step's number."""
+
+    seed: int
+    step: int
+
+    def generator(self, batch: Batch) -> np.random.Generator:
+        """Makes the generator of a batch."""
+        event = batch.event or 0
+        return np.random.default_rng((self.seed, self.step, event, batch.sector.part))
+
+
+@torch.no_grad()
+def choose_edges(model: nn.Module, share: Share, negatives: NegativeSettings, draw: Draw) -> Share:
+    """Takes the edges of each sector that are to be trained, in their order. Every rank runs the
+    model once, also on an empty sector.
+
+    The false ones chosen weigh alike, and together as much as all. A sector without true edges has
+    as many false ones as with one.
+    """
+    scored = zip(share.batches, run_model(model, share), strict=True)
+    return replace(share, batches=[_chosen(*one, negatives, draw) for one in scored])
+
+
+def _chosen(batch: Batch, scores: Tensor, negatives: NegativeSettings, draw: Draw) -> Batch:
+    """Takes the edges of a sector that are to be trained, by their `scores` [E]."""
+    truth = batch.truth.take(torch.arange(len(scores), device=scores.device))
+    weight, label = truth.weight, truth.label
+    positive = (label > 0) & (weight > 0)
+    negative = ((label == 0) & (weight > 0)).nonzero()[:, 0]
+    each = max(int(positive.sum()), 1)
+    by_score = negative[scores[negative].argsort(descending=True, stable=True)]
+    hard = by_score[: round(negatives.hard * each)]
+    # Drawn by their place among the edges: a score may round otherwise elsewhere.
+    others = by_score[len(hard) :].sort().values
+    n_easy = min(round(negatives.easy * each), len(others))
+    rows = draw.generator(batch).choice(len(others), n_easy, replace=False)
+    false = torch.cat([hard, others[torch.from_numpy(rows).to(others.device)]])
+    weight = weight.clone()
+    weight[false] *= len(negative) / max(len(false), 1)
+    chosen = torch.cat([positive.nonzero()[:, 0], false]).sort().values
+    kept = chosen.cpu()
+    return replace(
+        batch,
+        edge_features=batch.edge_features[chosen],
+        edge_index=batch.edge_index[:, chosen],
+        is_target=batch.is_target[kept],
+        weights=batch.weights[kept],
+        truth=replace(truth, weight=weight).take(chosen),
+    )

@@ -32,8 +32,8 @@ from bigtrk.disk.files import read_json
 from bigtrk.disk.local_files import free_bytes
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from scripts.large_events.large_events import PT_MIN, SAMPLE, SIZES
 from scripts.large_events.memory_limit import memory_group

@@ -32,8 +32,8 @@ from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.epoch_steps import ShadowSteps
+from bigtrk.training.steps import ShadowSteps
+from bigtrk.training.trainer import StepRunner
 from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 

@@ -31,8 +31,8 @@ from bigtrk.training.data.batch import BatchMaker, Loader, Share
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
+from bigtrk.training.trainer import StepRunner
 from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 

@@ -47,8 +47,8 @@ from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluate import evaluated_configuration
 from bigtrk.training.model_files import load_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.epoch_steps import choose_steps
+from bigtrk.training.steps import choose_steps
+from bigtrk.training.trainer import StepRunner
 from scripts.results import Results, add_options
 
 Floats = NDArray[np.float64]

@@ -31,8 +31,8 @@ from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
+from bigtrk.training.trainer import StepRunner
 from tests.distributed.graphs import MemorySource, of_kind
 from tests.distributed.parity import (
     Oracle,

@@ -8,7 +8,7 @@ from importlib import import_module
 import torch
 
 from bigtrk.cost.machines import CPU
-from bigtrk.training.costs import make_cost
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 
 for name in (

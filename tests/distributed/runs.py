@@ -15,10 +15,9 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_metrics, read_run
 from bigtrk.training import trainer
-from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.job import Job, completed
-from bigtrk.training.run import open_run
+from bigtrk.training.run import Job, completed, open_run
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

@@ -11,8 +11,8 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.automatic import settle
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import fit, losses, train, write_events

@@ -19,8 +19,8 @@ from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_run, read_run_record
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.checkpointer import stored_weights
+from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.checkpoint.manifest import read_checkpoint
-from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Trainer, Validated
 from tests.distributed.ranks import run_ranks

@@ -23,11 +23,10 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.job import open_data
 from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.named_code import code_named
+from bigtrk.training.run import open_data
 from bigtrk.training.run_folder import save_model
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, code_named
 from bigtrk.user_code import allow_code
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

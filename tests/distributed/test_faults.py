@@ -16,8 +16,8 @@ from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepRunner
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
+from bigtrk.training.trainer import StepRunner
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import run_all, run_ranks
 

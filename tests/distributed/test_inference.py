@@ -22,7 +22,7 @@ from bigtrk.training.evaluation.scoring import score_events
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
 from partition.cutting import CutSettings, cut_event
 from partition.partitioners import Method
 from tests.distributed.ranks import Done, run_all

@@ -48,7 +48,7 @@ def trained_with_others(ranks: Ranks, folder: Path) -> str:
             model.forward = _column
         return model
 
-    with mock.patch("bigtrk.training.start.build_model", other):
+    with mock.patch("bigtrk.training.model_files.build_model", other):
         return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
 
 

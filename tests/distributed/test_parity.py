@@ -21,7 +21,7 @@ from bigtrk.training.data.batch import FALSE, BatchMaker
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
 from tests.distributed.graphs import source, sources
 from tests.distributed.parity import (
     Oracle,

@@ -5,7 +5,7 @@ import pytest
 from bigtrk.config import load_settings
 from bigtrk.cost.machines import CPU
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.costs import make_cost
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from tests.distributed.held_memory import measure
 from tests.distributed.ranks import run_ranks

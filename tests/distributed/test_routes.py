@@ -15,10 +15,10 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import routes
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import Events, open_events, split_validation
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import training_router
+from bigtrk.training.steps import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import Done, run_all

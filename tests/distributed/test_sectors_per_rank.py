@@ -11,7 +11,7 @@ from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import training_router
+from bigtrk.training.steps import training_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle

@@ -15,11 +15,10 @@ from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import spikes
 from bigtrk.training import trainer
-from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.checkpoint.folder import last_good, resumed_configuration
 from bigtrk.training.data.batch import Share
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepResult, StepRunner
+from bigtrk.training.trainer import StepResult, StepRunner
 from tests.distributed.ranks import Done, Works, run_all, run_ranks
 from tests.distributed.runs import ENGINES, fit_all, write_events
 from tests.distributed.trial import Trial, same, small

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from bigtrk.cost.machines import find_machine
 from bigtrk.disk.local_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.costs import make_cost
-from bigtrk.training.data import places
+from bigtrk.training.data import input_files
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import Works, run_all
 from tests.distributed.runs import losses
@@ -32,7 +32,7 @@ def least_gib(configuration: Configuration, data: Path, parts: int, ranks: int) 
 def train_noting_files(ranks: Ranks, configuration: Configuration) -> int:
     """Trains; counts what went to files of its own: edges, and their inputs."""
     taking = patch.object(UnnamedFiles, "take", autospec=True, side_effect=UnnamedFiles.take)
-    with patch.object(places, "_LEAST_BYTES", 1), taking as take:  # these are small events
+    with patch.object(input_files, "_LEAST_BYTES", 1), taking as take:  # these are small events
         train(ranks, configuration)
     return len({call.args[0] for call in take.call_args_list})
 

@@ -10,7 +10,6 @@ import pytest
 import torch.distributed as dist
 
 from bigtrk.parallel import process_group
-from bigtrk.training import job
 from bigtrk.training import run as open_runs
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
@@ -39,7 +38,7 @@ def stop_when_joining() -> None:
 
 
 def stop_after_joining() -> None:
-    stop_at(job, "software")
+    stop_at(open_runs, "software")
 
 
 def stop_at_the_engine() -> None:

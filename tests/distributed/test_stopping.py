@@ -15,7 +15,7 @@ from bigtrk.errors import RankError, StoppedError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training import loss
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepResult, StepRunner
+from bigtrk.training.trainer import StepResult, StepRunner
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
 from tests.distributed.trial import same

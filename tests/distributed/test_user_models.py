@@ -11,7 +11,7 @@ import pytest
 from bigtrk.models.settings import UserModelConfig
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run_record
-from bigtrk.training import named_code
+from bigtrk.training import settings as settings_module
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import Origin, allow_code
 from tests.distributed.ranks import run_ranks
@@ -70,7 +70,7 @@ def test_every_engine_trains_as_one_rank(runs: Path, form: str, engine: str) -> 
 
 
 def have_another_version() -> None:
-    vars(named_code)["code_origin"] = lambda *_: Origin("elsewhere.py", "1")
+    vars(settings_module)["code_origin"] = lambda *_: Origin("elsewhere.py", "1")
 
 
 def have_none() -> None:

@@ -15,7 +15,7 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import sources
 from tests.distributed.parity import Oracle, known_log_pt, worst

@@ -15,8 +15,8 @@ from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.step import StepResult, StepRunner
-from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps import scoring_router
+from bigtrk.training.trainer import StepResult, StepRunner
 from tests.distributed.graphs import sources
 from tests.distributed.parity import in_dtype, owned_logits, stitched
 from tests.distributed.runs import ENGINES

@@ -17,12 +17,13 @@ from bigtrk.parallel.engines.ddp import replica_pieces
 from bigtrk.parallel.engines.engine import AVERAGE, Piece
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
-from bigtrk.training.best import Best, BestEpoch
 from bigtrk.training.checkpoint.checkpointer import restore, stored_weights
 from bigtrk.training.checkpoint.folder import (
     commit,
+    continue_record,
     last_good,
     make_temporary,
+    resumed_configuration,
     temporary_of,
 )
 from bigtrk.training.checkpoint.manifest import (
@@ -35,11 +36,10 @@ from bigtrk.training.checkpoint.manifest import (
     shard_name,
     write_shard,
 )
-from bigtrk.training.checkpoint.resume import continue_record, resumed_configuration
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model, check_shapes, describe, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
-from bigtrk.training.schedule import Plateau
+from bigtrk.training.schedule import Best, BestEpoch, Plateau
 from tests.hostile.records import CONFIGURATION
 
 

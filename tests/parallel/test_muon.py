@@ -13,7 +13,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN, InteractionGNNConfig
 from bigtrk.parallel.engines.optimizers import make_optimizer, set_rates
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.run_folder import write_run_record
-from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.settings import Configuration
 from tests.reports.run_folders import run_record
 

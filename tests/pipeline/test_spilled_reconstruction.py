@@ -8,7 +8,7 @@ import pytest
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 from bigtrk.parallel import host
-from bigtrk.training.steps import spill
+from bigtrk.training import spill
 from tests.distributed.pipelines import write_pipeline
 from tests.programs import run_here
 

@@ -15,9 +15,8 @@ from bigtrk.planning.scaling import as_measured
 from bigtrk.planning.tables import show_plan
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import read_run
-from bigtrk.training.costs import make_cost
+from bigtrk.training.fitting import make_cost, memory_of_cut
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import memory_of_cut
 from tests.every_value import Value, every_value
 from tests.programs import run_here
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record

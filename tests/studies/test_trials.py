@@ -14,8 +14,8 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.planning.choice import Trial
 from bigtrk.studies import trials
 from bigtrk.training.automatic import Limit, Option, Task, options
+from bigtrk.training.fitting import GIB
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import GIB
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 

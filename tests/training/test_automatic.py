@@ -11,9 +11,8 @@ from bigtrk.cost.machines import A100, CPU
 from bigtrk.errors import InputError
 from bigtrk.parallel.routing import Cut
 from bigtrk.training.automatic import Limit, Option, Task, candidates, choose, options
-from bigtrk.training.costs import make_cost
+from bigtrk.training.fitting import GIB, make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import GIB
 
 EVENT = EventSize(20_000, 400_000)
 WORLD = 4

@@ -13,7 +13,7 @@ from bigtrk.records.metrics import (
     MeanEdgeMetrics,
     metric_of,
 )
-from bigtrk.training.best import Best, check_recorded
+from bigtrk.training.schedule import Best, check_recorded
 from bigtrk.training.settings import Configuration, Metric
 from tests.reports.run_folders import epoch_record
 

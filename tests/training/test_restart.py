@@ -10,7 +10,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run, read_run_record
 from bigtrk.training.data.event_source import Events, split_validation
-from bigtrk.training.job import after_restart
+from bigtrk.training.run import after_restart
 from bigtrk.training.settings import RunSettings
 from tests.distributed.runs import fit, settings, write_events
 from tests.programs import run_shell

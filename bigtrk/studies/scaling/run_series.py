@@ -29,9 +29,8 @@ from bigtrk.studies.scaling.report import series_report
 from bigtrk.studies.scaling.series import run_name
 from bigtrk.studies.study import open_study, split_study
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.named_code import users_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, users_configuration
 from bigtrk.user_code import code_options
 
 Kind = Literal["weak", "strong"]

@@ -21,10 +21,9 @@ from bigtrk.records.studies import (
 )
 from bigtrk.studies.search.space import SET_HERE, Range, Space, read_space
 from bigtrk.studies.study import open_study, split_study
-from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.named_code import users_configuration
-from bigtrk.training.settings import Configuration
+from bigtrk.training.schedule import check_recorded
+from bigtrk.training.settings import Configuration, users_configuration
 
 SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
 # Of the settings that a resumed run may change, those that change what it learns.

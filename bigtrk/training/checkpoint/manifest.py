@@ -30,10 +30,9 @@ from bigtrk.parallel.engines.engine import AVERAGE
 from bigtrk.parallel.engines.optimizers import STATE
 from bigtrk.records.metrics import StepRecord
 from bigtrk.tracing import traced
-from bigtrk.training.best import Best
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.run_folder import checkpoint_name
-from bigtrk.training.schedule import Plateau
+from bigtrk.training.schedule import Best, Plateau
 
 FORMAT = "bigtrk checkpoint 2"
 MANIFEST, LATEST = "manifest.json", "latest.json"

@@ -25,8 +25,7 @@ from bigtrk.tracks.edge_metrics import edge_bins, edge_scores_record, score_coun
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
 from bigtrk.tracks.matching import Ids
 from bigtrk.training.checkpoint.checkpointer import stored_weights
-from bigtrk.training.checkpoint.folder import Found, read_newest
-from bigtrk.training.checkpoint.resume import recorded_scales, resumed_configuration
+from bigtrk.training.checkpoint.folder import Found, read_newest, resumed_configuration
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import Events, open_events, split_validation
 from bigtrk.training.evaluation.scoring import (
@@ -41,15 +40,15 @@ from bigtrk.training.model_files import (
     StoredModel,
     build_model,
     check_shapes,
+    earlier_events,
     load_model,
     model_configuration,
+    recorded_scales,
 )
-from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS, run_of
-from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.start import earlier_events
-from bigtrk.training.steps.routers import scoring_router
-from bigtrk.training.steps.spill import LaidEvents, SpillFolder, held_sectors, spill_scoring
+from bigtrk.training.settings import Configuration, TrainingSettings, warn_of_other_code
+from bigtrk.training.spill import LaidEvents, SpillFolder, held_sectors, spill_scoring
+from bigtrk.training.steps import scoring_router
 
 
 def evaluated_configuration(run: Path) -> Configuration:

@@ -22,9 +22,9 @@ from bigtrk.parallel.world import BlockGroups
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracing import waiting
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
-from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, compute
+from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, compute, edge_truth
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.loss import EdgeLoss, edge_scale, edge_truth, make_loss
+from bigtrk.training.loss import EdgeLoss, edge_scale, make_loss
 from bigtrk.training.settings import TrainingSettings
 
 _SECOND = 3  # added to the truth of an edge that metrics do not count

@@ -15,9 +15,9 @@ from bigtrk.records.metrics import AverageRecord, EpochRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import STALL, End, RunRecord, StallRecord
 from bigtrk.tracks.edge_metrics import RATIOS
-from bigtrk.training.best import Best
+from bigtrk.training.schedule import Best
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.steps.epoch_steps import RoutedStep
+from bigtrk.training.steps import RoutedStep
 
 
 def announce(

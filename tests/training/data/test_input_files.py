@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import RankError
-from bigtrk.training.data.places import InputFiles
+from bigtrk.training.data.input_files import InputFiles
 from tests.mounts import mounted
 from tests.open_files import open_files
 

@@ -19,8 +19,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
 from bigtrk.training.data import batch
-from bigtrk.training.data.batch import BatchMaker, Loader
-from bigtrk.training.data.places import Lane, uploaded
+from bigtrk.training.data.batch import BatchMaker, Lane, Loader, uploaded
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import source
 from tests.distributed.ranks import ALONE

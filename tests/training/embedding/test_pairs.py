@@ -12,8 +12,8 @@ from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
-from bigtrk.training.draws import Draw, nearest
-from bigtrk.training.embedding import EmbeddedEvent, pair_loss, radius_of
+from bigtrk.training.embedding import EmbeddedEvent, nearest, pair_loss, radius_of
+from bigtrk.training.loss import Draw
 from bigtrk.training.settings import Configuration, PairSettings
 from tests.distributed.ranks import ALONE
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
-from bigtrk.training.loss import EdgeTruth, check_loss, edge_scale, edge_truth, make_loss
+from bigtrk.training.data.batch import EdgeTruth, edge_truth
+from bigtrk.training.loss import check_loss, edge_scale, make_loss
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import allow_code
 from tests.training import user_functions

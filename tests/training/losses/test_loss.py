@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.loss import (
-    edge_loss,
-    edge_scale,
-    edge_truth,
-    pt_loss,
-    pt_truth,
-    summed,
-)
+from bigtrk.training.data.batch import edge_truth, pt_truth
+from bigtrk.training.loss import edge_loss, edge_scale, pt_loss, summed
 
 
 def load_edges(testdata: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

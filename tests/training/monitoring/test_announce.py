@@ -10,10 +10,10 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Assignment
 from bigtrk.records.metrics import AverageRecord, EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run import End
-from bigtrk.training.best import Best, BestEpoch
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
+from bigtrk.training.schedule import Best, BestEpoch
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.steps.epoch_steps import RoutedStep
+from bigtrk.training.steps import RoutedStep
 from tests.reports.run_folders import epoch_record, run_record
 
 

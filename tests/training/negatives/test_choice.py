@@ -10,9 +10,9 @@ from torch import nn
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.halo import no_halo
 from bigtrk.parallel.world import make_world
-from bigtrk.training import draws
+from bigtrk.training import loss
 from bigtrk.training.data.batch import Batch, BatchMaker, Share, compute, run_model
-from bigtrk.training.draws import Draw
+from bigtrk.training.loss import Draw
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, NegativeSettings
 from tests.distributed.graphs import random_graph
@@ -48,7 +48,7 @@ def alone(batch: Batch) -> Share:
 
 
 def choose_edges(model: nn.Module, batch: Batch, some: NegativeSettings, draw: Draw) -> Batch:
-    return draws.choose_edges(model, alone(batch), some, draw).batches[0]
+    return loss.choose_edges(model, alone(batch), some, draw).batches[0]
 
 
 def places(chosen: Batch, batch: Batch) -> list[int]:
@@ -118,7 +118,7 @@ def test_sectors_of_a_share_have_their_own_chosen(model: nn.Module, batch: Batch
     some = NegativeSettings(hard=1, easy=0.5)
     elsewhere = replace(batch, event=1)
     share = Share([batch, elsewhere], no_halo(make_world(ALONE, [])).with_empty(1))
-    found = draws.choose_edges(model, share, some, DRAW).batches
+    found = loss.choose_edges(model, share, some, DRAW).batches
     for chosen, whole in zip(found, share.batches, strict=True):
         alone_too = choose_edges(model, whole, some, DRAW)
         assert torch.equal(chosen.edge_index, alone_too.edge_index)

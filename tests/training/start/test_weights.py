@@ -21,10 +21,16 @@ from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.evaluation.evaluate import load_evaluated
-from bigtrk.training.model_files import build_model, describe, read_description
+from bigtrk.training.model_files import (
+    build_model,
+    describe,
+    earlier_events,
+    earlier_scales,
+    read_description,
+    starting_model,
+)
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, save_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start import earlier_events, earlier_scales, starting_model
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, train, write_events

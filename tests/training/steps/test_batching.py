@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bigtrk.training.settings import Batching
-from bigtrk.training.steps.epoch_steps import step_items
+from bigtrk.training.steps import step_items
 
 ALL = get_args(Batching)
 COSTS = np.random.default_rng(0).lognormal(0, 0.6, 200).tolist()

@@ -18,7 +18,7 @@ from bigtrk.sampling.subgraphs import Walk
 from bigtrk.training.data.batch import BatchMaker, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.epoch_steps import PartSteps, ShadowSteps, read_sector
+from bigtrk.training.steps import PartSteps, ShadowSteps, read_sector
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, source
 from tests.distributed.ranks import ALONE
 from tests.oracle.interaction_gnn import ReferenceGNN

@@ -1,16 +1,13 @@
-"""Places of the tensors of batches: files of a local disk, or an accelerator, to which they travel
-while it computes.
-"""
+"""Inputs of edges in files of a local disk: the tensors of batches that memory has no room for."""
 
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,59 +15,11 @@ from torch import Tensor
 from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
 
 Item = TypeVar("Item")
+
 # Smaller tensors stay in memory: the blocks of edges that pass through it take more.
 _LEAST_BYTES = 2**21
+
 _WRITTEN_BYTES = 2**24  # at a time
-
-
-def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor of the host to `device`; an accelerator copies it from pinned memory in the
-    current stream, without waiting.
-    """
-    if device.type != "cuda" or tensor.is_cuda:
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
-@dataclass(frozen=True)
-class Read(Generic[Item]):
-    """An item that a thread has read, and the CUDA event that ends its upload, if any."""
-
-    found: Item
-    there: torch.cuda.Event | None
-
-
-class Lane:
-    """A CUDA stream for a thread that reads ahead; without effect on a CPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = _upload_stream(device) if device.type == "cuda" else None
-
-    def read(self, call: Callable[[], Item]) -> Read[Item]:
-        """Calls `call`, with what it starts on the accelerator in this stream."""
-        if self._stream is None:
-            return Read(call(), None)
-        with torch.cuda.stream(self._stream):
-            return Read(call(), self._stream.record_event())
-
-    def hand_over(self, read: Read[Item]) -> Item:
-        """Makes the current stream wait for the upload, and returns the item."""
-        if read.there is not None:
-            current = torch.cuda.current_stream(self._device)
-            current.wait_event(read.there)
-            for tensor in tensors_in(read.found):
-                if tensor.is_cuda:  # the lane's pool must not reuse its memory too early
-                    tensor.record_stream(current)
-        return read.found
-
-
-@cache
-def _upload_stream(device: torch.device) -> torch.cuda.Stream:
-    """Returns the process's one stream for uploads: torch keeps a pool of memory for each stream,
-    0.3 GB on an H200 with a new one in each epoch of 300,000 edges.
-    """
-    return torch.cuda.Stream(device)
 
 
 def tensors_in(found: Any) -> Iterator[Tensor]:

@@ -21,11 +21,11 @@ from bigtrk.parallel.collectives import together
 from bigtrk.parallel.host import FILLED, memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
-from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.places import InputFiles
+from bigtrk.training.data.input_files import InputFiles
+from bigtrk.training.fitting import GIB, make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import GIB, fitting_cuts, memory_budget
+from bigtrk.training.steps import fitting_cuts, memory_budget
 
 
 @dataclass(frozen=True)

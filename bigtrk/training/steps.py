@@ -11,25 +11,43 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machines import find_machine
+from bigtrk.cost.model import CostModel
+from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.parallel.collectives import check_agreement, on_first_rank
+from bigtrk.parallel.collectives import all_max, check_agreement, on_first_rank
+from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Assignment, Cut, MicroStep, RoutedEvent, Router, lay_out
+from bigtrk.parallel.routing import (
+    Assignment,
+    Cut,
+    MicroStep,
+    RoutedEvent,
+    Router,
+    as_stored,
+    even_cut,
+    finer_cuts,
+    lay_out,
+    merged_cuts,
+    usable_parts,
+)
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.subgraphs import Walk
 from bigtrk.sampling.wedges import cut_wedge, turn
-from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.fitting import GIB, MOST_PARTS, make_cost, operations, remedy, with_files
 from bigtrk.training.settings import Batching, Configuration, TrainingSettings
-from bigtrk.training.steps.routers import training_router
 
 # Steps in a bucket: the fewer, the more alike its items and the fewer ways to combine them.
 _BUCKET_STEPS = 4
+
 # Costs vary by up to this factor when `cost` sorts them, so that each epoch combines others.
 _JITTER = 1.5
 
@@ -314,3 +332,127 @@ def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
         return [_size(source)]
     sectors = source.record["sectors"]
     return [(sector["owned"] + sector["halo"], sector["edges"]) for sector in sectors]
+
+
+def scoring_router(
+    sources: Sequence[EventSource], world_size: int, several: bool = False
+) -> Router:
+    """Makes a router that scores each event in its sectors, over as many ranks as there are.
+
+    several: a rank may compute more than one of them, so that none are merged, which would take
+    memory that no plan counts.
+    """
+    sizes = [(source.parts, source.record["edges"]) for source in sources]
+    return as_stored(sizes, world_size, several=several)
+
+
+def training_router(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
+) -> Router:
+    """Makes a router that knows each event's cost and the sectors that fit. Collective.
+
+    Raises:
+        InputError: events do not fit a rank's memory in the sectors that they are stored in, on
+            these ranks.
+    """
+    budget = memory_budget(configuration, ranks)
+    return on_first_rank(_fit, configuration, ranks, sources, budget)
+
+
+def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
+    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
+    budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
+    return -float(all_max([-budget], ranks.device))
+
+
+def fitting_cuts(
+    configuration: Configuration, ranks: Ranks, n_events: int, budget: float
+) -> "FittingCuts":
+    """Makes the cuts of a training on `n_events` events."""
+    cost = make_cost(
+        configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
+    )
+    return FittingCuts(configuration, cost, budget)
+
+
+@dataclass(frozen=True)
+class FittingCuts:
+    """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
+
+    configuration: Configuration
+    cost: CostModel
+    budget: float
+
+    @property
+    def apart(self) -> bool:
+        """Whether sectors are trained without each other."""
+        return self.configuration.data.sectors == "naive"
+
+    def fitting(self, size: EventSize) -> dict[Cut, float]:
+        """Returns the work of the cuts that fit, the first kind of which any does; those with edges
+        in files come last.
+        """
+        for cost in self._ways:
+            for cuts in self.cuts(size.stored):
+                fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
+                if fits:
+                    return {cut: cost.seconds(size, *cut) for cut in fits}
+        return {}
+
+    def needed(self, size: EventSize, cut: Cut) -> float:
+        """Returns the least bytes of memory that a cut takes, in memory or with edges in files:
+        those of a small event take less than the blocks they travel in.
+        """
+        return min(cost.memory(size, *cut).total for cost in self._ways)
+
+    @property
+    def _ways(self) -> list[CostModel]:
+        """Returns the cost with all edges in memory, and that with edges in files, if allowed."""
+        in_files = with_files(self.cost, self.configuration, self.budget)
+        return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
+
+    def least(self, size: EventSize) -> tuple[float, Cut]:
+        """Returns the bytes and the cut of an event where it needs least."""
+        return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
+
+    def cuts(self, stored: int) -> list[list[Cut]]:
+        """Lists the cuts of an event in `stored` sectors: those with one on each rank, which has
+        fewest halo rows, and then those with several.
+        """
+        world = self.cost.world
+        if self.apart:
+            # Fewer would be another training, since cut edges are left out.
+            return [[Cut(stored, stored)]]
+        layered = self.cost.footprint(cut=False).layered
+        if self.configuration.training.routing == "stored":
+            merged = usable_parts(stored, world)
+            return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
+        return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
+
+    def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
+        """Lists the bytes that an event takes of the present ranks in powers of two of sectors,
+        into which it may have to be cut first.
+        """
+        world, layered = self.cost.world, self.cost.footprint(cut=False).layered
+        cuts = []
+        for parts in (1 << i for i in range(MOST_PARTS.bit_length())):
+            if self.apart:
+                cut = Cut(parts, parts)
+            elif layered:
+                cut = even_cut(parts, world)
+            else:
+                cut = Cut(parts, usable_parts(parts, world))
+            cuts.append((self.needed(size, cut), cut))
+        return cuts
+
+
+def _fit(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
+) -> Router:
+    cuts = fitting_cuts(configuration, ranks, len(sources), budget)
+    sizes = [source.size for source in sources]
+    fitting = [cuts.fitting(size) for size in sizes]
+    oversized = [i for i, fits in enumerate(fitting) if not fits]
+    if oversized:
+        raise InputError(remedy([(sources[i], sizes[i]) for i in oversized], cuts))
+    return Router(fitting, ranks.world_size, cuts.cost.sharding.lockstep, cuts.apart)
