@@ -1,10 +1,16 @@
 """Published rules, on golden cases by hand."""
 
+import os
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from bigtrk.events.event import Columns, Event
-from bigtrk.tracks.rules import RULES, RuleCounts
+from bigtrk.events.reader import read_event
+from bigtrk.events.truth import hit_particles, particle_kinematics
+from bigtrk.tracks.rules import RULES, RuleCounts, in_pixels
 
 # Particle: its hits' (volume, layer), pT (GeV).
 PARTICLES = {
@@ -66,3 +72,39 @@ def test_a_mixed_track_counts_where_a_target_has_its_majority() -> None:
     # Track 1 is of no particle; tracks of a hit are pure.
     assert (found["ColliderML"].tracks, found["ColliderML"].fakes) == (6, 1)
     assert found["TrackML"].found == pytest.approx(6 / 15)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The copy keyword")
+def test_heptv2s_own_function_gives_the_same(testdata: Path) -> None:
+    """BIGTRK_HEPTV2 is a checkout of Graph-COM/HEPTv2, which is not on the package index."""
+    if not (folder := os.environ.get("BIGTRK_HEPTV2")):
+        pytest.skip("BIGTRK_HEPTV2 names no checkout of Graph-COM/HEPTv2")
+    theirs = runpy.run_path(str(Path(folder, "heptv2/eval/metrics.py")))["tracking_metrics"]
+    event = read_event(testdata / "data" / "trackml_event1000")
+    table, particle = particle_kinematics(event), hit_particles(event)
+    random = np.random.default_rng(0)
+    track_id = np.unique(particle, return_inverse=True)[1].astype(np.int64)
+    mixed = random.random(len(track_id)) < 0.25
+    track_id[mixed] = random.choice(track_id, int(mixed.sum()))
+    x, y, z, volume, layer = (
+        event.hits[name].astype(float) for name in ("x", "y", "z", "volume_id", "layer_id")
+    )
+    pixels = in_pixels(event)
+    given = pixels & (np.abs(np.arcsinh(z / np.hypot(x, y))) <= 4)
+    places = np.stack([particle[pixels], (100 * volume + layer)[pixels].astype(np.int64)])
+    crossed, layers = np.unique(np.unique(places, axis=1)[0], return_counts=True)
+    of_hit = np.searchsorted(table["particle_id"], particle[given]) % len(table["particle_id"])
+    known = table["particle_id"][of_hit] == particle[given]
+    found = theirs(
+        truth=particle[given],
+        predicted=track_id[given],
+        pts=np.where(known, table["pt"][of_hit], 0.0),
+        reconstructable=np.isin(particle[given], crossed[(crossed != 0) & (layers >= 3)]),
+        pt_thlds=[0.9],
+    )[0.9]
+    ours = next(rule for rule in RULES if rule.name == "HEPTv2").count(event, track_id)
+    assert ours.particles == found["n_particles"]
+    assert ours.found / ours.particles == pytest.approx(found["double_majority"], abs=1e-12)
+    # Where two particles have most hits of a track, theirs takes either: an unstable sort.
+    assert ours.fakes / ours.tracks == pytest.approx(found["fake_rate"], abs=0.01)
