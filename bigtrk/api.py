@@ -32,14 +32,9 @@ from bigtrk.graphs.builders.build_folder import build_with, windows_of
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
 from bigtrk.graphs.builders.windows import find_windows
 from bigtrk.graphs.event_graph import EventGraph as EventGraph
-from bigtrk.graphs.sector import Sector as Sector
-from bigtrk.graphs.storage.graph_folder import (
-    GraphFolder,
-    GraphToMake,
-    as_it_is,
-    fill_folder,
-    graph_digest,
-)
+from bigtrk.graphs.event_graph import Sector as Sector
+from bigtrk.graphs.storage.event_folder import GraphFolder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder, graph_digest
 from bigtrk.parallel.ranks import discover
 from bigtrk.pipeline.models import EdgeScorer, load_scorer
 from bigtrk.pipeline.stages import classified

@@ -13,8 +13,8 @@ from rich.table import Table
 from bigtrk.console import console, follow, run_commands
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder, finish_folder
-from bigtrk.graphs.storage.manifest import MANIFEST
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder
+from bigtrk.graphs.storage.graph_folder import finish_folder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.launchers import find_place
 from partition.cutting import (

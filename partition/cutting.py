@@ -15,12 +15,16 @@ import numpy as np
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph, check_rows
-from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder, check_same_event
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest
+from bigtrk.graphs.event_graph import EventGraph, Sector, check_rows
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    GraphFolder,
+    SectionFile,
+    file_of,
+    read_manifest,
+)
+from bigtrk.graphs.storage.graph_folder import check_same_event
 from bigtrk.graphs.storage.sector_folder import MOST_IDS, check_sectors, write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.machine import open_cores
 from bigtrk.process import keep_freed_memory
 from partition.partitioners import (

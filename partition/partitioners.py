@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import is_ordered
+from bigtrk.graphs.event_graph import EventGraph, is_ordered
 
 Integers = NDArray[np.int64]
 

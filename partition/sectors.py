@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector, edge_order, labels_at
+from bigtrk.graphs.event_graph import EventGraph, Sector, edge_order, labels_at
 
 
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:

@@ -16,8 +16,8 @@ from bigtrk.cost.footprint import footprint
 from bigtrk.errors import InputError
 from bigtrk.events.reader import READERS, find_events, format_of, read_event
 from bigtrk.formats.registry import GRAPH_READERS, Format
-from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.event_graph import whole_sector
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig, make_model
 from bigtrk.parallel.engines import ddp

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import bigtrk
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.tracks.files import open_tracks

@@ -14,8 +14,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.storage.event_folder import MANIFEST, file_of, write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.sectors import cut

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.records.live import scalars
 from bigtrk.studies.search.space import read_space
 from bigtrk.training.settings import Configuration

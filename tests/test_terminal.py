@@ -15,8 +15,8 @@ from rich.text import Text
 
 from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.errors import InputError, printable
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.records.run import RunRecord
 from bigtrk.reports.terminal import at_width
 from tests.distributed.graphs import random_graph

@@ -27,7 +27,8 @@ from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, damage_told
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
-from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.storage.event_folder import GraphFolder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad

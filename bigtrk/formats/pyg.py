@@ -10,7 +10,8 @@ from bigtrk.console import warn_once
 from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
 from bigtrk.formats.torch_files import TorchReader
-from bigtrk.graphs.event_graph import EventGraph, from_data
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.pyg_data import from_data
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 
 SUFFIXES = (".pt", ".pyg")

@@ -23,7 +23,7 @@ from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.trackml import write_table
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import (
     TRACKS_FILE,

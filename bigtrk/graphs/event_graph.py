@@ -1,22 +1,23 @@
-"""An event as a graph: hits are nodes, doublets are edges; its layout, and PyG's `Data`.
+"""An event as a graph: hits are nodes, doublets are edges; its sectors, and the true edges that a
+training is to find, which are derived when a graph is read.
 
 Shapes used throughout: N nodes, E edges, F node features, G edge features, P particles.
 
-An EventGraph's node_features and edge_features are the x [N, F] and edge_attr [E, G] of a Data. The
-others have the same names in both; a Data holds particles as a dictionary of their columns.
+An EventGraph's node_features and edge_features are the x [N, F] and edge_attr [E, G] of PyG's Data.
+The others have the same names in both; a Data holds particles as a dictionary of their columns.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from bigtrk.console import warn_once
-from bigtrk.errors import InputError, one_line
+from bigtrk.config import Settings
+from bigtrk.errors import InputError
 
 Section = dict[str, Tensor]  # tensors by name, stored together
 
@@ -215,6 +216,8 @@ class EventGraph:
         """
         from torch_geometric.data import Batch, Data
 
+        from bigtrk.graphs.pyg_data import from_data
+
         if isinstance(data, Batch) or not isinstance(data, Data):
             where = name or getattr(data, "name", "this")
             raise InputError(
@@ -247,171 +250,199 @@ class EventGraph:
         )
 
 
-# Attributes of a Data that a graph has under the same name and in the same layout.
-_AS_THEY_ARE = {name: GRAPH[name] for name in GRAPH if name not in {*FEATURES, "y"}}
-_TENSORS = {"x", "edge_attr", "y", *_AS_THEY_ARE}
-_KEPT = {*_TENSORS, "name", "node_feature_names", "edge_feature_names", "particles"}
-SMALLEST = 10.0  # mm, a radius or half-length that no detector falls below
-MOST_PHI = 2.0 * math.pi + 1e-3  # rad, from -pi to pi or from 0 to 2 pi
+@dataclass(frozen=True, eq=False)
+class Sector:
+    """Part `part` of an event cut into `parts`; a whole graph is part 0 of 1.
 
+    Nodes: the `n_owned` owned ones first, ascending by node id, then the halo, ascending by
+    (owner, node id). Edges: those among owned nodes first, then cut edges, each block sorted by
+    (destination, source) in the event's node ids. A cut edge lies in both sectors it touches.
 
-def from_data(
-    columns: Mapping[str, Any],
-    name: str | None,
-    node_names: Sequence[str],
-    edge_names: Sequence[str],
-    where: str | None = None,
-) -> EventGraph:
-    """Makes the graph `name`, or columns["name"], of a Data's columns, as EventGraph.from_pyg says.
-
-    where: the file that it is from, for messages.
+    node_id [N], edge_id [E] int64: positions in the event.
+    owns_edge [E] bool: true in exactly one sector per edge, the one that owns its destination.
+    send_index [S] int64: owned rows the other sectors asked for, grouped by receiver;
+    `send_splits` counts those for each part, and `recv_splits` this sector's halo rows by owner.
+    Other fields are those of EventGraph, restricted to this sector; edge_index holds local rows.
     """
-    content = {key: value for key, value in columns.items() if value is not None}
-    name = name or content.get("name")
-    if not isinstance(name, str):
-        raise InputError("a Data without a name; give from_pyg the graph's")
-    where = where or name
-    _check_tensors(content, where)
-    x, x_names = _columns(content, "x", node_names, where)
-    known = {key: content[key] for key in _AS_THEY_ARE if key in content}
-    check_columns(known, _AS_THEY_ARE, {"N": len(x)}, where)
-    n_edges = known["edge_index"].shape[1]
-    check_rows(known["edge_index"], len(x), f"{where}: edge_index")
-    edge_attr, edge_attr_names = torch.empty(n_edges, 0), tuple(edge_names)
-    if "edge_attr" in content or edge_names:
-        edge_attr, edge_attr_names = _columns(content, "edge_attr", edge_names, where)
-    if len(edge_attr) != n_edges:
-        raise InputError(
-            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
-        )
-    y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
-    particles = content.get("particles")
-    if particles is not None:
-        if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
-            raise InputError(
-                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
-            )
-        check_particles(particles, f"{where}, particles")
-    graph = EventGraph(
-        name=name,
-        node_feature_names=x_names,
-        edge_feature_names=edge_attr_names,
-        node_features=x,
-        edge_features=edge_attr,
-        y=y,
-        particles=None if particles is None else ParticleTable(**particles),
-        **known,
+
+    event: str
+    part: int
+    parts: int
+    n_owned: int
+    node_feature_names: tuple[str, ...]
+    edge_feature_names: tuple[str, ...]
+    event_nodes: int
+    event_edges: int
+    node_features: Tensor
+    edge_index: Tensor
+    edge_features: Tensor
+    node_id: Tensor
+    edge_id: Tensor
+    owns_edge: Tensor
+    send_index: Tensor
+    send_splits: tuple[int, ...]
+    recv_splits: tuple[int, ...]
+    y: Tensor | None = None
+    hit_id: Tensor | None = None
+    particle_id: Tensor | None = None
+    hit_weight: Tensor | None = None
+    modules: Tensor | None = None
+    particles: ParticleTable | None = None
+
+    @property
+    def n_nodes(self) -> int:
+        return self.node_features.shape[0]
+
+    @property
+    def n_edges(self) -> int:
+        return self.edge_index.shape[1]
+
+
+def labels_at(whole: EventGraph | Sector, nodes: Tensor, edges: Tensor) -> dict[str, Any]:
+    """Returns the labels of some rows of a graph or sector by name, those that it has."""
+    columns = {name: getattr(whole, name) for name in LABELS}
+    return {
+        name: column[edges if name == "y" else nodes]
+        for name, column in columns.items()
+        if column is not None
+    }
+
+
+def is_ordered(edge_index: Tensor) -> bool:
+    """Whether edges [2, E] ascend by (destination, source); equal ones may follow."""
+    for start in range(0, edge_index.shape[1] - 1, AT_A_TIME):
+        source, destination = edge_index[:, start : start + AT_A_TIME + 1]
+        rises = destination[1:] > destination[:-1]
+        rises |= (destination[1:] == destination[:-1]) & (source[1:] >= source[:-1])
+        if not rises.all():
+            return False
+    return True
+
+
+def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
+    """Returns the permutation that sorts edges by (destination, source): [2, E] -> [E]."""
+    if is_ordered(edge_index):
+        return torch.arange(edge_index.shape[1])
+    key = torch.add(edge_index[0], edge_index[1], alpha=max(n_nodes, 1))
+    return torch.argsort(key, stable=True)
+
+
+def whole_sector(graph: EventGraph) -> Sector:
+    """Returns the only sector of an uncut graph, which shares its tensors if edges are in order."""
+    order = edge_order(graph.edge_index, graph.n_nodes)
+    if not is_ordered(graph.edge_index):
+        graph = graph.take_edges(order)
+    return Sector(
+        event=graph.name,
+        part=0,
+        parts=1,
+        n_owned=graph.n_nodes,
+        node_feature_names=graph.node_feature_names,
+        edge_feature_names=graph.edge_feature_names,
+        event_nodes=graph.n_nodes,
+        event_edges=graph.n_edges,
+        node_features=graph.node_features,
+        edge_index=graph.edge_index,
+        edge_features=graph.edge_features,
+        node_id=torch.arange(graph.n_nodes),
+        edge_id=order,
+        owns_edge=torch.ones(graph.n_edges, dtype=torch.bool),
+        send_index=torch.empty(0, dtype=torch.int64),
+        send_splits=(0,),
+        recv_splits=(0,),
+        **{name: getattr(graph, name) for name in LABELS},
+        particles=graph.particles,
     )
-    _warn_of_units_and_directions(graph, where)
-    return graph
 
 
-def _check_tensors(content: Mapping[str, Any], where: str) -> None:
-    for name in ("x", "edge_index"):
-        if name not in content:
-            raise InputError(f"{where}: has no {name}; a graph has x [N, F] and edge_index [2, E]")
-    for name in sorted(_TENSORS & content.keys()):
-        value = content[name]
-        # A subclass, such as EdgeIndex, has ways of its own to compute.
-        if type(value) is not Tensor or value.layout is not torch.strided or value.is_nested:
-            raise InputError(f"{where}: {name} is {_kind(value)}; make it a plain dense tensor")
-        if value.requires_grad or value.device.type != "cpu":
-            raise InputError(
-                f"{where}: {name} has gradients or is on a device; give {name}.detach().cpu()"
-            )
-    if others := [one_line(str(key)) for key in content if key not in _KEPT]:
-        warn_once("attributes", f"{where}: {', '.join(others)}: left out, a graph has no place")
+def empty_sector(
+    node_feature_names: tuple[str, ...], edge_feature_names: tuple[str, ...]
+) -> Sector:
+    """Returns a sector without nodes, for a rank that has no event in a micro-step."""
+    nodes, edges = (
+        torch.empty(0, len(names)) for names in (node_feature_names, edge_feature_names)
+    )
+    no_edges, y = torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
+    names = (node_feature_names, edge_feature_names)
+    return whole_sector(EventGraph("", *names, nodes, no_edges, edges, y=y))
 
 
-def _columns(
-    content: Mapping[str, Any], key: str, given: Sequence[str], where: str
-) -> tuple[Tensor, tuple[str, ...]]:
-    """Returns the features `key` in float32, and the names of their columns."""
-    if key not in content:
-        raise InputError(f"{where}: has no {key}, whose columns are to be named {', '.join(given)}")
-    features = content[key]
-    if features.dim() != 2 or not features.is_floating_point():
-        raise InputError(
-            f"{where}: {key} is {_kind(features)}, not floats [rows, columns]; make it so"
-        )
-    stored, count = "node_feature_names" if key == "x" else "edge_feature_names", features.shape[1]
-    names = list(given) or content.get(stored, [f"{key[0]}{column}" for column in range(count)])
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{where}: {stored} is {_kind(names)}, not a list of names; make it one")
-    for name in names:
-        if not name or name != one_line(name) or names.count(name) > 1:
-            raise InputError(
-                f"{where}: column name {one_line(repr(name))} is empty, unprintable or given "
-                f"twice; change it"
-            )
-    if len(names) != count:
-        raise InputError(
-            f"{where}: {key} has {count} columns, but there are {len(names)} names; name each"
-        )
-    if features.dtype is not torch.float32:
-        warn_once(key, f"{where}: {key} is {features.dtype} and is rounded to float32")
-    single = features.float()
-    for row, column in (~single.isfinite()).nonzero()[:1].tolist():
-        raise InputError(
-            f"{where}: {key}, row {row}, column {names[column]} is {float(features[row, column])}; "
-            f"make it finite"
-        )
-    return single, tuple(names)
-
-
-def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
-    """Returns the label of each edge, [E] bool."""
-    if y.shape != (n_edges,):
-        if y.dim() and len(y) == n_nodes:
-            raise InputError(
-                f"{where}: y labels the {n_nodes} nodes, and bigtrk learns which edges join hits "
-                f"of one particle; give y of each edge, and nodes their particle_id"
-            )
-        raise InputError(
-            f"{where}: y is {_kind(y)}, not [{n_edges}], a label of each edge; make it so"
-        )
-    for edge in ((y != 0) & (y != 1)).nonzero()[:1, 0].tolist():
-        raise InputError(
-            f"{where}: y, edge {edge} is {y[edge].item()}, neither 0 nor 1; correct it"
-        )
-    return y == 1
-
-
-def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
-    """Warns of columns with names of bigtrk's own whose values are too small for a detector in mm,
-    or too large for rad, and of edges in both directions.
+class Target(Settings):
+    """The true edges that a training is to find, by default all. Metrics tell target edges from
+    others, whatever their weights.
     """
-    if graph.n_nodes:
-        largest = graph.node_features.abs().amax(0).tolist()
-        most = dict(zip(graph.node_feature_names, largest, strict=True))
-        odd = [name for name in ("r", "z") if most.get(name, SMALLEST) < SMALLEST]
-        for name in odd or [name for name in ("phi",) if most.get(name, 0.0) > MOST_PHI]:
-            warn_once(
-                "units",
-                f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, and bigtrk "
-                f"reads r, phi and z in mm and rad; give them so, or other names to the columns",
-            )
-    node_id, alike = torch.arange(graph.n_nodes), torch.zeros(graph.n_edges, dtype=torch.bool)
-    y = alike if graph.y is None else graph.y
-    second = int(second_ways(graph.edge_index, node_id, y).sum())
-    unlike = int(second_ways(graph.edge_index, node_id, alike).sum()) - second
-    there = f"of {graph.n_edges} edges are there in the other direction, too"
-    if unlike:
-        warn_once(
-            "both ways, unlike",
-            f"{where}: {unlike} {there}, with another label; keep one direction, or label both "
-            f"alike",
-        )
-    if second:
-        warn_once(
-            "both ways",
-            f"{where}: {second} {there}; models read both, metrics count those to the node of the "
-            f"higher number",
-        )
+
+    pt_min: float = Field(0.0, ge=0)
+    """Smallest pT of a target's particle. One whose pT is unknown satisfies none above 0 [GeV]."""
+    hits_min: int = Field(0, ge=0, lt=2**31)
+    """Fewest hits of a target's particle [hits]."""
+    eta_max: float | None = Field(None, gt=0)
+    """Largest |eta| of a target's particle; any without it."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Weight of a target edge in the loss, where a false edge has 1."""
+    other_weight: float = Field(0.0, allow_inf_nan=False)
+    """Weight of the other true edges; 0 leaves them out, and with a negative one they are trained
+    as false."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Says whether every true edge is a target, so that no particle need be known."""
+        return self.pt_min == 0 and self.hits_min == 0 and self.eta_max is None
 
 
-def _kind(value: object) -> str:
-    """Describes a value in a message: a tensor's type and shape, or a class."""
-    if isinstance(value, Tensor):
-        return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
-    return type(value).__name__
+def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:
+    """Returns the weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
+    of_true = torch.where(is_target, target.weight, target.other_weight)
+    return torch.where(y, of_true, 1.0)
+
+
+def target_edges(
+    y: Tensor,
+    edge_index: Tensor,
+    particle_id: Tensor | None,
+    particles: ParticleTable | None,
+    target: Target,
+) -> Tensor:
+    """Marks the edges that are true and belong to a particle in the target: y [E] bool, edge_index
+    [2, E], particle_id [N] -> [E] bool; InputError if the graph does not know the particles that
+    the target asks for.
+    """
+    if target.takes_all or y.numel() == 0:
+        return y
+    if particle_id is None or particles is None:
+        raise InputError(
+            "the graph has no particle ids or no particle table, so its edges cannot be selected "
+            "by target; set target.pt_min=0 target.hits_min=0 (and no target.eta_max) to train on "
+            "all true edges"
+        )
+    wanted = particles.nhits >= target.hits_min
+    if target.pt_min > 0:
+        wanted &= particles.pt >= target.pt_min
+    if target.eta_max is not None:
+        wanted &= particles.eta.abs() <= target.eta_max
+    row = particles.rows_of(particle_id[edge_index[1, y]])
+    chosen = y.clone()
+    # The index -1 (not in the table) selects a spare last row, never a target.
+    chosen[y] = torch.cat([wanted, torch.tensor([False])])[row]
+    return chosen
+
+
+def edge_log_pt(
+    y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
+) -> Tensor:
+    """Returns the log of `edge_pt`: the auxiliary target, [E] float32, whose error is relative."""
+    return edge_pt(y, edge_index, particle_id, particles).log()
+
+
+def edge_pt(
+    y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
+) -> Tensor:
+    """Returns pT in GeV: [E] float32, NaN for false edges and where it is not known."""
+    found = torch.full(y.shape, torch.nan)
+    if particle_id is None or particles is None:
+        return found
+    row = particles.rows_of(particle_id[edge_index[1, y]])
+    # The index -1 (not in the table) selects a spare last row.
+    pt = torch.cat([particles.pt, particles.pt.new_tensor([torch.nan])])[row]
+    found[y] = torch.where((pt > 0) & pt.isfinite(), pt, torch.nan)
+    return found

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.models.edges.plain import add_at
 from bigtrk.models.protocol import Arrival
 from bigtrk.parallel.world import Stopwatch, World

@@ -11,7 +11,7 @@ from bigtrk.config import nearest
 from bigtrk.errors import InputError, printable
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
 from bigtrk.records.pipeline import is_pipeline

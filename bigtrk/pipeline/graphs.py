@@ -12,10 +12,9 @@ from bigtrk.formats.registry import KEPT_IN_RECORDS, SECTION_THINNERS
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.builders.radius import RadiusBuilder
-from bigtrk.graphs.event_graph import EventGraph, Section
-from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder
-from bigtrk.graphs.storage.manifest import ORIGIN
-from bigtrk.graphs.target import Target, target_edges
+from bigtrk.graphs.event_graph import EventGraph, Section, Target, target_edges
+from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder
 from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
 
 RADIUS_EFFICIENCY = 0.99  # of target edges, unless a radius or another share is asked for

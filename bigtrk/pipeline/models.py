@@ -17,10 +17,8 @@ from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import hit_columns
-from bigtrk.graphs.computed_features import StoredColumns
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import as_tensor, available
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
+from bigtrk.graphs.features import StoredColumns, as_tensor, available
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
 from bigtrk.models.settings import ModelConfig

@@ -20,7 +20,7 @@ from bigtrk.errors import InputError, RankError
 from bigtrk.events.reader import event_sizes, read_event
 from bigtrk.graphs.builders.build_folder import LONGEST_TABLE
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.parallel.collectives import check_agreement, gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, RoutedEvent, lay_out

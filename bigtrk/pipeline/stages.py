@@ -25,9 +25,8 @@ from bigtrk.graphs.builders.radius import (
     outwards,
     pairs_within,
 )
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import Ints
-from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.models import CPU, EdgeScorer, Embedding, load_embedding, load_scorer
 from bigtrk.pipeline.options import Precision
 from bigtrk.records.pipeline import PIPELINE, TRAINED, PipelineRecord

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import EventGraph, Sector
 from bigtrk.parallel.collectives import attempted, gather_items
 from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.world import World

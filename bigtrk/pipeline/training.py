@@ -23,7 +23,7 @@ from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.builders.radius import RadiusBuilder
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.pipeline.models import cut_for, load_embedding, load_scorer, radius_for
 from bigtrk.pipeline.reconstruct import make_folder

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import Sector, whole_sector
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError, LayeredModel, told
 from bigtrk.models.settings import ModelConfig, make_model

@@ -15,8 +15,7 @@ from threading import Barrier, Lock, Thread
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import EventGraph, Sector
 from bigtrk.models.protocol import Exchange
 from bigtrk.proof.difference import SectorError
 from bigtrk.user_code import no_exit

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector, labels_at
+from bigtrk.graphs.event_graph import Sector, labels_at
 from bigtrk.process import Prefetcher
 from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.subgraphs import (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector, labels_at
+from bigtrk.graphs.event_graph import Sector, labels_at
 
 # A reflection at a plane through the beam line turns phi and its differences around, one at the
 # plane z = 0 those of z.

@@ -12,8 +12,7 @@ from statistics import median
 
 from bigtrk.console import complain, follow
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.storage.event_folder import GraphFolder, file_of, write_manifest
 from bigtrk.parallel.routing import Cut
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run

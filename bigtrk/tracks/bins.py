@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.event_graph import ParticleTable, Sector
 from bigtrk.graphs.features import eta_of
-from bigtrk.graphs.sector import Sector
 from bigtrk.records.evaluation import Binned
 from bigtrk.tracks.matching import Ids
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.records.evaluation import EdgeScores
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio, hit_eta

@@ -15,8 +15,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
-from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import ParticleTable, Sector
 from bigtrk.records.evaluation import CutRecord, Judged, MatchingRecord, TrackBins, TrackRecord
 from bigtrk.tracks.bins import (
     ETA_EDGES,

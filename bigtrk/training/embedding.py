@@ -88,9 +88,7 @@ def _on_device(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor
 
 
 KEPT = {"95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.995}  # shares of the target edges
-
 SAMPLE = 5000  # hits of an event whose neighbours are counted
-
 Floats = NDArray[np.float64]
 
 

@@ -19,7 +19,6 @@ from bigtrk.training.settings import NegativeSettings, TrainingSettings
 from bigtrk.user_code import load_code, names_code, no_exit
 
 KEY = "training.loss"
-
 _TERMS = 1024  # of a sum that no threads share
 
 
@@ -161,7 +160,6 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
 
 
 _EDGES = 400  # random ones, which check a function of the user's own
-
 _SAME = 1e-9  # in float64, relative
 
 

@@ -243,7 +243,6 @@ def earlier_scales(configuration: Configuration) -> MeasuredScales | None:
 
 
 _FEATURES = ("data.node_features", "data.edge_features")
-
 # The settings that change how a model is computed, or where its weights come from, and not what.
 _OTHERS = ("model.recompute", "model.precision", "model.init_from")
 

@@ -14,7 +14,7 @@ import bigtrk
 from bigtrk.disk.files import disk_errors, unlinked, write_json
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.tensor_files import write_tensors
+from bigtrk.graphs.storage.event_folder import write_tensors
 from bigtrk.machine import machine, software
 from bigtrk.records.run import End, MachineRecord, RunRecord
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_record

@@ -16,7 +16,6 @@ from bigtrk.training.settings import MINIMISED, Configuration, Metric, TrainingS
 
 # A loss is better if it is lower by a ten-thousandth, as in torch's ReduceLROnPlateau.
 IMPROVEMENT = 1e-4
-
 FACTOR = 0.5  # of the learning rate on a plateau
 
 

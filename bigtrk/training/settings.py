@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from bigtrk.config import Settings, load_settings
 from bigtrk.console import warn_once
-from bigtrk.graphs.target import Target
+from bigtrk.graphs.event_graph import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig, PyGConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
@@ -17,7 +17,6 @@ from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.user_code import allow_code, code_origin, names_code
 
 Batching = Literal["random", "buckets", "cost"]
-
 Metric = Literal[
     "loss",
     "auc",
@@ -28,7 +27,6 @@ Metric = Literal[
     "log_pt_error",
     "train_loss",
 ]
-
 # All others are better the larger they are.
 MINIMISED: tuple[Metric, ...] = ("loss", "log_pt_error", "train_loss")
 

@@ -20,7 +20,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.parallel.collectives import all_max, check_agreement, on_first_rank
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
@@ -47,7 +47,6 @@ from bigtrk.training.settings import Batching, Configuration, TrainingSettings
 
 # Steps in a bucket: the fewer, the more alike its items and the fewer ways to combine them.
 _BUCKET_STEPS = 4
-
 # Costs vary by up to this factor when `cost` sorts them, so that each epoch combines others.
 _JITTER = 1.5
 

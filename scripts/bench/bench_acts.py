@@ -20,9 +20,8 @@ import torch
 from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.formats.acts.export import export_run
 from bigtrk.formats.acts.modules import Stage
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import stages_of
 from bigtrk.training.data.features import load_features

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bigtrk import program
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.training import loss
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import edge_loss

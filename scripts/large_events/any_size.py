@@ -30,7 +30,7 @@ from bigtrk.console import exit_on_bad_input, say
 from bigtrk.cost.machines import find_machine
 from bigtrk.disk.files import read_json
 from bigtrk.disk.local_files import free_bytes
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.fitting import make_cost

@@ -33,7 +33,7 @@ from typing import Any
 
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from scripts.bench.bench_reconstruct import peak_memory
 from scripts.large_events.record_process import run_here

@@ -23,7 +23,7 @@ from typing import Any
 
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.disk.files import read_json
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
 from scripts.on_ranks import torchrun
 from scripts.results import CHECKOUT, Results, add_options

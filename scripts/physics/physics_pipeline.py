@@ -32,7 +32,7 @@ from bigtrk.events.event import Columns, Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.trackml import write_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
 from bigtrk.pipeline.training import DEFAULT
 from bigtrk.records.pipeline import PIPELINE

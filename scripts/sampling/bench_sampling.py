@@ -29,9 +29,8 @@ from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.machine import version
 from bigtrk.sampling.engines import Products, fastest, library, sample, sample_bulk
 from bigtrk.sampling.shadow import ShaDow, epoch_roots, shadow_sector

@@ -32,7 +32,7 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically, write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from partition.partitioners import adjacency, bisect
 from scripts.results import CHECKOUT, Results, add_options
 

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from bigtrk.config import apply_overrides
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group

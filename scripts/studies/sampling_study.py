@@ -20,7 +20,7 @@ from typing import Any
 from bigtrk.config import load_settings
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.manifest import read_manifest
+from bigtrk.graphs.storage.event_folder import read_manifest
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run

@@ -14,7 +14,7 @@ import torch
 
 from bigtrk.disk.files import new_folder, open_to_append, whole_folder, write_json, write_new_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.tensor_files import write_tensors
+from bigtrk.graphs.storage.event_folder import write_tensors
 from bigtrk.records.run_folder import append_metrics
 from tests.reports.run_folders import step_record
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Sector, whole_sector
 from partition.sectors import cut
 
 NODE_FEATURES = ("r", "phi", "z", "eta")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord

@@ -18,8 +18,8 @@ from bigtrk.config import load_settings
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bigtrk.graphs.sector import Sector, group
+from bigtrk.graphs.event_graph import Sector
+from bigtrk.graphs.sector import group
 from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world

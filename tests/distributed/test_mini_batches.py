@@ -8,7 +8,7 @@ import pytest
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.graphs import build_radius_graphs
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.settings import Configuration

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.target import Target
+from bigtrk.graphs.event_graph import EventGraph, Target
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.data.event_source import Events, split_validation

@@ -15,8 +15,8 @@ from bigtrk.errors import RankError
 from bigtrk.events.reader import event_sizes
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.pipeline.models import EdgeScorer
 from bigtrk.pipeline.options import MakingOptions, Precision

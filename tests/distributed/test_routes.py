@@ -8,8 +8,8 @@ import pytest
 
 from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut

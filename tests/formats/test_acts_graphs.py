@@ -8,7 +8,7 @@ import pytest
 
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
 from tests.programs import run_here
 

@@ -14,8 +14,7 @@ from bigtrk.errors import InputError
 from bigtrk.formats.heptrkx import import_heptrkx_folder, read_heptrkx
 from bigtrk.graphs.builders.build_folder import show_folder
 from bigtrk.graphs.features import normalised
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.storage.event_folder import GraphFolder, file_of
 
 Arrays = dict[str, Any]
 # Edges 0: 0 -> 1, 1: 1 -> 2, 2: 0 -> 2, 3: 0 -> 2 again; the sparse entries in any order.

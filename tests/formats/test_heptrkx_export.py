@@ -17,7 +17,7 @@ from bigtrk.formats.heptrkx import (
 )
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from tests.programs import run_here
 
 Arrays = dict[str, Any]

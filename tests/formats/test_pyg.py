@@ -12,8 +12,7 @@ import bigtrk
 from bigtrk.errors import InputError
 from bigtrk.formats.pyg import import_pyg_folder, read_pyg
 from bigtrk.graphs.features import EDGE_FEATURES
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.storage.event_folder import GraphFolder, file_of
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import load_model
 from tests.graphs.test_pyg_data import bare, random_data

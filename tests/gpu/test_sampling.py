@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.graphs.sector import edge_order
+from bigtrk.graphs.event_graph import edge_order
 from bigtrk.sampling.engines import Products
 from bigtrk.sampling.subgraphs import InEdges, Walk, epoch_key, in_edges
 

@@ -12,10 +12,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
-from bigtrk.graphs.computed_features import ComputedFeatures, load_functions
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
+from bigtrk.graphs.features import EDGE_FEATURES, ComputedFeatures, load_functions
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph
 from tests.training import user_functions

@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bigtrk.graphs import sector as sector_module
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import edge_order, empty_sector, is_ordered, whole_sector
+from bigtrk.graphs import event_graph as sector_module
+from bigtrk.graphs.event_graph import (
+    EventGraph,
+    ParticleTable,
+    edge_order,
+    empty_sector,
+    is_ordered,
+    whole_sector,
+)
 
 Edges = list[tuple[int, int]]
 

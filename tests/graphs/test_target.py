@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.target import Target, edge_log_pt, edge_weights, target_edges
+from bigtrk.graphs.event_graph import ParticleTable, Target, edge_log_pt, edge_weights, target_edges
 
 NAN = float("nan")
 # Ids above 2^53 differ in their last digit only: a detour over float64 would confuse them.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.tensor_files import digest
+from bigtrk.graphs.storage.event_folder import digest
 
 EVENT = "event000000001"
 

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.event_graph import Sector
+from bigtrk.graphs.storage.event_folder import SectionFile, file_of, write_manifest, write_sections
 from bigtrk.graphs.storage.sector_folder import write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph
 

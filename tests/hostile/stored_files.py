@@ -14,10 +14,17 @@ from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import learn_module_map
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    GraphFolder,
+    digest,
+    file_of,
+    metadata,
+    read_manifest,
+    write_manifest,
+)
+from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.storage.tensor_files import digest, metadata
 from bigtrk.training.data.event_source import open_events
 from partition.sectors import cut
 from tests.hostile.event_files import an_event

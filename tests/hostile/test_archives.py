@@ -18,7 +18,7 @@ from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.formats.heptrkx import read_heptrkx
-from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.graphs.storage.event_folder import SectionFile
 from tests.hostile.event_files import a_zip, plain_tables
 from tests.hostile.foreign_files import heptrkx_arrays
 from tests.hostile.reader import EVENT, same

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 
 from bigtrk.disk.files import read_json, seal, write_atomically, write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    GraphFolder,
+    SectionFile,
+    file_of,
+    read_manifest,
+    write_manifest,
+    write_sections,
+)
+from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from partition.sectors import cut
 from tests.hostile.reader import EVENT, one_line, refusal, same
 from tests.hostile.readers import READERS

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.event_graph import Sector
+from bigtrk.graphs.storage.event_folder import file_of
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.training.data.event_source import Events, open_events
 from partition.sectors import cut

@@ -19,9 +19,8 @@ from torch import Tensor
 from bigtrk.api import build_tracks
 from bigtrk.formats.acts.export import deprecations_ignored
 from bigtrk.formats.acts.modules import EDGE_ATTR, EDGE_SCALES, Stage
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
-from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.mlps import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import stages_of

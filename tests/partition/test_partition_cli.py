@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
+from bigtrk.graphs.storage.event_folder import GraphFolder, SectionFile, file_of, write_manifest
+from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.launchers import PLACES
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import Sector, group, merge, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Sector, whole_sector
+from bigtrk.graphs.sector import group, merge
 from partition.cutting import computed_edges
 from partition.sectors import cut
 

@@ -14,7 +14,7 @@ import yaml
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.training import train_pipeline
 from bigtrk.tracks.builders.merge_tree import read_merge_tree

@@ -11,8 +11,8 @@ import torch
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel import host
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model

@@ -6,8 +6,7 @@ import torch
 
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, event_graph
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.pipeline.training import train_merge_tree
 from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.builder import ScoredGraph

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 

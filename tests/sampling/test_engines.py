@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from bigtrk.graphs.sector import edge_order
+from bigtrk.graphs.event_graph import edge_order
 from bigtrk.sampling import engines
 from bigtrk.sampling.engines import Products, sample_bulk
 from bigtrk.sampling.subgraphs import InEdges, Sampler, Subgraphs, Walk, epoch_key, in_edges

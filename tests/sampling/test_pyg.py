@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.sector import edge_order
+from bigtrk.graphs.event_graph import edge_order
 from bigtrk.machine import version
 from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.subgraphs import Walk, in_edges

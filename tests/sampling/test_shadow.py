@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
 from bigtrk.sampling import engines
 from bigtrk.sampling import shadow as module
 from bigtrk.sampling.engines import Products

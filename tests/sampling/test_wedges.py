@@ -10,8 +10,8 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.event_graph import Sector, empty_sector, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, edge_columns, with_eta
-from bigtrk.graphs.sector import Sector, empty_sector, whole_sector
 from bigtrk.sampling.wedges import cut_wedge, turn
 
 PARTS, OFFSET = 5, 2.0

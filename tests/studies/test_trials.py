@@ -9,8 +9,8 @@ import pytest
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.planning.choice import Trial
 from bigtrk.studies import trials
 from bigtrk.training.automatic import Limit, Option, Task, options

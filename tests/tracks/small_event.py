@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Sector, whole_sector
 
 
 def small_event(

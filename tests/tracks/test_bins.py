@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.records.evaluation import Binned
 from bigtrk.tracks.bins import (
     ETA_EDGES,

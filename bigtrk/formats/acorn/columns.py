@@ -20,7 +20,7 @@ from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError, one_line
 from bigtrk.formats.torch_files import ForeignObject, TorchReader
 from bigtrk.graphs.event_graph import EventGraph, Section
-from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.graphs.storage.event_folder import SectionFile
 
 HITS, EDGES, TRUE_EDGES = "hit_", "edge_", "track_"  # how names begin in the newer scheme
 SCORES = "edge_scores"

@@ -33,7 +33,7 @@ from bigtrk.formats.acorn.columns import (
 )
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import Ints
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.tracks.files import event_number
 
 _TRUTH = "build the graph from events with truth, as acorn's stages ask for it"

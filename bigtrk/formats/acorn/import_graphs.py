@@ -35,7 +35,7 @@ from bigtrk.formats.acorn.columns import (
 )
 from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section, Target, target_edges
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -45,9 +45,8 @@ from bigtrk.graphs.features import (
     edge_table,
     eta_of,
 )
+from bigtrk.graphs.storage.event_folder import ORIGIN
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
-from bigtrk.graphs.storage.manifest import ORIGIN
-from bigtrk.graphs.target import Target, target_edges
 
 ENDINGS = (".pyg", ".pyg.gz")
 _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")

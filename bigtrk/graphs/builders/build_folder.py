@@ -17,8 +17,8 @@ from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
+from bigtrk.graphs.storage.event_folder import MANIFEST, WINDOWS
 from bigtrk.graphs.storage.graph_folder import GraphToMake, event_digest, fill_folder
-from bigtrk.graphs.storage.manifest import MANIFEST, WINDOWS
 
 # More events narrow the margins little, and all are held in memory at once.
 EVENTS_TO_LEARN_FROM = 20

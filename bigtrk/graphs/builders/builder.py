@@ -21,7 +21,7 @@ from bigtrk.events.truth import (
 )
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.builders.windows import Windows, build_doublets
-from bigtrk.graphs.event_graph import AT_A_TIME, EventGraph, ParticleTable
+from bigtrk.graphs.event_graph import AT_A_TIME, EventGraph, ParticleTable, edge_order
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -31,7 +31,6 @@ from bigtrk.graphs.features import (
     edge_table,
     hit_coordinates,
 )
-from bigtrk.graphs.sector import edge_order
 
 # A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV

@@ -19,7 +19,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
 from bigtrk.graphs.event_graph import Layout, Section, check_columns, check_rows
 from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
-from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
+from bigtrk.graphs.storage.event_folder import SectionFile, digest, write_sections
 
 
 def grouped(keys: Ints) -> tuple[Ints, Ints]:

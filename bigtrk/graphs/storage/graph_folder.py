@@ -11,22 +11,25 @@ from bigtrk.console import complain, follow
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.graphs.event_graph import GRAPH, EventGraph, Section, check_columns, check_rows
+from bigtrk.graphs.event_graph import GRAPH, EventGraph, Section
 from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.storage.manifest import (
+from bigtrk.graphs.storage.event_folder import (
     MANIFEST,
     SUFFIX,
     WINDOWS,
     EventFolder,
     GraphEntry,
+    GraphFolder,
+    SectionFile,
     describe,
+    digest,
     file_of,
+    graph_of,
     particle_sections,
     read_manifest,
-    read_particles,
     write_manifest,
+    write_sections,
 )
-from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
 
 
 def write_graph(
@@ -61,29 +64,6 @@ def graph_sections(graph: EventGraph) -> dict[str, Section]:
     columns = {name: getattr(graph, name) for name in GRAPH}
     known = {name: column for name, column in columns.items() if column is not None}
     return {"graph": known} | particle_sections(graph.particles)
-
-
-class GraphFolder(EventFolder):
-    """The graphs of a folder, read one event at a time."""
-
-    kind = "graphs"
-    entry = GraphEntry
-    maker = "bigtrk build EVENTS {path}"
-
-    def read(self, event: str) -> EventGraph:
-        """Reads the graph of `event`; InputError if its bytes have changed, or are no graph."""
-        return _graph(self.open(event))
-
-
-def _graph(opened: SectionFile) -> EventGraph:
-    content, record, where = opened.read("graph"), opened.record, f"{opened.path}, graph"
-    nodes, node_names = record["nodes"], tuple(record["node_feature_names"])
-    edges, edge_names = record["edges"], tuple(record["edge_feature_names"])
-    sizes = {"N": nodes, "E": edges, "F": len(node_names), "G": len(edge_names)}
-    check_columns(content, GRAPH, sizes, where)
-    check_rows(content["edge_index"], nodes, f"{where}: edge_index")
-    particles = read_particles(opened)
-    return EventGraph(record["event"], node_names, edge_names, **content, particles=particles)
 
 
 Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
@@ -237,7 +217,7 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
     try:
         opened = SectionFile(path)
         parse(GraphEntry, describe(opened), str(path))
-        _graph(opened)
+        graph_of(opened)
         for beside in opened.digests.keys() - {"graph", "particles"}:
             opened.read(beside)
     except InputError:

@@ -24,21 +24,24 @@ from bigtrk.graphs.event_graph import (
     SECTOR,
     ParticleTable,
     Section,
+    Sector,
     check_columns,
     check_rows,
+    is_ordered,
 )
-from bigtrk.graphs.sector import Sector, group, is_ordered, merge
-from bigtrk.graphs.storage.manifest import (
+from bigtrk.graphs.sector import group, merge
+from bigtrk.graphs.storage.event_folder import (
     MODULUS,
     SUMS,
     EventFolder,
+    SectionFile,
     SectorsEntry,
     describe,
     file_of,
     particle_sections,
     read_particles,
+    write_sections,
 )
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:

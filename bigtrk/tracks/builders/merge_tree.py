@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.event_graph import Layout, check_columns
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.event_folder import SectionFile, write_sections
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
 from bigtrk.tracks.builders.candidates import FEATURES, Candidates, find_candidates, ranges
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, Values, grow

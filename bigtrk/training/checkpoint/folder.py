@@ -45,11 +45,8 @@ from bigtrk.training.run_folder import CHECKPOINTS
 from bigtrk.training.settings import Configuration, warn_of_other_code
 
 KEEP = 2  # the newest and one to fall back on
-
 DAMAGED = "damaged-"
-
 NAME = re.compile("step-[0-9]{8,18}")
-
 Item = TypeVar("Item")
 
 
@@ -225,12 +222,9 @@ CHANGEABLE = (
     "run.stalled_seconds",
     "profile",
 )
-
 FIXED = "optimizer.name"
-
 # The entries that a resumed run's record keeps from its start, and those each resumption notes.
 STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
-
 CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 

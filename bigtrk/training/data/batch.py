@@ -10,9 +10,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import (
+    Sector,
+    edge_log_pt,
+    edge_pt,
+    edge_weights,
+    empty_sector,
+    target_edges,
+)
 from bigtrk.graphs.features import check_finite
-from bigtrk.graphs.sector import Sector, empty_sector
-from bigtrk.graphs.target import edge_log_pt, edge_pt, edge_weights, target_edges
 from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo

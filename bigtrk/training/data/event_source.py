@@ -10,10 +10,9 @@ from typing import Any
 from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError, one_line
+from bigtrk.graphs.event_graph import Sector, whole_sector
 from bigtrk.graphs.features import available, available_edges
-from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import ORIGIN, read_manifest
+from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder, read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.records.run import DataRecord
 from bigtrk.user_code import names_code

@@ -17,15 +17,19 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError, one_line
-from bigtrk.graphs.computed_features import (
+from bigtrk.graphs.event_graph import Sector
+from bigtrk.graphs.features import (
+    EDGE_FEATURES,
+    SCALES,
     ComputedFeatures,
     Rows,
+    Scale,
     StoredColumns,
+    check_finite,
     load_functions,
+    normalised,
     with_columns,
 )
-from bigtrk.graphs.features import EDGE_FEATURES, SCALES, Scale, check_finite, normalised
-from bigtrk.graphs.sector import Sector
 from bigtrk.models.settings import PyGConfig
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks

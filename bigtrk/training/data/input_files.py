@@ -15,10 +15,8 @@ from torch import Tensor
 from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles, padded
 
 Item = TypeVar("Item")
-
 # Smaller tensors stay in memory: the blocks of edges that pass through it take more.
 _LEAST_BYTES = 2**21
-
 _WRITTEN_BYTES = 2**24  # at a time
 
 

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.errors import RankError
-from bigtrk.graphs.event_graph import second_ways
-from bigtrk.graphs.sector import Sector, merge
+from bigtrk.graphs.event_graph import Sector, second_ways
+from bigtrk.graphs.sector import merge
 from bigtrk.parallel.collectives import collective_device, gather_items, gather_rows, together
 from bigtrk.parallel.routing import MicroStep, Router
 from bigtrk.parallel.world import BlockGroups

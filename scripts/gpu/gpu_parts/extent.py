@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.files import write_atomically
-from bigtrk.graphs.sector import edge_order
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.event_graph import edge_order
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.edges import fused
 from scripts.bench.bench_hot_path import SIZES
 from scripts.bench.bench_hot_path import Case as HotCase

@@ -18,7 +18,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import particle_kinematics
 from bigtrk.graphs.builders.build_folder import build_folder
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.training.data.event_source import open_events
 from tests.events.colliderml.samples import HITS, PARTICLES
 

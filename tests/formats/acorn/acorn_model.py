@@ -13,9 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, edge_columns, with_eta
-from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.training.data.features import load_features

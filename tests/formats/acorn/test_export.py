@@ -23,7 +23,7 @@ from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.pipeline.models import load_scorer
 from tests.formats.acorn.events import columns, in_older_names, load, write

@@ -11,8 +11,7 @@ from bigtrk.errors import InputError
 from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
 from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.storage.event_folder import GraphFolder, file_of
 from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write

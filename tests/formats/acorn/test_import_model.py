@@ -11,8 +11,8 @@ import bigtrk
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.model_files import read_model
 from bigtrk.graphs.features import EDGE_FEATURES
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.reports.model_card import CARD
 from bigtrk.training.checkpoint.folder import last_good
 from tests.formats.acorn.acorn_model import (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, hits, settings
 from tests.programs import CHECKOUT, run_in_one
 

@@ -14,7 +14,7 @@ from bigtrk.api import build_tracks
 from bigtrk.formats.acorn.model_files import import_model
 from bigtrk.formats.acts import export
 from bigtrk.formats.acts.export import readme
-from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.pipeline.trained import stages_of
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings

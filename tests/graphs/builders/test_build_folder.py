@@ -17,9 +17,13 @@ from bigtrk.graphs.builders.build_folder import build_folder, show_folder
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import builtin_windows, read_windows
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    GraphFolder,
+    SectionFile,
+    file_of,
+    write_sections,
+)
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 

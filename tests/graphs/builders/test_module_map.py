@@ -34,8 +34,7 @@ from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_mo
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.event_graph import Section
 from bigtrk.graphs.features import Floats
-from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.event_folder import GraphFolder, SectionFile, write_sections
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 

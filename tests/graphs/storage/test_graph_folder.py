@@ -13,8 +13,8 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.storage.graph_folder import GraphFolder, GraphToMake, fill_folder, write_graph
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of, write_manifest
+from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder, write_graph
 
 
 def a_graph(seed: int = 1) -> EventGraph:

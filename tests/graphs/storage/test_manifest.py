@@ -7,8 +7,14 @@ import torch
 
 import bigtrk
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    SectionFile,
+    file_of,
+    read_manifest,
+    write_manifest,
+    write_sections,
+)
 
 
 def test_assembled_from_the_files(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Sector, whole_sector
+from bigtrk.graphs.storage.event_folder import file_of, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from partition.sectors import cut
 

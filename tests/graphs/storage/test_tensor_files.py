@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Section
-from bigtrk.graphs.storage.tensor_files import SectionFile, digest, write_sections
+from bigtrk.graphs.storage.event_folder import SectionFile, digest, write_sections
 
 SECTIONS: dict[str, Section] = {
     "graph": {

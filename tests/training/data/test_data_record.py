@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.records.run import DataRecord
 from bigtrk.training.data.event_source import Events, data_record, split_validation
 from tests.distributed.graphs import random_graph

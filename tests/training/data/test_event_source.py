@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.training.data.event_source import EventSource, split_validation
 from tests.distributed.graphs import random_graph
 

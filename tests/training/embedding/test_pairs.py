@@ -9,7 +9,7 @@ import torch
 
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
-from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.event_graph import whole_sector
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.embedding import EmbeddedEvent, nearest, pair_loss, radius_of

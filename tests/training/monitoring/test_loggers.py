@@ -12,8 +12,8 @@ import torch
 
 from bigtrk.config import by_key
 from bigtrk.errors import InputError
+from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.live import scalars

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.event_graph import whole_sector
 from bigtrk.parallel.halo import no_halo
 from bigtrk.parallel.world import make_world
 from bigtrk.training import loss

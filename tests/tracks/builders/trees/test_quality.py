@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.event_folder import SectionFile, write_sections
 from bigtrk.tracks import merge_tree_training
 from bigtrk.tracks.builders.candidates import are_good, find_candidates
 from bigtrk.tracks.builders.hit_tree import grow

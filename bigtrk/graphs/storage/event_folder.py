@@ -1,22 +1,173 @@
-"""A folder of graphs or sectors: its manifest, the entries of that, and one file per event.
+"""A folder of graphs or sectors, read: its manifest, the entries of that, and one file per event.
 
-Each file carries its own record, so any task can assemble the manifest again. A manifest ends in a
-digest of itself. Its entries are checked before an event's file is read.
+A file holds tensors named `section/tensor`, a digest of each section, which is checked when it is
+read, and one metadata record with a checksum, so any task can assemble the manifest again. Reading
+a section touches only that section's bytes, so a rank reads its own part of an event. Files are
+mapped into memory, not copied. A file that is replaced, as bigtrk writes, stays as it was to those
+who have mapped it. A manifest ends in a digest of itself. Its entries are checked before an event's
+file is read.
 """
 
+import hashlib
+import json
+import mmap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, FiniteFloat, model_validator
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from bigtrk.config import Settings, parse
-from bigtrk.disk.files import by_numbers, read_bytes, seal, unseal, write_atomically
+from bigtrk.disk.files import (
+    by_numbers,
+    check_file,
+    parse_json,
+    read_bytes,
+    seal,
+    unseal,
+    write_atomically,
+)
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.event_graph import PARTICLES, ParticleTable, Section, check_particles
-from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.graphs.event_graph import (
+    GRAPH,
+    PARTICLES,
+    EventGraph,
+    ParticleTable,
+    Section,
+    check_columns,
+    check_particles,
+    check_rows,
+)
 from bigtrk.machine import software
+
+SIZE_BYTES = 8  # a file begins with the size of its header
+METADATA = "__metadata__"  # the header's entry that is no tensor
+TYPES = {
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "I16": np.int16,
+    "I32": np.int32,
+    "I64": np.int64,
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+}
+
+
+def digest(section: Section) -> str:
+    """Returns the SHA-256 over names, types, shapes and bytes of a section's tensors."""
+    sha = hashlib.sha256()
+    for name in sorted(section):
+        tensor = section[name].contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        if tensor.numel():
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def write_sections(path: Path, sections: dict[str, Section], record: dict[str, Any]) -> None:
+    """Writes `sections` (types that numpy has) and the JSON-able `record` to `path`, atomically."""
+    tensors = {
+        f"{section}/{name}": tensor.contiguous()
+        for section, content in sections.items()
+        for name, tensor in content.items()
+    }
+    # Of tensors in the same memory, which safetensors does not write, copies are written.
+    places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+    for name, tensor in tensors.items():
+        if places[tensor.untyped_storage().data_ptr()] > 1:
+            tensors[name] = tensor.clone()
+    digests = {section: digest(content) for section, content in sections.items()}
+    said = metadata(
+        json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
+    )
+    write_tensors(path, tensors, said)
+
+
+def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = None) -> None:
+    """Writes a safetensors file, atomically; OSError if the disk refuses."""
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=said)
+        except SafetensorError as error:
+            raise OSError(f"{path}: cannot be written ({reason(error)})") from None
+
+    write_atomically(path, write)
+
+
+def metadata(record: str, digests: str) -> dict[str, str]:
+    """Returns the metadata of a file, from the JSON of its record and digests."""
+    checksum = hashlib.sha256(f"{record}\n{digests}".encode()).hexdigest()
+    return {"bigtrk": record, "digests": digests, "checksum": checksum}
+
+
+class SectionFile:
+    """An open file of sections.
+
+    Raises:
+        InputError: the file is missing, cut, lengthened, of an older version, or not written by
+            bigtrk; or its record has changed since it was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        check_file(path)
+        try:
+            # It checks that the tensors follow each other up to the file's end. Mapped here: each
+            # tensor that safetensors 0.8 makes itself leaves an object in memory for ever.
+            with safe_open(path, framework="np"), path.open("rb") as handle:
+                size = int.from_bytes(handle.read(SIZE_BYTES), "little")
+                self._header = parse_json(handle.read(size).decode())
+                # Private: what is written to a tensor stays in this process.
+                self._content = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+            self._start = SIZE_BYTES + size
+            found = self._header.pop(METADATA, {})
+            if found != metadata(found["bigtrk"], found["digests"]):
+                raise ValueError("its record does not match its checksum")
+            self.record: dict[str, Any] = parse_json(found["bigtrk"])
+            self.digests: dict[str, str] = parse_json(found["digests"])
+            if not (isinstance(self.record, dict) and isinstance(self.digests, dict)):
+                raise ValueError("its record is not a JSON object")
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise InputError(
+                f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
+                "make it again"
+            ) from None
+
+    def read(self, section: str) -> Section:
+        """Reads the tensors of `section`, which stay in the file; InputError if there is no such
+        section, or its bytes have changed since it was written.
+        """
+        if section not in self.digests:
+            raise InputError(f"{self.path}: has no section {section!r}; make the file again")
+        prefix, content = section + "/", {}
+        try:
+            for name, entry in self._header.items():
+                if name.startswith(prefix):
+                    place = self._start + entry["data_offsets"][0]
+                    array: NDArray[np.generic] = np.ndarray(
+                        entry["shape"], TYPES[entry["dtype"]], self._content, place
+                    )
+                    content[name.removeprefix(prefix)] = torch.from_numpy(array)
+            found = digest(content)
+        except Exception as error:  # of the type, the shape or the place in the file
+            raise InputError(
+                f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
+            ) from None
+        if found != self.digests[section]:
+            raise InputError(
+                f"{self.path}: section {section!r} does not match its checksum; make it again"
+            )
+        return content
+
 
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
@@ -268,3 +419,26 @@ def read_particles(opened: SectionFile) -> ParticleTable | None:
     content = opened.read("particles")
     check_particles(content, f"{opened.path}, particles")
     return ParticleTable(**content)
+
+
+class GraphFolder(EventFolder):
+    """The graphs of a folder, read one event at a time."""
+
+    kind = "graphs"
+    entry = GraphEntry
+    maker = "bigtrk build EVENTS {path}"
+
+    def read(self, event: str) -> EventGraph:
+        """Reads the graph of `event`; InputError if its bytes have changed, or are no graph."""
+        return graph_of(self.open(event))
+
+
+def graph_of(opened: SectionFile) -> EventGraph:
+    content, record, where = opened.read("graph"), opened.record, f"{opened.path}, graph"
+    nodes, node_names = record["nodes"], tuple(record["node_feature_names"])
+    edges, edge_names = record["edges"], tuple(record["edge_feature_names"])
+    sizes = {"N": nodes, "E": edges, "F": len(node_names), "G": len(edge_names)}
+    check_columns(content, GRAPH, sizes, where)
+    check_rows(content["edge_index"], nodes, f"{where}: edge_index")
+    particles = read_particles(opened)
+    return EventGraph(record["event"], node_names, edge_names, **content, particles=particles)

@@ -1,0 +1,193 @@
+"""The columns of PyG's `Data` as a graph, checked.
+
+Shapes: N nodes, E edges, F node features, G edge features.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bigtrk.console import warn_once
+from bigtrk.errors import InputError, one_line
+from bigtrk.graphs.event_graph import (
+    FEATURES,
+    GRAPH,
+    EventGraph,
+    ParticleTable,
+    check_columns,
+    check_particles,
+    check_rows,
+    second_ways,
+)
+
+# Attributes of a Data that a graph has under the same name and in the same layout.
+_AS_THEY_ARE = {name: GRAPH[name] for name in GRAPH if name not in {*FEATURES, "y"}}
+_TENSORS = {"x", "edge_attr", "y", *_AS_THEY_ARE}
+_KEPT = {*_TENSORS, "name", "node_feature_names", "edge_feature_names", "particles"}
+SMALLEST = 10.0  # mm, a radius or half-length that no detector falls below
+MOST_PHI = 2.0 * math.pi + 1e-3  # rad, from -pi to pi or from 0 to 2 pi
+
+
+def from_data(
+    columns: Mapping[str, Any],
+    name: str | None,
+    node_names: Sequence[str],
+    edge_names: Sequence[str],
+    where: str | None = None,
+) -> EventGraph:
+    """Makes the graph `name`, or columns["name"], of a Data's columns, as EventGraph.from_pyg says.
+
+    where: the file that it is from, for messages.
+    """
+    content = {key: value for key, value in columns.items() if value is not None}
+    name = name or content.get("name")
+    if not isinstance(name, str):
+        raise InputError("a Data without a name; give from_pyg the graph's")
+    where = where or name
+    _check_tensors(content, where)
+    x, x_names = _columns(content, "x", node_names, where)
+    known = {key: content[key] for key in _AS_THEY_ARE if key in content}
+    check_columns(known, _AS_THEY_ARE, {"N": len(x)}, where)
+    n_edges = known["edge_index"].shape[1]
+    check_rows(known["edge_index"], len(x), f"{where}: edge_index")
+    edge_attr, edge_attr_names = torch.empty(n_edges, 0), tuple(edge_names)
+    if "edge_attr" in content or edge_names:
+        edge_attr, edge_attr_names = _columns(content, "edge_attr", edge_names, where)
+    if len(edge_attr) != n_edges:
+        raise InputError(
+            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
+        )
+    y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
+    particles = content.get("particles")
+    if particles is not None:
+        if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
+            raise InputError(
+                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
+            )
+        check_particles(particles, f"{where}, particles")
+    graph = EventGraph(
+        name=name,
+        node_feature_names=x_names,
+        edge_feature_names=edge_attr_names,
+        node_features=x,
+        edge_features=edge_attr,
+        y=y,
+        particles=None if particles is None else ParticleTable(**particles),
+        **known,
+    )
+    _warn_of_units_and_directions(graph, where)
+    return graph
+
+
+def _check_tensors(content: Mapping[str, Any], where: str) -> None:
+    for name in ("x", "edge_index"):
+        if name not in content:
+            raise InputError(f"{where}: has no {name}; a graph has x [N, F] and edge_index [2, E]")
+    for name in sorted(_TENSORS & content.keys()):
+        value = content[name]
+        # A subclass, such as EdgeIndex, has ways of its own to compute.
+        if type(value) is not Tensor or value.layout is not torch.strided or value.is_nested:
+            raise InputError(f"{where}: {name} is {_kind(value)}; make it a plain dense tensor")
+        if value.requires_grad or value.device.type != "cpu":
+            raise InputError(
+                f"{where}: {name} has gradients or is on a device; give {name}.detach().cpu()"
+            )
+    if others := [one_line(str(key)) for key in content if key not in _KEPT]:
+        warn_once("attributes", f"{where}: {', '.join(others)}: left out, a graph has no place")
+
+
+def _columns(
+    content: Mapping[str, Any], key: str, given: Sequence[str], where: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Returns the features `key` in float32, and the names of their columns."""
+    if key not in content:
+        raise InputError(f"{where}: has no {key}, whose columns are to be named {', '.join(given)}")
+    features = content[key]
+    if features.dim() != 2 or not features.is_floating_point():
+        raise InputError(
+            f"{where}: {key} is {_kind(features)}, not floats [rows, columns]; make it so"
+        )
+    stored, count = "node_feature_names" if key == "x" else "edge_feature_names", features.shape[1]
+    names = list(given) or content.get(stored, [f"{key[0]}{column}" for column in range(count)])
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{where}: {stored} is {_kind(names)}, not a list of names; make it one")
+    for name in names:
+        if not name or name != one_line(name) or names.count(name) > 1:
+            raise InputError(
+                f"{where}: column name {one_line(repr(name))} is empty, unprintable or given "
+                f"twice; change it"
+            )
+    if len(names) != count:
+        raise InputError(
+            f"{where}: {key} has {count} columns, but there are {len(names)} names; name each"
+        )
+    if features.dtype is not torch.float32:
+        warn_once(key, f"{where}: {key} is {features.dtype} and is rounded to float32")
+    single = features.float()
+    for row, column in (~single.isfinite()).nonzero()[:1].tolist():
+        raise InputError(
+            f"{where}: {key}, row {row}, column {names[column]} is {float(features[row, column])}; "
+            f"make it finite"
+        )
+    return single, tuple(names)
+
+
+def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
+    """Returns the label of each edge, [E] bool."""
+    if y.shape != (n_edges,):
+        if y.dim() and len(y) == n_nodes:
+            raise InputError(
+                f"{where}: y labels the {n_nodes} nodes, and bigtrk learns which edges join hits "
+                f"of one particle; give y of each edge, and nodes their particle_id"
+            )
+        raise InputError(
+            f"{where}: y is {_kind(y)}, not [{n_edges}], a label of each edge; make it so"
+        )
+    for edge in ((y != 0) & (y != 1)).nonzero()[:1, 0].tolist():
+        raise InputError(
+            f"{where}: y, edge {edge} is {y[edge].item()}, neither 0 nor 1; correct it"
+        )
+    return y == 1
+
+
+def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
+    """Warns of columns with names of bigtrk's own whose values are too small for a detector in mm,
+    or too large for rad, and of edges in both directions.
+    """
+    if graph.n_nodes:
+        largest = graph.node_features.abs().amax(0).tolist()
+        most = dict(zip(graph.node_feature_names, largest, strict=True))
+        odd = [name for name in ("r", "z") if most.get(name, SMALLEST) < SMALLEST]
+        for name in odd or [name for name in ("phi",) if most.get(name, 0.0) > MOST_PHI]:
+            warn_once(
+                "units",
+                f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, and bigtrk "
+                f"reads r, phi and z in mm and rad; give them so, or other names to the columns",
+            )
+    node_id, alike = torch.arange(graph.n_nodes), torch.zeros(graph.n_edges, dtype=torch.bool)
+    y = alike if graph.y is None else graph.y
+    second = int(second_ways(graph.edge_index, node_id, y).sum())
+    unlike = int(second_ways(graph.edge_index, node_id, alike).sum()) - second
+    there = f"of {graph.n_edges} edges are there in the other direction, too"
+    if unlike:
+        warn_once(
+            "both ways, unlike",
+            f"{where}: {unlike} {there}, with another label; keep one direction, or label both "
+            f"alike",
+        )
+    if second:
+        warn_once(
+            "both ways",
+            f"{where}: {second} {there}; models read both, metrics count those to the node of the "
+            f"higher number",
+        )
+
+
+def _kind(value: object) -> str:
+    """Describes a value in a message: a tensor's type and shape, or a class."""
+    if isinstance(value, Tensor):
+        return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
+    return type(value).__name__
