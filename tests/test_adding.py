@@ -28,7 +28,7 @@ from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.registry import BUILDERS
 from bigtrk.tracks.names import BuilderName
-from bigtrk.training.data.features import load_features
+from bigtrk.training.data.batch import load_features
 from bigtrk.training.loss import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from bigtrk.training.settings import DataSettings

@@ -25,7 +25,7 @@ from bigtrk.models.settings import ModelConfig
 from bigtrk.pipeline.options import Precision
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks import edge_metrics
-from bigtrk.training.data.features import ModelFeatures, load_features
+from bigtrk.training.data.batch import ModelFeatures, load_features
 from bigtrk.training.embedding import KEPT
 from bigtrk.training.model_files import StoredModel, build_model, load_model
 from bigtrk.training.run_folder import weights_of

@@ -23,8 +23,9 @@ from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.training.checkpoint.manifest import Shape, read_header
+from bigtrk.training.data.batch import NOTHING_MEASURED
 from bigtrk.training.data.event_source import Events
-from bigtrk.training.data.features import NOTHING_MEASURED, check_measured, measure_scales
+from bigtrk.training.data.features import check_measured, measure_scales
 from bigtrk.training.run_folder import DESCRIPTION, run_of, weights_of
 from bigtrk.training.settings import Configuration, code_named, warn_of_other_code
 

@@ -24,7 +24,7 @@ from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import stages_of
-from bigtrk.training.data.features import load_features
+from bigtrk.training.data.batch import load_features
 from scripts.results import Results, add_options
 from tests.oracle.as_acts import OPEN, Exported, calls
 

@@ -24,7 +24,7 @@ from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.models.mlps import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import stages_of
-from bigtrk.training.data.features import load_features
+from bigtrk.training.data.batch import load_features
 from tests.oracle.changed_hits import changed_hits
 
 Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it gives

@@ -1,6 +1,7 @@
 """Batches of a step: sectors as tensors on a rank's device, read one step ahead."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +19,18 @@ from bigtrk.graphs.event_graph import (
     empty_sector,
     target_edges,
 )
-from bigtrk.graphs.features import check_finite
+from bigtrk.graphs.features import (
+    EDGE_FEATURES,
+    SCALES,
+    ComputedFeatures,
+    Rows,
+    Scale,
+    StoredColumns,
+    check_finite,
+    load_functions,
+    normalised,
+    with_columns,
+)
 from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
@@ -27,14 +39,82 @@ from bigtrk.parallel.world import World
 from bigtrk.process import Prefetcher
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.data.features import NOTHING_MEASURED, load_features
 from bigtrk.training.data.input_files import InputFiles, tensors_in
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, DataSettings
 from bigtrk.user_code import names_code
 
 Item = TypeVar("Item")
 
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
+
+NOTHING_MEASURED = MeasuredScales()
+
+
+@dataclass(frozen=True)
+class ModelFeatures:
+    """The features of nodes and edges that `data` names, made of order one by the scales of ours
+    and those `measured` of others.
+    """
+
+    data: DataSettings
+    computed: ComputedFeatures
+    measured: MeasuredScales = field(default=NOTHING_MEASURED)
+
+    def of_nodes(self, sector: Sector) -> Tensor:
+        """Gives the node features of a sector `with_computed` columns: [N, F].
+
+        Raises:
+            InputError: the sector lacks a column, or there is no scale of it.
+        """
+        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
+        columns = sector.node_features, sector.node_feature_names
+        with _of_event(sector):
+            return normalised(*columns, scales, self.data.node_features)
+
+    def of_edges(self, sector: Sector) -> Tensor:
+        """Gives the edge features of a sector `with_computed` columns: [E, G].
+
+        Raises:
+            InputError: as of_nodes.
+        """
+        scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
+        columns = sector.edge_features, sector.edge_feature_names
+        with _of_event(sector):
+            return normalised(*columns, scales, self.data.edge_features)
+
+    def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
+        """Gives the node features of hits that are in no graph: [N, F].
+
+        what: the event, and "hit", for messages. ids [N]: the hits' own.
+
+        Raises:
+            InputError: as of_nodes; a function fails, or gives anything but finite numbers.
+        """
+        columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
+        names = (*hits.names, *self.computed.nodes)
+        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
+        return normalised(columns, names, scales, self.data.node_features)
+
+
+def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
+    """Imports the functions among the features that `data` names.
+
+    Raises:
+        InputError: one cannot be imported.
+    """
+    nodes = load_functions(data.node_features, "data.node_features")
+    edges = load_functions(data.edge_features, "data.edge_features")
+    of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
+    return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
+
+
+@contextmanager
+def _of_event(sector: Sector) -> Iterator[None]:
+    """Names the event in errors, which do not know it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{sector.event}: {error}") from None
 
 
 @dataclass(frozen=True)

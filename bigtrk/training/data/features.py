@@ -1,16 +1,13 @@
-"""The features that a model reads: chosen columns, functions of users' own, measured scales.
+"""What a training measures of its data: the scales of features that have none, and the degrees of
+nodes.
 
 Each node and edge counts once, in the part of its event that owns it, so neither the ranks nor the
 cuts of events change a measured scale.
-
-Shapes: N nodes, E edges, F node features, G edge features.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,22 +16,15 @@ from torch import Tensor
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.event_graph import Sector
 from bigtrk.graphs.features import (
-    EDGE_FEATURES,
     SCALES,
-    ComputedFeatures,
-    Rows,
-    Scale,
-    StoredColumns,
     check_finite,
-    load_functions,
-    normalised,
-    with_columns,
 )
 from bigtrk.models.settings import PyGConfig
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.tracing import traced
+from bigtrk.training.data.batch import ModelFeatures, load_features
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration, DataSettings
 
@@ -67,67 +57,6 @@ def degree_histogram(events: Sequence[EventSource]) -> list[int]:
     return [total[degree] for degree in range(max(total, default=0) + 1)]
 
 
-NOTHING_MEASURED = MeasuredScales()
-
-
-@dataclass(frozen=True)
-class ModelFeatures:
-    """The features of nodes and edges that `data` names, made of order one by the scales of ours
-    and those `measured` of others.
-    """
-
-    data: DataSettings
-    computed: ComputedFeatures
-    measured: MeasuredScales = field(default=NOTHING_MEASURED)
-
-    def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives the node features of a sector `with_computed` columns: [N, F].
-
-        Raises:
-            InputError: the sector lacks a column, or there is no scale of it.
-        """
-        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
-        columns = sector.node_features, sector.node_feature_names
-        with _of_event(sector):
-            return normalised(*columns, scales, self.data.node_features)
-
-    def of_edges(self, sector: Sector) -> Tensor:
-        """Gives the edge features of a sector `with_computed` columns: [E, G].
-
-        Raises:
-            InputError: as of_nodes.
-        """
-        scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
-        columns = sector.edge_features, sector.edge_feature_names
-        with _of_event(sector):
-            return normalised(*columns, scales, self.data.edge_features)
-
-    def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
-        """Gives the node features of hits that are in no graph: [N, F].
-
-        what: the event, and "hit", for messages. ids [N]: the hits' own.
-
-        Raises:
-            InputError: as of_nodes; a function fails, or gives anything but finite numbers.
-        """
-        columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
-        names = (*hits.names, *self.computed.nodes)
-        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
-        return normalised(columns, names, scales, self.data.node_features)
-
-
-def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
-    """Imports the functions among the features that `data` names.
-
-    Raises:
-        InputError: one cannot be imported.
-    """
-    nodes = load_functions(data.node_features, "data.node_features")
-    edges = load_functions(data.edge_features, "data.edge_features")
-    of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
-    return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
-
-
 def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
     """Lists the features of nodes and of edges whose scales are to be measured."""
     nodes, edges = (
@@ -151,15 +80,6 @@ def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> 
                     f"{where}: measured: feature {one_line(repr(name))} was scaled by "
                     f"{scales.get(name)}: {wrong}; train again"
                 )
-
-
-@contextmanager
-def _of_event(sector: Sector) -> Iterator[None]:
-    """Names the event in errors, which do not know it."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{sector.event}: {error}") from None
 
 
 # Sums of parts round otherwise than a sum of all, by 1e-16 of it: without the digits that this

@@ -17,7 +17,7 @@ from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, edge_columns, with_eta
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.training.data.features import load_features
+from bigtrk.training.data.batch import load_features
 from bigtrk.training.model_files import StoredModel
 from tests.oracle.interaction_gnn import ReferenceGNN
 
