@@ -5,7 +5,7 @@ Values that a record does not know are None.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC
 from itertools import count, pairwise
@@ -46,9 +46,7 @@ def _check_bins(limits: Sequence[float], *counts: Sequence[int]) -> None:
 
 
 class Binned(Record):
-    """Counts of a ratio, `part` of `whole`, in B bins between B + 1 `edges`; pairs of part and
-    whole for values `outside` the bins and `unknown` ones.
-    """
+    """Counts of a ratio in B bins between B + 1 `edges`, `outside` these and of `unknown` values."""
 
     edges: tuple[Bound, ...]
     part: Counts
@@ -59,29 +57,16 @@ class Binned(Record):
     @model_validator(mode="after")
     def _is_binned(self) -> Self:
         _check_bins(self.edges, self.part, self.whole)
-        pairs = (*zip(self.part, self.whole, strict=True), self.outside, self.unknown)
-        if any(part > whole for part, whole in pairs):
-            raise ValueError("a part is larger than its whole")
         return self
 
 
-def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
-    """Raises ValueError unless ratios in one quantity have the same bins, above 0 on logarithmic
-    axes; a name ends with its quantity, as "merged_by_pt".
-    """
-    edges: dict[str, tuple[Bound, ...]] = {}
-    for name, found in binned:
-        axis = name.rpartition("_")[2]
-        if edges.setdefault(axis, found.edges) != found.edges:
-            raise ValueError(f"not all ratios have the same bins in {axis}")
-        if axis in LOG_AXES and found.edges[0] <= 0:
-            raise ValueError(f"bins in {axis} begin above 0")
+# Ratios by their names and quantities, as "efficiency_by_pt", "fakes_by_eta" or "merged_by_hits":
+# of pt (GeV), eta, vertex (distance from the beam line, mm), hits and distance.
+Bins = Annotated[Mapping[Text, Binned | None], Field(max_length=MOST)]
 
 
 class EdgeScores(Record):
-    """Counts the edges of all events by their score, in B bins between B + 1 limits from 0 to 1:
-    those of the target, other true ones and false ones. A bin holds its upper limit.
-    """
+    """Edges by their score, in B bins between B + 1 limits; a bin holds its upper limit."""
 
     limits: Annotated[tuple[Ratio, ...], Field(min_length=2, max_length=MOST)]
     target: Counts
@@ -92,30 +77,6 @@ class EdgeScores(Record):
     def _is_binned(self) -> Self:
         _check_bins(self.limits, self.target, self.other, self.false)
         return self
-
-
-class EdgeBins(Record):
-    """Edge efficiency by the particle's pT (GeV) and eta, purity by the mean eta of the hits."""
-
-    efficiency_by_pt: Binned | None = None
-    efficiency_by_eta: Binned | None = None
-    purity_by_eta: Binned | None = None
-
-
-class TrackBins(Record):
-    """Particles found, those found by several tracks, and fake tracks: by pt (GeV), eta, vertex
-    (distance from the beam line, mm) and hits.
-    """
-
-    efficiency_by_pt: Binned | None = None
-    efficiency_by_eta: Binned | None = None
-    efficiency_by_vertex: Binned | None = None
-    efficiency_by_hits: Binned | None = None
-    duplicates_by_pt: Binned | None = None
-    duplicates_by_eta: Binned | None = None
-    duplicates_by_vertex: Binned | None = None
-    duplicates_by_hits: Binned | None = None
-    fakes_by_eta: Binned | None = None
 
 
 class MatchingRecord(Record):
@@ -130,13 +91,7 @@ class MatchingRecord(Record):
     n_reconstructed: Count | None = None
     n_tracks: Count | None = None
     n_matched: Count | None = None
-    bins: TrackBins | None = None
-
-    @model_validator(mode="after")
-    def _counts_fit(self) -> Self:
-        if (self.n_reconstructed or 0) > (self.n_particles or 0):
-            raise ValueError("n_reconstructed are among n_particles")
-        return self
+    bins: Bins | None = None
 
 
 class CutRecord(MatchingRecord):
@@ -151,10 +106,9 @@ class Judged(Record):
     trackml_score: Number | None = None
     matching: Annotated[tuple[MatchingRecord, ...], Field(max_length=MOST)] = ()
 
-    def bins(self, mode: str) -> TrackBins:
+    def bins(self, mode: str) -> Bins:
         """Returns those of the one style that has bins; empty where there are none."""
-        known = (match.bins for match in self.matching if match.mode == mode and match.bins)
-        return next(known, TrackBins())
+        return next((x.bins for x in self.matching if x.mode == mode and x.bins), {})
 
 
 class TrackRecord(Judged):
@@ -193,18 +147,9 @@ class EvaluationRecord(FileRecord):
     events_left_out: Count = 0
     edges: Count | None = None
     edge_metrics: MeanEdgeMetrics = MeanEdgeMetrics()
-    edge_bins: EdgeBins = EdgeBins()
+    edge_bins: Bins = some()
     scores: EdgeScores | None = None
     tracks: TrackRecord | None = None
-
-    @model_validator(mode="after")
-    def _bins_are_shared(self) -> Self:
-        tracks = self.tracks or TrackRecord()
-        judged = (*tracks.matching, *(tracks.perfect or Judged()).matching)
-        records = (self.edge_bins, *(match.bins for match in judged))
-        binned = [pair for record in records for pair in record or ()]
-        check_shared_bins([*((n, x) for n, x in binned if x), *tracks.loss_bins.items()])
-        return self
 
 
 class StageLeft(Record):
@@ -218,12 +163,6 @@ class StageLeft(Record):
     target_edges: Count
     findable: Count
     seconds: Measure
-
-    @model_validator(mode="after")
-    def _counts_fit(self) -> Self:
-        if not self.target_edges <= self.true_edges <= self.edges:
-            raise ValueError("target_edges are among true_edges, and these among edges")
-        return self
 
 
 class PipelineEvaluationRecord(FileRecord):
@@ -256,11 +195,6 @@ class PipelineEvaluationRecord(FileRecord):
     losses: dict[Text, Count] = some()
     loss_bins: dict[Text, Binned] = some()
     notes: Annotated[tuple[Text, ...], Field(max_length=MOST)] = ()
-
-    @model_validator(mode="after")
-    def _bins_are_shared(self) -> Self:
-        check_shared_bins(self.loss_bins.items())
-        return self
 
 
 class EventScore(Judged):
@@ -321,10 +255,8 @@ Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
 
 
 def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluationRecord) -> Path:
-    """Writes a record, atomically, to a new file in the folder of the run or pipeline that was
-    evaluated; returns its path, of the name of the data folder and the time in UTC, and a number
-    where that is taken: `graphs-20261122T064105Z.json`. Raises InputError where `evaluations` is a
-    symbolic link.
+    """Writes a record, atomically, to a new file of the run or pipeline that was evaluated, such as
+    `graphs-20261122T064105Z.json` (UTC); raises InputError where `evaluations` is a symbolic link.
     """
     folder = unlinked(evaluated / EVALUATIONS)
     folder.mkdir(exist_ok=True)
@@ -339,9 +271,7 @@ def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluat
 
 
 def read_evaluations(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:
-    """Reads the newest evaluation of a run or pipeline on each folder of data, in their order;
-    raises InputError as `read_record`.
-    """
+    """Reads the newest evaluation on each folder of data; raises InputError as `read_record`."""
     newest: dict[str, Kind] = {}
     for path in sorted((evaluated / EVALUATIONS).glob("*.json")):
         record = read_record(kind, path)

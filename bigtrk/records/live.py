@@ -37,9 +37,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 class Status(StrEnum):
-    """The state of a run. Nobody has begun a run that is `waiting`; a `stopped` one has let its
-    folder go before its end, a `lost` one had no time to.
-    """
+    """A run that is `stopped` has let its folder go before its end; a `lost` one was killed."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -89,7 +87,6 @@ class RunFollower:
         self._begin()
 
     def _begin(self) -> None:
-        """Forgets all metrics, so that they are read again."""
         self._tail, self._is_trained = JsonTail(self._folder / METRICS), False
         self._epoch: int | None = None
         self._recent = deque[StepRecord](maxlen=RECENT)
@@ -144,7 +141,7 @@ class RunFollower:
         )
 
     def _read(self) -> RunRecord:
-        """Reads the new lines of metrics; the record and all lines again once either changed."""
+        """Reads the new lines of metrics, or all of them where the record or the file changed."""
         found = (self._folder / RUN).stat()
         version = (found.st_ino, found.st_mtime_ns, found.st_size)
         if self._record is None or version != self._version:

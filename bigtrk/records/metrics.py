@@ -3,18 +3,16 @@
 Values that a record does not know are None.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bigtrk.config import Count
 from bigtrk.records.record import Loss, Measure, Number, Parts, Place, Ratio, Record, Text, some
 
 
 class NormsRecord(Record):
-    """Euclidean norms by part of the model: of a step's gradients before clipping, of the weights
-    before the update; None where not finite.
-    """
+    """Norms by part of the model: of gradients before clipping and weights; None: not finite."""
 
     gradient: dict[Text, Number | None] = some()
     weight: dict[Text, Number | None] = some()
@@ -67,19 +65,6 @@ class MeanEdgeMetrics(Record):
     n_found: Count | None = None
     n_true_predicted: Count | None = None
 
-    @model_validator(mode="after")
-    def _counts_fit(self) -> Self:
-        """Checks that each kind of edges is among the next."""
-        found = self.n_found
-        for chain in ((found, self.n_true_predicted, self.n_predicted), (found, self.n_target)):
-            known = [count for count in chain if count is not None]
-            if known != sorted(known):
-                raise ValueError(
-                    "of the edges n_found are among n_true_predicted, these among n_predicted, and "
-                    "n_found among n_target"
-                )
-        return self
-
     @property
     def undefined(self) -> str:
         """Says which means leave out how many events; "" where none does."""
@@ -93,9 +78,7 @@ class MeanEdgeMetrics(Record):
 
 
 class Neighbourhood(Record):
-    """The graph of all pairs of hits closer than `radius` in an embedding: its `edges` per event,
-    and the mean `efficiency` for true edges, in the target or not.
-    """
+    """All pairs of hits within `radius` in an embedding: edges per event, and their efficiency."""
 
     radius: Measure
     edges: Measure
@@ -112,9 +95,7 @@ class EmbeddingMetrics(Record):
 
 
 class ValidationRecord(Record):
-    """Validation on the way, of an edge model or of one that embeds hits; `seconds` of training
-    until then, from the start or a resumption.
-    """
+    """Validation on the way, after `seconds` of training since the start or a resumption."""
 
     kind: Literal["validation"] = "validation"
     epoch: Place
@@ -198,9 +179,7 @@ def place_of(record: MetricsRecord) -> int:
 
 
 def metric_of(metric: str, record: EpochRecord) -> float | None:
-    """Returns a metric of an epoch by its name in `training.best.metric`, of averaged weights where
-    there are any; None where the epoch has none.
-    """
+    """Returns a metric by its name in `training.best.metric`, of averaged weights where known."""
     if metric == "train_loss":
         return record.train_loss
     judged = record.average or record

@@ -63,9 +63,7 @@ TRAINED = ("embedding", "filter", "classifier")  # stages that are runs
 
 @dataclass(frozen=True)
 class PipelineFolder:
-    """A trained pipeline as recorded: its newest evaluations by folder of events, and the runs of
-    its stages, by the names of their folders.
-    """
+    """A trained pipeline: its newest evaluations, and the runs of its stages by their folders."""
 
     folder: Path
     record: PipelineRecord

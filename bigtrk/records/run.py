@@ -30,8 +30,8 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 class DataRecord(Record):
     """The events that were trained. sources: the formats of the files behind the graphs.
-    edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
-    particles above 1 GeV with at least 3 hits, that its graph holds; where all graphs tell.
+    edge_efficiency, target_efficiency: mean shares that graphs hold of an event's true edges, and
+    of those of particles above 1 GeV with at least 3 hits.
     """
 
     train_events: Count | None = None
@@ -44,9 +44,7 @@ class DataRecord(Record):
 
 
 class MeasuredScales(Record):
-    """Mean and deviation of features that have no scale of their own, by name, in the events that
-    were trained on.
-    """
+    """Mean and deviation, in the events trained on, of features that have no scale of their own."""
 
     nodes: dict[Text, Scale] = some()
     edges: dict[Text, Scale] = some()
@@ -63,9 +61,7 @@ class MachineRecord(Record):
 
 
 class CodeRecord(Record):
-    """The origin of code of the user's own: an installed distribution and its version, or a file
-    and its SHA-256.
-    """
+    """The user's own code: a distribution and its version, or a file and its SHA-256."""
 
     source: PathText
     version: Text | None = None

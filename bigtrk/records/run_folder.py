@@ -30,8 +30,8 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 @dataclass(frozen=True)
 class Run:
-    """A run as recorded so far; steps, epochs and validations on the way ascend, each once, if any
-    are there. evaluations: the newest by data folder. best: the best epoch, if the run keeps one.
+    """A run as recorded so far; steps, epochs and validations on the way ascend, each once.
+    evaluations: the newest by data folder. best: the best epoch, if the run keeps one.
     """
 
     folder: Path
@@ -63,9 +63,7 @@ def append_metrics(folder: Path, record: MetricsRecord) -> None:
 
 
 def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
-    """Reads the lines of `metrics.jsonl`, bytes and record; none where there is no such file yet.
-    Raises InputError where a line is broken, but for a half-written last one, as a crash leaves it.
-    """
+    """Yields lines and records of `metrics.jsonl`, if any; raises InputError as `read_lines`."""
     path = folder / METRICS
     for line in read_lines(path) if path.exists() else ():
         yield line.raw, metrics_record(line)
@@ -75,17 +73,15 @@ def read_run(folder: Path) -> Run:
     """Reads a run folder; after a resume the later line of a step or epoch is the one that counts.
     Raises InputError where there is no run, or a record is of another format or broken.
     """
-    if folder.is_file():
-        raise InputError(f"{folder}: is a file; name the folder of a run, such as runs/0001")
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; name a run folder, such as runs/0001")
     if not (folder / RUN).is_file():
-        raise InputError(f"{folder}: holds no {RUN}, so it is not the folder of a training run")
-    record = read_run_record(folder)
+        found = f"holds no {RUN}, so it is not the folder of a training run"
+        if not folder.is_dir():
+            found = "is a file" if folder.is_file() else "no such folder"
+        raise InputError(f"{folder}: {found}; name the folder of a run, such as runs/0001")
     lines = [record for _, record in read_metrics(folder)]
     return Run(
         folder,
-        record,
+        read_run_record(folder),
         _newest(StepRecord, lines),
         _newest(EpochRecord, lines),
         read_evaluations(EvaluationRecord, folder),
@@ -102,13 +98,11 @@ def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
 
 
 def _newest(kind: type[Kind], lines: Iterable[MetricsRecord]) -> tuple[Kind, ...]:
-    """Returns the last record of each step or epoch, in their order."""
     found = {place_of(line): line for line in lines if isinstance(line, kind)}
     return tuple(found[place] for place in sorted(found))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Returns a short name per run."""
     return short_names([run.folder for run in runs])
 
 

@@ -57,9 +57,7 @@ class SearchRecord(_SearchFile):
 
 
 class TrialRecord(Record):
-    """A trial so far. value: the metric of its best epoch, or of its last one or round where it was
-    pruned or is of a population. reason: why it failed.
-    """
+    """A trial so far, with the metric that ranks it, and the reason why it failed."""
 
     number: Place
     state: State
@@ -111,9 +109,7 @@ class ResultRecord(_SearchFile):
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial and what its run folder holds by now. is_training: somebody holds the folder, and has
-    given a sign of life lately.
-    """
+    """A trial and its run; is_training: a process holds the folder, and lives."""
 
     folder: Path
     record: TrialRecord

@@ -93,7 +93,6 @@ def display_report(
 
 
 def _views(picture: EventPicture, drawn: list[Layer]) -> Iterator[Plot]:
-    """Makes the view in three dimensions, whose legend is that of all, and two projections."""
     x, y, z = picture.position.T.astype(np.float32)  # halves the page
     for title, axes in (
         ("In three dimensions", {"z, mm": z, "x, mm": x, "y, mm": y}),
@@ -157,14 +156,13 @@ def _points(name: str, rows: Ints, colour: int | None, most: int, shown: bool = 
 
 
 def _segments(picture: EventPicture, name: str, edges: Ints, colour: int | None) -> Layer:
-    """Makes a line of each edge."""
     kept = _thinned(edges, MOST_EDGES)
     rows = np.insert(picture.edge_index[:, kept], 2, BREAK, axis=0).T.ravel()
     return Layer(name, rows, colour, len(kept), len(edges), is_line=True, shown=False)
 
 
 def _paths(picture: EventPicture, name: str, of_hit: Ints, ids: Ints, colour: int) -> Layer:
-    """Makes a line through the hits of each of the ids, from the origin outwards."""
+    """Draws a line through the hits of each of the ids, from the origin outwards."""
     kept = _thinned(ids, MOST_TRACKS)
     hits = np.flatnonzero(np.isin(of_hit, kept))
     distance = np.linalg.norm(picture.position[hits], axis=1)
@@ -174,6 +172,5 @@ def _paths(picture: EventPicture, name: str, of_hit: Ints, ids: Ints, colour: in
 
 
 def _thinned(rows: Ints, most: int) -> Ints:
-    """Takes at most `most` rows, evenly."""
     n = min(most, len(rows))
     return rows[np.arange(n) * len(rows) // max(n, 1)]

@@ -36,7 +36,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar per place, in percent if `unit` is "%"; None: there is none at this place."""
+    """A bar per place, in percent if `unit` is "%"; None where there is none."""
 
     name: str
     places: Sequence[str]
@@ -103,9 +103,7 @@ class Plots:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; the first `text_columns` columns are words, the others numbers. plot: shows the
-    same, above it on a page.
-    """
+    """Rows of text, of which the first `text_columns` are words; a page shows `plot` above it."""
 
     title: str
     columns: tuple[str, ...]

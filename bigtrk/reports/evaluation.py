@@ -11,6 +11,7 @@ from bigtrk.records.evaluation import (
     Judged,
     MatchingRecord,
     PipelineEvaluationRecord,
+    RuleScore,
     ScoreRecord,
     TrackRecord,
 )
@@ -18,20 +19,23 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
 from bigtrk.reports.document import Command, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import facts, sentence
+from bigtrk.reports.figures import INTERVALS
 from bigtrk.reports.metrics import (
-    BINNED_RULE,
+    EDGES_RULE,
     NO_PARTICLES,
     PAPER,
+    TRACKS_RULE,
+    best_scan,
     bin_plot,
     edge_numbers,
     loss_limit,
     loss_rows,
     lost_plot,
     metric_cells,
+    score_plots,
     share_cell,
     share_number,
 )
-from bigtrk.reports.score_plots import EDGES_RULE, TRACKS_RULE, best_scan, score_plots
 
 BUDGET = ("ATLAS", "strict")  # style and mode in which losses are counted
 CATEGORIES = {
@@ -55,7 +59,7 @@ LIMITS_RULE = (
 BINS_KEY = (
     "Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. Fake tracks: by the mean "
     "eta of their hits. Edge efficiency: by the particle of a target edge; purity: by the mean eta "
-    f"of its hits. {BINNED_RULE}"
+    f"of its hits. {INTERVALS}"
 )
 # Column of each rate and count of matched tracks, and its name in the record.
 RATES = {
@@ -103,7 +107,7 @@ def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Docum
 
 
 def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, Run]]:
-    """Returns evaluations by name: the run's, with the data folder's where it has several."""
+    """Names evaluations by their run, and by the folder of data where it has several."""
     return [
         (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record, run)
         for name, run in zip(labels(runs), runs, strict=True)
@@ -112,7 +116,7 @@ def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, 
 
 
 def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
-    """Returns a short name of each data folder: its own, or its whole path where two share that."""
+    """Returns the name of each folder of data, its whole path where two have one name."""
     folders = [record.data for record in records]
     names = [Path(folder).name for folder in dict.fromkeys(folders)]
     return [x if names.count(Path(x).name) > 1 else Path(x).name for x in folders]
@@ -120,8 +124,7 @@ def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
 
 def evaluation_numbers(record: EvaluationRecord) -> list[Number]:
     """Lists the numbers of tracks, where they were judged, before those of edges."""
-    tracks = track_numbers(record.tracks) if record.tracks else []
-    return [*tracks, *edge_numbers(record.edge_metrics)]
+    return [*track_numbers(record.tracks or Judged()), *edge_numbers(record.edge_metrics)]
 
 
 def track_numbers(tracks: Judged) -> list[Number]:
@@ -139,21 +142,21 @@ def track_numbers(tracks: Judged) -> list[Number]:
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
     """Says what limits the tracks, and what speaks against the numbers."""
     limit = loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
-    return [limit, *trained_on(record)]
+    return [limit, *(trained_on(record) if record.events_trained_on else [])]
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Says how many of the events were trained on, if any."""
-    n = record.events_trained_on
-    return [f"It was trained on {n} of these events: evaluate it on others."] if n else []
+    """Says how many of the events were trained on, or left out for that."""
+    if n := record.events_trained_on:
+        return [f"It was trained on {n} of these events: evaluate it on others."]
+    n = record.events_left_out
+    return [f"{n} events that it was trained on are left out."] if n else []
 
 
 def evaluation_plots(
     name: str, record: EvaluationRecord, run: Run | None
 ) -> Iterator[Plots | Command]:
-    """Makes the plots of an evaluation; `name` goes into their titles. run: for the command that
-    uses the best cut.
-    """
+    """Makes the plots; `name` goes into their titles, `run` into the command of the best cut."""
     whose = f"Evaluation of {name}" if name else "Evaluation"
     notes = (TRACKS_RULE, EDGES_RULE) if record.tracks and record.tracks.scan else (EDGES_RULE,)
     by_score = [plot for plot in score_plots(record) if plot.filled]
@@ -164,7 +167,6 @@ def evaluation_plots(
 
 
 def _best_cut(record: EvaluationRecord, run: Run | None) -> Command:
-    """Names the cut that makes the best tracks, with the command that uses it or that finds it."""
     model = shlex.quote(str(run.folder / (record.weights or ""))) if run else "RUN"
     tracks = record.tracks
     best = best_scan(tracks.scan) if tracks else None
@@ -182,16 +184,13 @@ def _best_cut(record: EvaluationRecord, run: Run | None) -> Command:
 
 
 def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
-    """Makes plots by each quantity of efficiency, particles lost, duplicates; of fakes by eta; then
-    of edges.
-    """
     tracks = record.tracks or TrackRecord()
     perfect = tracks.perfect or Judged()
     modes = {"strict": tracks.bins("strict"), "acorn": tracks.bins("acorn")}
     dashed = {f"{mode}, perfect scores": perfect.bins(mode) for mode in modes}
 
     def by_mode(title: str, ratio: str, axis: str) -> Plot:
-        ratios = {x: getattr(y, f"{ratio}_by_{axis}") for x, y in (modes | dashed).items()}
+        ratios = {x: y.get(f"{ratio}_by_{axis}") for x, y in (modes | dashed).items()}
         return bin_plot(title, axis, ratios, (0, 1), dashed)
 
     for axis in ("pt", "eta", "vertex", "hits"):
@@ -200,14 +199,12 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
         yield by_mode("Found more than once, %", "duplicates", axis)
     yield by_mode("Fake tracks, %", "fakes", "eta")
     for ratio, axis in (("efficiency", "pt"), ("efficiency", "eta"), ("purity", "eta")):
-        binned = getattr(record.edge_bins, f"{ratio}_by_{axis}")
-        yield bin_plot(f"Edge {ratio}, %", axis, {"edges": binned}, (2,))
+        edges = {"edges": record.edge_bins.get(f"{ratio}_by_{axis}")}
+        yield bin_plot(f"Edge {ratio}, %", axis, edges, (2,))
 
 
 def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list[Table]:
-    """Makes tables of edges, tracks and their limits, as far as the records go, of evaluations by
-    name.
-    """
+    """Makes tables of edges, tracks and their limits, of evaluations by name."""
     edges, tracks, scans, limits = list[dict[str, str]](), list[dict[str, str]](), [], []
     notes, track_notes = [PAPER], []
     folders = _data_folders([record for _, record in evaluated])
@@ -233,15 +230,12 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
         table_of("Evaluation: edges", edges, *notes, text_columns=1 + words),
         table_of("Evaluation: tracks", tracks, *track_notes, text_columns=2 + words),
         table_of("Tracks by score cut", scans, "ATLAS matching, strict mode.", text_columns=words),
-        table_of(
-            "What limits the tracks", limits, LIMITS_RULE, BINNED_RULE, text_columns=1 + words
-        ),
+        table_of("What limits the tracks", limits, LIMITS_RULE, INTERVALS, text_columns=1 + words),
     ]
     return [table for table in tables if table.rows]
 
 
 def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
-    """Makes a row per category of the loss budget, and one of what perfect scores find."""
     yield from loss_rows(tracks.losses, CATEGORIES)
     for match in tracks.perfect.matching if tracks.perfect else ():
         if (match.style, match.mode) == BUDGET and (n := match.n_reconstructed) is not None:
@@ -251,14 +245,11 @@ def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
 
 
 def _notes(record: EvaluationRecord) -> Iterator[str]:
-    """Says what must be known of an evaluation to read its figures."""
     if record.weights is not None:
         yield f"the weights are those of {record.weights}."
     if record.step is not None:
         yield f"the weights are those of the checkpoint at step {record.step}."
     yield from trained_on(record)
-    if record.events_left_out:
-        yield f"{record.events_left_out} events that the model was trained on are left out."
     if record.edge_metrics.undefined:
         yield f"{record.edge_metrics.undefined}."
 
@@ -280,23 +271,15 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Returns the criteria by which tracks were judged, and the TrackML score of all of them. by:
-    their maker.
-    """
+    """Says by which criteria tracks, made `by` whom, were judged, and their TrackML score."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )
-    known = (
-        f"TrackML score {score:.4f}."
-        if score is not None
-        else (
-            "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
-        )
-    )
+    known = "unknown, since the truth does not give every hit a weight, or 0 to all"
     tracks = f"Tracks{by}; tracks" if by else "Tracks"
     return (
-        f"{known} {tracks} and particles of at least {hits} hits, particles of at least {pt} GeV; "
-        f"matching fraction {share}."
+        f"TrackML score {known if score is None else f'{score:.4f}'}. {tracks} and particles of at "
+        f"least {hits} hits, particles of at least {pt} GeV; matching fraction {share}."
     )
 
 
@@ -321,36 +304,26 @@ def score_report(record: ScoreRecord) -> Document:
 
 
 def _rules_table(record: ScoreRecord) -> Table:
-    """Tabulates what the same tracks are by the rules of published figures."""
     strict = next(match for match in record.matching if match.mode == "strict")
-    found: list[tuple[str, float | None, float | None, float | None, int | None]] = [
-        (
-            "bigtrk strict",
-            strict.n_particles,
-            strict.efficiency,
-            strict.fake_rate,
-            strict.n_tracks,
-        ),
-        *(
-            (
-                one.rule,
-                one.particles,
-                one.found / one.particles if one.particles else None,
-                one.fakes / one.tracks if one.tracks else None,
-                one.tracks,
-            )
-            for one in record.rules
-        ),
-    ]
+    n_tracks, n_matched = strict.n_tracks or 0, strict.n_matched or 0
+    ours = RuleScore(
+        rule="bigtrk strict",
+        targets="",
+        counted_tracks="",
+        particles=strict.n_particles or 0,
+        found=strict.n_reconstructed or 0,
+        tracks=n_tracks,
+        fakes=n_tracks - n_matched,
+    )
     rows = [
         {
-            "rule": name,
-            "efficiency %": figures.percent(efficiency, 2),
-            "fake %": figures.percent(fake, 2),
-            "particles": figures.count(particles) if isinstance(particles, int) else "",
-            "tracks": figures.count(tracks),
+            "rule": x.rule,
+            "efficiency %": figures.percent(x.found / x.particles if x.particles else None, 2),
+            "fake %": figures.percent(x.fakes / x.tracks if x.tracks else None, 2),
+            "particles": figures.count(x.particles) if isinstance(x.particles, int) else "",
+            "tracks": figures.count(x.tracks),
         }
-        for name, particles, efficiency, fake, tracks in found
+        for x in (ours, *record.rules)
     ]
     notes = (f"{one.rule}: {one.targets}; tracks: {one.counted_tracks}." for one in record.rules)
     return table_of("The same tracks by published rules", rows, *notes)

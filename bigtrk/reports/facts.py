@@ -96,9 +96,6 @@ def _events(number: int | None) -> str:
 
 
 def _progress(run: Run) -> str:
-    """Says how far a run has come, which epoch was the best, and whether the want of a better one
-    ended the run.
-    """
     planned = section(run.record, "training").get("epochs")
     steps = f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}"
     since = f" since {run.record.started}" if run.record.started else ""

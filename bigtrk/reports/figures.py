@@ -7,10 +7,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 DASH = "-"
-INTERVALS = "Ranges behind shares: Wilson's binomial interval at one standard deviation (68.3 %)."
-INTERVAL_RULE = (
-    "Binomial interval: Wilson's score interval (1927) at one standard deviation (68.3 %), of the "
-    "mean ratio over the edges of one run's validation events, which count as independent."
+INTERVALS = (
+    "Intervals, bars and ± of shares: Wilson's score interval (1927) at one standard deviation "
+    "(68.3 %), and half its length; what is counted is taken as independent."
 )
 
 
@@ -51,6 +50,7 @@ def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
     """Returns Wilson's score interval (J. Am. Stat. Assoc. 22 (1927) 209) of a share of `n`, at
     least 1, `z` standard deviations to either side: it neither leaves [0, 1] nor vanishes there.
     """
+    share = min(max(share, 0.0), 1.0)  # files may say something else
     scale = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -1,11 +1,13 @@
-"""Edge metrics, particles lost and other ratios: as cells of tables, as curves with intervals, as
-numbers that count.
+"""Edge metrics, particles lost and other ratios: as cells of tables, as numbers that count, and as
+plots against a particle's quantities or the score of edges.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import cycle, pairwise
+from dataclasses import dataclass
+from itertools import accumulate, cycle, pairwise
 
-from bigtrk.records.evaluation import LOG_AXES, Binned
+from bigtrk.records.evaluation import LOG_AXES, Binned, CutRecord, EdgeScores, EvaluationRecord
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports import figures
 from bigtrk.reports.document import Axis, Curve, Number, Plot
@@ -28,16 +30,19 @@ AXES = {
     "vertex": "vertex radius, mm",
     "hits": "hits",
 }
-BINNED_RULE = (
-    "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
-    "length; counts are taken as independent."
+EDGES_RULE = (
+    "Edges of all events together. The best cut has the highest harmonic mean of efficiency and "
+    "purity."
+)
+TRACKS_RULE = (
+    "Tracks: ATLAS matching, strict mode, with Wilson's intervals. The best cut of those tried has "
+    "the highest harmonic mean of track efficiency and of the share of tracks that are no fakes; "
+    "choose it on events that no figure you quote rests on."
 )
 NO_PARTICLES = (
     "No particle has that many hits and a known pT that high; --pt-min 0 takes those of unknown "
     "momentum, too."
 )
-
-
 # Column and name of each metric that tables have.
 COLUMNS = {
     "efficiency %": "efficiency",
@@ -47,7 +52,9 @@ COLUMNS = {
     "AUC %": "auc",
     "val. loss": "loss",
 }
-METRIC_COLUMNS = tuple(COLUMNS)
+SCORE_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+KINDS = {"target": "target edges", "other": "other true edges", "false": "false edges"}
+BEST_COLOUR = 4
 
 
 def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
@@ -60,10 +67,10 @@ def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
 
 def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:
     """Counts the predicted edges that are target or false ones, of which the purity is a share."""
-    predicted, found = metrics.n_predicted, metrics.n_found
-    if predicted is None or metrics.n_true_predicted is None or found is None:
+    predicted, true, found = metrics.n_predicted, metrics.n_true_predicted, metrics.n_found
+    if predicted is None or true is None or found is None:
         return None
-    return predicted - (metrics.n_true_predicted - found)
+    return max(predicted - true + found, 0)
 
 
 # The edges that each ratio is a share of, on which its binomial interval rests.
@@ -78,9 +85,7 @@ DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
 def with_interval(
     metrics: MeanEdgeMetrics | None, name: str, scale: float = 1.0
 ) -> tuple[float, ...]:
-    """Returns a metric, and after it the ends of its binomial interval where it has one; nothing
-    where it is not known.
-    """
+    """Returns a metric and the ends of its binomial interval, as far as they are known."""
     value = getattr(metrics, name, None)
     if value is None:
         return ()
@@ -94,7 +99,7 @@ def share_number(label: str, share: float | None, whole: int | None) -> list[Num
     if share is None:
         return []
     value = f"{figures.percent(share, 1)} %"
-    if not whole or not 0 <= share <= 1:
+    if not whole:
         return [Number(label, value)]
     low, high = wilson(share, whole)
     basis = f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}"
@@ -125,9 +130,7 @@ def bin_plot(
     colours: Sequence[int],
     dashed: Container[str] = (),
 ) -> Plot:
-    """Makes a plot of ratios against a quantity of AXES, whose points stand side by side in a bin.
-    colours: of the curves, from the first again after the last. dashed: names of curves.
-    """
+    """Makes a plot of ratios against one of AXES; curves of the names in `dashed` are dashed."""
     middle = (len(ratios) - 1) / 2
     curves = [
         bin_curve(name, binned, axis, colour, 0.5 + 0.06 * (number - middle), name in dashed)
@@ -145,16 +148,14 @@ def bin_curve(
     place: float = 0.5,
     dashed: bool = False,
 ) -> Curve:
-    """Makes a curve of the ratio in percent in each bin that counts anything, with its interval, at
-    `place` between the bin's limits (0 to 1).
-    """
+    """Makes a curve of percentages, at `place` between the limits of each bin that is not empty."""
     points, texts = [], []
-    log = axis in LOG_AXES
     limits = pairwise(binned.edges) if binned else ()
     counts = zip(binned.part, binned.whole, strict=True) if binned else ()
     for (low, high), (part, whole) in zip(limits, counts, strict=True):
         if whole:
-            x = low * (high / low) ** place if log else low + (high - low) * place
+            is_log = axis in LOG_AXES and low > 0
+            x = low * (high / low) ** place if is_log else low + (high - low) * place
             ends = (100 * end for end in wilson(part / whole, whole))
             points.append((x, 100 * part / whole, *ends))
             texts.append(f"{low:g} to {high:g}: {part} of {whole}")
@@ -162,9 +163,7 @@ def bin_curve(
 
 
 def lost_plot(axis: str, lost: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
-    """Makes the plot of particles lost against a quantity. lost: the categories by name; bins: by
-    category and quantity, as "merged_by_pt".
-    """
+    """Makes the plot of particles lost against one of AXES, by category and its title."""
     ratios = {what: bins.get(f"{name}_by_{axis}") for name, what in lost.items()}
     return bin_plot("Particles lost, %", axis, ratios, range(2, 8))
 
@@ -188,3 +187,109 @@ def loss_limit(losses: Mapping[str, int], limits: Mapping[str, Iterable[str]]) -
         return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
     shares = ", ".join(f"the {what} {100 * n / total:.1f}" for what, n in lost.items())
     return f"The {first} limits the tracks: of 100 particles are lost by {shares}."
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Shares of edges above a cut; the purity is None where no edge is kept."""
+
+    cut: float
+    efficiency: float
+    others: float
+    purity: float | None
+
+
+def kept_by_cut(scores: EdgeScores) -> list[Kept]:
+    """Computes what each limit of the score keeps as a cut; nothing without edges of both kinds."""
+    counts = (scores.target, scores.other, scores.false)
+    above = [[0, *accumulate(reversed(kind))][::-1] for kind in counts]
+    n_target, n_others = above[0][0], above[1][0] + above[2][0]
+    if not n_target or not n_others:
+        return []
+    return [
+        Kept(
+            cut,
+            target / n_target,
+            (other + false) / n_others,
+            target / (target + false) if target + false else None,
+        )
+        for cut, target, other, false in zip(scores.limits, *above, strict=True)
+    ]
+
+
+def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
+    """Returns the cut with the best tracks; None where none has any."""
+    known = [
+        (_harmonic_mean(cut.efficiency, 1 - cut.fake_rate), cut)
+        for cut in scan
+        if cut.efficiency and cut.fake_rate is not None
+    ]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
+    """Makes plots of tracks against the cut, where cuts were tried, and of edges."""
+    if record.tracks and (scan := record.tracks.scan):
+        lines = []
+        rates = {"track efficiency": "efficiency", "fake tracks": "fake_rate"}
+        for number, (name, rate) in enumerate(rates.items()):
+            rows = []
+            for cut in scan:
+                n = cut.n_particles if rate == "efficiency" else cut.n_tracks
+                if (share := getattr(cut, rate)) is not None:
+                    ends = wilson(share, n) if n else ()
+                    rows.append((logit(cut.score_cut), *(100 * x for x in (share, *ends))))
+            lines.append(Curve(name, rows, number))
+        best = best_scan(scan)
+        mark = _best(logit(best.score_cut), best.efficiency, best.score_cut) if best else []
+        yield _by_score("Tracks against the score cut, %", "score cut", [*lines, *mark])
+    if record.scores:
+        yield from edge_plots(record.scores, record.edge_metrics.auc)
+
+
+def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
+    """Makes ROC, purity, efficiency by cut, where there are edges of both kinds, and histograms."""
+    if kept := kept_by_cut(scores):
+        best = max(kept, key=lambda each: _harmonic_mean(each.efficiency, each.purity or 0.0))
+        name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
+        roc = Curve(name, [(100 * x.others, 100 * x.efficiency) for x in kept if x.others])
+        mark = _best(100 * best.others, best.efficiency, best.cut) if best.others else []
+        title, axis = "ROC: edge efficiency, %", ("other edges kept, %",)
+        yield Plot(title, axis, [roc, *mark], x_axis="log")
+        pure = [x for x in kept if x.purity is not None]
+        line = Curve("all cuts", [(100 * x.efficiency, 100 * (x.purity or 0)) for x in pure])
+        mark = _best(100 * best.efficiency, best.purity, best.cut)
+        yield Plot("Edge purity, %", ("edge efficiency, %",), [line, *mark])
+        efficient = [(logit(x.cut), 100 * x.efficiency) for x in kept if 0 < x.cut < 1]
+        points = [(logit(x.cut), 100 * (x.purity or 0)) for x in pure if 0 < x.cut < 1]
+        lines = [Curve("edge efficiency", efficient, 0), Curve("edge purity", points, 1)]
+        mark = _best(logit(best.cut), best.efficiency, best.cut)
+        yield _by_score("Edges against the score cut, %", "score cut", [*lines, *mark])
+    limits, bars = scores.limits, []
+    ranges = [f"{low:.5g} to {high:.5g}" for low, high in pairwise(limits)]
+    for number, (kind, name) in enumerate(KINDS.items()):
+        counts: tuple[int, ...] = getattr(scores, kind)
+        if any(counts):
+            steps = [*zip(map(logit, limits), (*counts, counts[-1]), strict=True)]
+            bars.append(Curve(name, steps, number, "steps", [*ranges, ranges[-1]]))
+    yield _by_score("Edges by score", "score", bars, "log")
+
+
+def _by_score(title: str, axis: str, curves: Sequence[Curve], y_axis: Axis = "linear") -> Plot:
+    ticks = {logit(score): f"{score:g}" for score in SCORE_TICKS}
+    return Plot(title, (axis,), curves, ticks=ticks, y_axis=y_axis)
+
+
+def logit(score: float) -> float:
+    """Returns the logit of a score; those of 0 and 1 are the ends of the axis."""
+    least = 1 / (1 + math.exp(10.25))
+    inside = min(max(score, least), 1 - least)
+    return math.log(inside / (1 - inside))
+
+
+def _best(x: float, share: float | None, cut: float) -> list[Curve]:
+    return [Curve(f"best cut: {cut:.4g}", [(x, 100 * (share or 0.0))], BEST_COLOUR, "mark")]
+
+
+def _harmonic_mean(one: float, other: float) -> float:
+    return 2 * one * other / (one + other) if one + other > 0 else 0.0

@@ -17,7 +17,7 @@ from bigtrk import __version__
 from bigtrk.console import complain
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable, reason
-from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports import figures
@@ -49,9 +49,7 @@ TRAINED_BY = (
 
 
 def refresh_card(run: Path) -> None:
-    """Writes the card of a run's model, atomically, once the run has ended; says in a line if it
-    cannot, since neither a training nor an evaluation is worth less without it.
-    """
+    """Writes the card of a run that has ended, atomically, or says in a line why it cannot."""
     try:
         read = read_run(run)
         if read.record.ended is not None:
@@ -62,16 +60,12 @@ def refresh_card(run: Path) -> None:
 
 
 def model_card(run: Run) -> str:
-    """Writes the card of the model that a run ended with, in Markdown.
-
-    Its evaluations are those of what the run ended with: not of its checkpoints, nor of the model
-    that it had before it was resumed.
-    """
-    finished, data = run.record.finished, run.record.data
-    model = section(run.record, "model")
+    """Writes the card of the model that a run ended with; evaluations of others are left out."""
+    record, data = run.record, run.record.data
+    model = section(record, "model")
     embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
-    newest = run.record.newest_code()
-    modules = sorted({name.partition(":")[0] for name in newest if names_code(name)})
+    code = record.newest_code()
+    modules = sorted({name.partition(":")[0] for name in code if names_code(name)})
     shares = {
         "of the true edges": data.edge_efficiency,
         "of those of particles above 1 GeV with at least 3 hits": data.target_efficiency,
@@ -91,9 +85,9 @@ def model_card(run: Run) -> str:
         validated=next((epoch for epoch in reversed(run.epochs) if epoch.validation), None),
         embedding=replace(embedding, rows=tuple(last)),
         evaluations=[
-            record
-            for record in run.evaluations
-            if record.step is None and (finished is None or record.made >= finished)
+            one
+            for one in run.evaluations
+            if one.step is None and (record.finished is None or one.made >= record.finished)
         ],
         recall=" and ".join(recall),
         modules=modules,
@@ -110,7 +104,6 @@ def model_card(run: Run) -> str:
 
 
 def _finish(value: object) -> Markup:
-    """Escapes what the template writes, but for its macros and code of our own."""
     return value if isinstance(value, Markup) else Markup(escaped(str(value)))
 
 
@@ -123,13 +116,14 @@ def escaped(text: str) -> str:
 def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
     known, record = facts(run), run.record
     weights = ["model.safetensors: those that the training ended with"]
-    if run.best and (run.folder / BEST_WEIGHTS).exists():
-        best = f"epoch {run.best.epoch + 1}, the best in {run.best.metric}"
-        weights.append(f"{BEST_WEIGHTS}: those of {best}")
+    if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():
+        weights.append(
+            f"{BEST_WEIGHTS}: those of epoch {best.epoch + 1}, the best in {best.metric}"
+        )
     if (run.folder / "averaged.safetensors").exists():
         weights.append("averaged.safetensors: their exponential moving average")
-    task = EMBEDS if embeds_hits else SCORES
-    told = {"task": task, "model": known["model"], "weights": "; ".join(weights)}
+    told = {"task": EMBEDS if embeds_hits else SCORES, "model": known["model"]}
+    told["weights"] = "; ".join(weights)
     if record.ended != "imported":  # by settings that nobody knows
         training, sampling = section(record, "training"), section(record, "sampling")
         some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
@@ -157,21 +151,18 @@ def _data(run: Run) -> dict[str, str]:
 
 
 def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
-    """Yields the limits of an evaluation: by its events, and by the particles that were judged."""
     train = section(run.record, "data").get("train")
     named = train if isinstance(train, list) else []
     folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
     evaluated = record.folders or (record.data,)
     if run.record.data.validation_events and set(evaluated) & set(folders):
         yield "Its validation events are among these: settings may have been chosen by them."
-    tracks = record.tracks
-    if tracks is None:
-        return
+    tracks = record.tracks or TrackRecord()
     if tracks.pt_min is not None and tracks.min_hits is not None:
         least = f"{tracks.pt_min:g} GeV and {tracks.min_hits} hits"
         yield f"Only particles of at least {least} were to be found."
     for axis in ("pt", "eta", "vertex", "hits"):
-        if binned := getattr(tracks.bins("strict"), f"efficiency_by_{axis}"):
+        if binned := tracks.bins("strict").get(f"efficiency_by_{axis}"):
             ranges = [f"{low:g} to {high:g}" for low, high in pairwise(binned.edges)]
             bins = dict(zip(ranges, binned.whole, strict=True))
             bins["beyond that"] = binned.outside[1]

@@ -38,9 +38,7 @@ TEXT, DIM = "var(--text)", "var(--dim)"
 
 
 def write_page(document: Document, path: Path) -> None:
-    """Writes the page of a document to `path`, atomically: the first screen, with the numbers of
-    one thing large and those of several side by side, then all parts.
-    """
+    """Writes a document as a page to `path`, atomically."""
     numbers = [(name, own) for name, own in document.numbers if own]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
     page: str = _template().render(
@@ -80,16 +78,12 @@ def _side_by_side(numbers: Sequence[tuple[str, Sequence[Number]]]) -> Table:
 
 
 def shown(name: str, width: int = NAME_WIDTH) -> str:
-    """Writes a name from anywhere as plotly shows it: in lines that fit, and without markup, which
-    plotly would follow.
-    """
+    """Writes any name for plotly: in short lines, its markup as text."""
     return "<br>".join(escape(part, quote=False) for part in wrap(printable(name), width))
 
 
 def _figure(plot: Plot) -> Markup:
-    """Writes a figure, whose height leaves room for the legend on a narrow screen; "" where no
-    trace has a point. No text can end the script's element: plotly's JSON has no "<".
-    """
+    """Writes a figure; "" where no trace has a point. No "<" of its JSON can end the script."""
     traces = [_trace(trace, plot) for trace in plot.filled]
     if not traces:
         return Markup()
@@ -110,7 +104,7 @@ def _figure(plot: Plot) -> Markup:
 
 
 def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """Makes a plot's layout, and its height without a legend."""
+    """Returns a plot's layout, and its height without a legend."""
     first = plot.traces[0]
     labels = [{"text": shown(label)} for label in plot.labels]
     if len(labels) == 3:

@@ -11,16 +11,17 @@ from bigtrk.reports import figures
 from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.evaluation import criteria_note, matching_cells, track_numbers, trained_on
 from bigtrk.reports.facts import section, software
+from bigtrk.reports.figures import INTERVALS
 from bigtrk.reports.metrics import (
     AXES,
-    BINNED_RULE,
+    EDGES_RULE,
     NO_PARTICLES,
     bin_plot,
+    edge_plots,
     loss_limit,
     loss_rows,
     lost_plot,
 )
-from bigtrk.reports.score_plots import EDGES_RULE, edge_plots
 
 STAGES = {
     "event": "true edges of the events",
@@ -116,7 +117,6 @@ def _sentence(pipeline: PipelineFolder) -> str:
 
 
 def _numbers(record: PipelineEvaluationRecord) -> list[Number]:
-    """Lists the numbers of tracks, and the seconds of an event."""
     seconds = sum(stage.seconds for stage in record.stages)
     time = [Number("s per event", figures.seconds(seconds))] if seconds else []
     events = Number("events", figures.count(record.events), f"{figures.count(record.hits)} hits")
@@ -124,12 +124,10 @@ def _numbers(record: PipelineEvaluationRecord) -> list[Number]:
 
 
 def _facts(pipeline: PipelineFolder) -> Facts:
-    """Lists the stages with their trainings, what was chosen, and the data of evaluations."""
     record = pipeline.record
+    before = " (before a stage was trained again)"
     evaluated = [
-        each.data
-        if each.weights == record.weights
-        else f"{each.data} (before a stage was trained again)"
+        f"{each.data}{'' if each.weights == record.weights else before}"
         for each in pipeline.evaluations
     ]
     stages = {
@@ -148,18 +146,17 @@ def _facts(pipeline: PipelineFolder) -> Facts:
 
 
 def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Facts | Table]:
-    """Makes the plots, the facts and the tables of one evaluation, in reading order."""
     yield Plots(f"Stages of {name}", [*_stage_plots(record)])
     if record.scores:
         scores = [*edge_plots(record.scores, None)]
         yield Plots(f"The classifier's scores, {name}", scores, (EDGES_RULE,))
-    lost = {x: what for x, what in CATEGORIES.items() if record.losses.get(x)}
-    found, plots = lost.pop("found", None), []
+    lost = {x: what for x, what in CATEGORIES.items() if x != "found" and record.losses.get(x)}
+    plots = []
     for axis in AXES:
-        efficiency = record.loss_bins.get(f"found_by_{axis}") if found else None
+        efficiency = record.loss_bins.get(f"found_by_{axis}")
         plots.append(bin_plot("Track efficiency, %", axis, {"found": efficiency}, (0,)))
         plots.append(lost_plot(axis, lost, record.loss_bins))
-    yield Plots(f"Particles of {name}", plots, (BINNED_RULE, AXES_RULE))
+    yield Plots(f"Particles of {name}", plots, (INTERVALS, AXES_RULE))
     made = f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}"
     counts = {"events": figures.count(record.events), "hits": figures.count(record.hits)}
     yield Facts(f"Evaluation on {record.data}", {**counts, "made": made})
@@ -171,45 +168,39 @@ def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Fact
         if total and category in record.losses
     ]
     budget, plot = loss_rows(record.losses, CATEGORIES), Plot("", ("%",), bars, bars="stack")
-    yield table_of("Where particles are lost", budget, LOSSES_RULE, BINNED_RULE, plot=plot)
+    yield table_of("Where particles are lost", budget, LOSSES_RULE, INTERVALS, plot=plot)
     rows = map(matching_cells, record.tracks.matching)
     yield table_of("Tracks", rows, *_notes(record), text_columns=2)
 
 
 def _stage_shares(record: PipelineEvaluationRecord) -> list[tuple[Shares, Shares]]:
     """Returns the shares that each stage leaves, and their changes by it."""
-    findable = sum(record.losses.values())
     left: list[Shares] = [{"efficiency": None, "purity": None, "findable": 1.0}]
     for stage in record.stages:
-        target_and_false = stage.edges - stage.true_edges + stage.target_edges
+        target, false = stage.target_edges, stage.edges - stage.true_edges
         shares = {
-            "efficiency": (stage.target_edges, record.stages[0].target_edges),
+            "efficiency": (target, record.stages[0].target_edges),
             # All edges of the event itself are true.
-            "purity": (stage.target_edges, target_and_false if len(left) > 1 else 0),
-            "findable": (stage.findable, findable),
+            "purity": (target, target + false if len(left) > 1 else 0),
+            "findable": (stage.findable, sum(record.losses.values())),
         }
-        left.append(
-            {name: part / whole if whole else None for name, (part, whole) in shares.items()}
-        )
-    return [
-        (after, {name: _change(share, after[name]) for name, share in before.items()})
-        for before, after in pairwise(left)
+        left.append({x: part / whole if whole else None for x, (part, whole) in shares.items()})
+    changes: list[Shares] = [
+        {
+            name: None if before is None or after is None else after - before
+            for (name, before), after in zip(one.items(), other.values(), strict=True)
+        }
+        for one, other in pairwise(left)
     ]
-
-
-def _change(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+    return [*zip(left[1:], changes, strict=True)]
 
 
 def _stage_plots(record: PipelineEvaluationRecord) -> Iterator[Plot]:
-    """Makes plots of what stages leave and what each gains or loses; edges and seconds of an
-    event.
-    """
     names = [STAGES.get(stage.stage, stage.stage) for stage in record.stages]
-    left, changes = zip(*_stage_shares(record), strict=True) if names else ((), ())
+    shares = _stage_shares(record)
     for title, places, values in (
-        ("What each stage leaves, %", names, left),
-        ("Gained and lost by each stage, %", names[1:], changes[1:]),
+        ("What each stage leaves, %", names, [left for left, _ in shares]),
+        ("Gained and lost by each stage, %", names[1:], [change for _, change in shares[1:]]),
     ):
         bars = [
             Bars(label, places, [each[what] for each in values], number, "%")
@@ -223,7 +214,6 @@ def _stage_plots(record: PipelineEvaluationRecord) -> Iterator[Plot]:
 
 
 def _stage_table(record: PipelineEvaluationRecord) -> Table:
-    """Makes a row per stage, and one of the true edges of the events."""
     rows = tuple(
         (
             STAGES.get(stage.stage, stage.stage),
@@ -240,11 +230,8 @@ def _stage_table(record: PipelineEvaluationRecord) -> Table:
 
 
 def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
-    """Says what must be known of an evaluation to read its figures."""
     yield criteria_note(record, record.tracks.trackml_score, " by all stages")
     if not sum(record.losses.values()):
         yield NO_PARTICLES
     yield from trained_on(record)
-    if record.events_left_out:
-        yield f"{record.events_left_out} events that a stage was trained on are left out."
     yield from (f"{note}." for note in record.notes)

@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -35,8 +34,9 @@ def runs_report(runs: Sequence[Run]) -> Document:
     """Makes the report of runs."""
     named, few = [*zip(labels(runs), runs, strict=True)], len(runs) <= MOST_SENTENCES
     timed = [(name, run, time_run(run)) for name, run in named]
-    lead = f"{len(runs)} runs side by side; where they differ is said below the tables."
-    names = ", ".join(name for name, _ in named) if few else f"{len(runs)} runs"
+    many = f"{len(runs)} runs"
+    names = ", ".join(name for name, _ in named) if few else many
+    lead = f"{many} side by side; where they differ is said below the tables."
     verdict = []
     for name, run, timing in timed:
         newest = newest_evaluation(run)
@@ -83,7 +83,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Replaces NaN and infinity, which JSON does not know, by None."""
+    """Replaces NaN and infinity by None, as JSON has neither."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -107,7 +107,6 @@ def spikes(run: Run) -> list[StepRecord]:
 
 
 def _warm_up(named: Named) -> Iterator[str]:
-    """Says which runs have no epoch after the first one."""
     for name, run in named:
         if len(run.epochs) == 1:
             yield f"{name} has one finished epoch: its figures include the warm-up."
@@ -116,7 +115,6 @@ def _warm_up(named: Named) -> Iterator[str]:
 
 
 def _numbers(run: Run, timing: Timing) -> Iterator[Number]:
-    """Yields the numbers of the newest evaluation or the last validation, and of the speed."""
     validated = [epoch.validation for epoch in run.epochs if epoch.validation]
     if newest := newest_evaluation(run):
         yield from evaluation.evaluation_numbers(newest)
@@ -131,12 +129,11 @@ def _numbers(run: Run, timing: Timing) -> Iterator[Number]:
 
 
 def _plots(named: Named) -> Iterator[Plot]:
-    """Makes plots of losses, learning rates and norms by step, of validation metrics by epoch."""
     values: dict[str, Callable[[StepRecord], float | None]] = {
         "Training loss": lambda step: step.loss,
         "Learning rate": lambda step: step.lr,
-        "Norm of the gradient": partial(_norm_of_all, "gradient"),
-        "Norm of the weights": partial(_norm_of_all, "weight"),
+        "Norm of the gradient": lambda step: _norm(step.norms and step.norms.gradient),
+        "Norm of the weights": lambda step: _norm(step.norms and step.norms.weight),
     }
     for title, value in values.items():
         steps = [
@@ -152,43 +149,16 @@ def _plots(named: Named) -> Iterator[Plot]:
         yield Plot(title, ("epoch",), lines, whole=True)
 
 
-def _norm_of_all(kind: str, step: StepRecord) -> float | None:
+def _norm(parts: Mapping[str, float | None] | None) -> float | None:
     """Returns the norm of all parts of the model together; None if one is not known."""
-    squares = [None if x is None else x * x for x in getattr(step.norms, kind, {}).values()]
-    return None if not squares or None in squares else math.sqrt(sum(filter(None, squares)))
+    known = [part for part in parts.values() if part is not None] if parts else []
+    return math.hypot(*known) if parts and len(known) == len(parts) else None
 
 
 def _tables(timed: Sequence[tuple[str, Run, Timing]]) -> Iterator[Table]:
-    """Makes all tables that these runs can fill, in reading order."""
     named = [(name, run) for name, run, _ in timed]
-    yield _speed(timed)
-    shares = [
-        {
-            "run": name,
-            "ranks": str(run.record.world_size),
-            **scaling.share_cells(timing.shares),
-            "imbalance": figures.decimal(timing.imbalance),
-        }
-        for name, run, timing in timed
-    ]
-    plot = scaling.shares_plot((name, timing.shares) for name, _, timing in timed)
-    yield table_of(scaling.TIME_SHARES, shares, scaling.TIME_SHARES_NOTE, plot=plot)
-    yield _routes(named)
-    if len(named) > 1:
-        last = [
-            {"run": name, "ranks": str(run.record.world_size), **_epoch_cells(epoch)}
-            for name, run in named
-            for epoch in run.epochs[-1:]
-        ]
-        yield table_of("Validation after the last epoch", last, PAPER)
-    for name, run in named:
-        yield _epochs(name, run)
-    tables = [embedding_table(name, run) for name, run in named]
-    yield from (table for table in tables if table.rows)
-
-
-def _speed(timed: Sequence[tuple[str, Run, Timing]]) -> Table:
-    rows = [
+    heads = [{"run": name, "ranks": str(run.record.world_size)} for name, run in named]
+    speed = [
         {
             "run": name,
             "engine": engine_name(run.record),
@@ -202,8 +172,25 @@ def _speed(timed: Sequence[tuple[str, Run, Timing]]) -> Table:
         }
         for name, run, timing in timed
     ]
-    notes = _warm_up([(name, run) for name, run, _ in timed])
-    return table_of("Speed", rows, scaling.TIMING_RULE, *notes, text_columns=2)
+    yield table_of("Speed", speed, scaling.TIMING_RULE, *_warm_up(named), text_columns=2)
+    shares = [
+        {**head, **scaling.share_cells(x.shares), "imbalance": figures.decimal(x.imbalance)}
+        for head, (_, _, x) in zip(heads, timed, strict=True)
+    ]
+    plot = scaling.shares_plot((name, timing.shares) for name, _, timing in timed)
+    yield table_of(scaling.TIME_SHARES, shares, scaling.TIME_SHARES_NOTE, plot=plot)
+    yield _routes(named)
+    if len(named) > 1:
+        last = [
+            head | _epoch_cells(epoch)
+            for head, (_, run) in zip(heads, named, strict=True)
+            for epoch in run.epochs[-1:]
+        ]
+        yield table_of("Validation after the last epoch", last, PAPER)
+    for name, run in named:
+        yield _epochs(name, run)
+    tables = [embedding_table(name, run) for name, run in named]
+    yield from (table for table in tables if table.rows)
 
 
 def _epoch_cells(epoch: EpochRecord) -> dict[str, str]:
@@ -229,8 +216,10 @@ def _epochs(name: str, run: Run) -> Table:
     if last and last.validation and last.validation.undefined:
         notes.append(f"Epoch {last.number}: {last.validation.undefined}.")
     if left_out := spikes(run):
-        losses = ["not finite" if x.loss is None else figures.loss(x.loss) for x in left_out]
-        told = [f"step {x.step}, {y}" for x, y in zip(left_out, losses, strict=True)]
+        told = [
+            f"step {x.step}, {'not finite' if x.loss is None else figures.loss(x.loss)}"
+            for x in left_out
+        ]
         more = f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
         notes.append(f"Left out as spikes: {'; '.join(told[:MOST_NAMED])}{more}.")
     return table_of(f"Epochs of {name}", rows, *notes, text_columns=0)
@@ -256,19 +245,16 @@ def embedding_table(name: str, run: Run) -> Table:
 
 
 def _routes(named: Named) -> Table:
-    """Makes a row per run of events by route and micro-steps."""
     found = [Counter(routes(run).values()) for _, run in named]
     ways, rows = sorted({1, *(way for counts in found for way in counts)}), []
     for (name, run), counts in zip(named, found, strict=True):
         micro_steps = [x.micro_steps for x in run.steps if x.micro_steps is not None]
         imbalance = [x.imbalance for x in run.steps if x.imbalance is not None]
-        size = {"nodes": run.record.data.nodes, "edges": run.record.data.edges}
         by_way = {("whole" if n == 1 else f"{n} sectors"): counts.get(n) for n in ways}
-        mean = {
-            "micro-steps": fmean(micro_steps) if micro_steps else None,
-            "imbalance": fmean(imbalance) if imbalance else None,
-            "largest": max(imbalance, default=None),
-        }
-        counted = {column: figures.count(n) for column, n in (size | by_way).items()}
-        rows.append({"run": name} | counted | {x: figures.decimal(y) for x, y in mean.items()})
+        counted = {"nodes": run.record.data.nodes, "edges": run.record.data.edges} | by_way
+        cells = {"run": name} | {column: figures.count(n) for column, n in counted.items()}
+        cells["micro-steps"] = figures.decimal(fmean(micro_steps) if micro_steps else None)
+        cells["imbalance"] = figures.decimal(fmean(imbalance) if imbalance else None)
+        cells["largest"] = figures.decimal(max(imbalance, default=None))
+        rows.append(cells)
     return table_of("Routes", rows, ROUTES_NOTE)

@@ -6,12 +6,13 @@ Plots of trials and settings are those of optuna-dashboard.
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from bigtrk.config import override
 from bigtrk.errors import one_line
-from bigtrk.records.metrics import EpochRecord, metric_of
+from bigtrk.records.metrics import metric_of
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run
 from bigtrk.records.studies import JOURNAL, SearchFolder, SearchRecord, Trial, best_first
@@ -36,59 +37,53 @@ VALUE_NOTE = (
 
 
 class _Search:
-    """A search, and the metric's values of its trials, which are shown times a scale."""
+    """A search with its best trial, and the value so far of each trial by its number."""
 
     def __init__(self, folder: SearchFolder) -> None:
         self.folder, self.record, self.trials = folder.folder, folder.record, folder.trials
         self.name = folder.folder.resolve().name
         self.title, self.scale = TITLES.get(self.record.metric, (self.record.metric, 1.0))
-
-    def text(self, trial: Trial) -> str:
-        value = self.value(trial)
-        return figures.DASH if value is None else f"{self.scale * value:.5g}"
-
-    def by_epoch(self, trial: Trial) -> list[tuple[EpochRecord, float]]:
-        """Lists the epochs of a trial that record the metric, with its value."""
-        if self.record.metric not in TITLES:
-            return []
-        known = [(epoch, metric_of(self.record.metric, epoch)) for epoch in trial.epochs]
-        return [(epoch, x) for epoch, x in known if x is not None and math.isfinite(x)]
-
-    def value(self, trial: Trial) -> float | None:
-        """Returns the value of a trial; of one that has none yet, that of its best epoch so far."""
-        if trial.record.value is not None:
-            return trial.record.value
-        values = [x for _, x in self.by_epoch(trial)]
-        return (min if self.record.minimises else max)(values, default=None)
-
-    def best(self) -> Trial | None:
-        """Returns the best trial that has trained to its end, the first of equals; before there is
-        one, the best so far.
-        """
-        known = [trial for trial in self.trials if self.value(trial) is not None]
+        self.values = {trial.record.number: self._value(trial) for trial in self.trials}
+        known = [trial for trial in self.trials if self.values[trial.record.number] is not None]
         found = [trial for trial in known if trial.record.state == "complete"] or known
         sign = 1 if self.record.minimises else -1
-        return min(found, key=lambda one: sign * (self.value(one) or 0.0), default=None)
+        self.best = min(
+            found, key=lambda one: sign * (self.values[one.record.number] or 0.0), default=None
+        )
+        states = Counter(map(state, self.trials))
+        told = [f"{states[name]} {name}" for name in STATES if name in states]
+        self.progress = ", ".join(told) or "No trial has begun yet"
 
-    def progress(self) -> str:
-        """Counts the trials by their states."""
-        found = [state(trial) for trial in self.trials]
-        told = [f"{found.count(name)} {name}" for name in STATES if name in found]
-        return ", ".join(told) or "No trial has begun yet"
+    def curve(self, trial: Trial) -> list[tuple[int, float]]:
+        """Lists the epochs of a trial, from 1, that record the metric, with its value."""
+        if self.record.metric not in TITLES:
+            return []
+        known = [(epoch.number, metric_of(self.record.metric, epoch)) for epoch in trial.epochs]
+        return [(number, x) for number, x in known if x is not None and math.isfinite(x)]
+
+    def _value(self, trial: Trial) -> float | None:
+        if trial.record.value is not None:
+            return trial.record.value
+        values = [x for _, x in self.curve(trial)]
+        return (min if self.record.minimises else max)(values, default=None)
+
+    def text(self, trial: Trial) -> str:
+        value = self.values[trial.record.number]
+        return figures.DASH if value is None else f"{self.scale * value:.5g}"
 
 
 def search_report(folder: SearchFolder) -> Document:
     """Makes the report of a search."""
     search = _Search(folder)
-    number, best = len(search.trials), search.best()
+    number = len(search.trials)
     trials = f"{figures.count(number)} trial{'' if number == 1 else 's'}"
     return Document(
         title=f"bigtrk search: {search.name}",
-        lead=f"Search {search.name}: {trials}, {_method(search.record)}. {search.progress()}.",
-        numbers=[(search.name, _numbers(search, best))],
-        verdict=_verdict(search, best) if best else [],
+        lead=f"Search {search.name}: {trials}, {_method(search.record)}. {search.progress}.",
+        numbers=[(search.name, [*_numbers(search)])],
+        verdict=[*_verdict(search)],
         parts=[
-            *_commands(search, best),
+            *_commands(search),
             Plots("Trials", [_plot(search)]),
             _trials(search),
             _facts(search),
@@ -99,18 +94,17 @@ def search_report(folder: SearchFolder) -> Document:
 def summarise_search(folder: SearchFolder) -> dict[str, Any]:
     """Returns what was searched, the best trial and all trials, JSON-able."""
     search = _Search(folder)
-    best = search.best()
     return {
         "folder": str(folder.folder),
         **folder.record.model_dump(mode="json"),
-        "best": best and best.record.number,
+        "best": search.best and search.best.record.number,
         "trials": [
             {
                 **trial.record.model_dump(mode="json"),
                 "folder": str(trial.folder),
                 "state": state(trial),
-                "value": search.value(trial),
-                "curve": [[epoch.number, value] for epoch, value in search.by_epoch(trial)],
+                "value": search.values[trial.record.number],
+                "curve": search.curve(trial),
             }
             for trial in folder.trials
         ],
@@ -125,33 +119,29 @@ def state(trial: Trial) -> str:
     return "training" if trial.is_training else "waiting"
 
 
-def _numbers(search: _Search, best: Trial | None) -> list[Number]:
-    """Lists the best value, and the trainings that it took."""
-    seconds = sum(epoch.seconds for trial in search.trials for epoch in trial.epochs)
-    epochs = sum(len(trial.epochs) for trial in search.trials)
-    numbers = [
-        Number("trials", figures.count(len(search.trials)), search.progress()),
-        Number("training, s", figures.seconds(seconds), f"{figures.count(epochs)} epochs"),
-    ]
-    if best is None:
-        return numbers
-    label = f"{search.title}, best{'' if best.record.state == 'complete' else ' so far'}"
-    return [Number(label, search.text(best), best.folder.name), *numbers]
+def _numbers(search: _Search) -> Iterator[Number]:
+    if best := search.best:
+        label = f"{search.title}, best{'' if best.record.state == 'complete' else ' so far'}"
+        yield Number(label, search.text(best), best.folder.name)
+    epochs = [epoch.seconds for trial in search.trials for epoch in trial.epochs]
+    yield Number("trials", figures.count(len(search.trials)), search.progress)
+    yield Number(
+        "training, s", figures.seconds(sum(epochs)), f"{figures.count(len(epochs))} epochs"
+    )
 
 
-def _verdict(search: _Search, best: Trial) -> list[str]:
-    """Names the settings of the best trial."""
-    settings = best.record.settings
-    told = ", ".join(f"{key} {setting_text(value)}" for key, value in settings.items())
-    so_far = "Best" if best.record.state == "complete" else "Best so far, not trained to its end"
-    value = f"{search.title} {search.text(best)}"
-    return [f"{so_far}: {best.folder.name}, {value}, with {told}."]
+def _verdict(search: _Search) -> Iterator[str]:
+    if best := search.best:
+        settings = [f"{key} {setting_text(x)}" for key, x in best.record.settings.items()]
+        is_complete = best.record.state == "complete"
+        so_far = "Best" if is_complete else "Best so far, not trained to its end"
+        value = f"{search.title} {search.text(best)}"
+        yield f"{so_far}: {best.folder.name}, {value}, with {', '.join(settings)}."
 
 
-def _commands(search: _Search, best: Trial | None) -> Iterator[Command]:
-    """Yields the commands that use the best trial, once it has trained to its end, and the one that
-    shows plots of the study; a population has none.
-    """
+def _commands(search: _Search) -> Iterator[Command]:
+    """Yields the commands that use the best trial, once it is trained, and that show plots."""
+    best = search.best
     if best is not None and best.record.state == "complete":
         weights = best.folder / BEST_WEIGHTS
         model = shlex.quote(str(weights if weights.exists() else best.folder))
@@ -165,17 +155,15 @@ def _commands(search: _Search, best: Trial | None) -> Iterator[Command]:
 
 
 def _plot(search: _Search) -> Plot:
-    """Makes the plot of the trials' values, by state."""
     points: dict[str, list[tuple[float, float]]] = {name: [] for name in STATES}
     for trial in search.trials:
-        if (value := search.value(trial)) is not None:
+        if (value := search.values[trial.record.number]) is not None:
             points[state(trial)].append((trial.record.number, search.scale * value))
     dots = [Curve(name, found, i, "dots") for i, (name, found) in enumerate(points.items())]
     return Plot(f"{search.title} by trial", ("trial",), dots, whole=True)
 
 
 def _trials(search: _Search) -> Table:
-    """Makes the table of the trials, the best first; its notes say why some failed."""
     record, by_number = search.record, {trial.record.number: trial for trial in search.trials}
     ranked = best_first([trial.record for trial in search.trials], record.minimises)
     rows = []
@@ -187,20 +175,16 @@ def _trials(search: _Search) -> Table:
         rows.append((trial.folder.name, state(trial), *told, *settings))
     left, unknown = len(ranked) - len(rows), "for a reason that was not recorded"
     failed = [trial for trial in search.trials if trial.record.state == "failed"]
-    notes = (
-        VALUE_NOTE,
-        *([f"{left} more trials are in result.json."] if left else []),
-        *(
-            f"{trial.folder.name} failed: {one_line(trial.record.reason) or unknown}"
-            for trial in failed[:MOST_REASONS]
-        ),
-    )
+    reasons = [
+        f"{trial.folder.name} failed: {one_line(trial.record.reason) or unknown}"
+        for trial in failed[:MOST_REASONS]
+    ]
+    more = [f"{left} more trials are in result.json."] if left else []
     columns = ("trial", "state", search.title, "epochs", "s", *record.space)
-    return Table("Trials", columns, tuple(rows), notes, text_columns=2)
+    return Table("Trials", columns, tuple(rows), (VALUE_NOTE, *more, *reasons), text_columns=2)
 
 
 def _facts(search: _Search) -> Facts:
-    """Says what was searched, how, and what the first run that has begun trains on."""
     record = search.record
     model = record.configuration.get("model")
     own = model if isinstance(model, dict) else {}
@@ -209,20 +193,18 @@ def _facts(search: _Search) -> Facts:
         "searched": figures.settings(record.space),
         "for": f"{record.metric}, the {'smaller' if record.minimises else 'larger'} the better",
         "method": _method(record),
-        "trials": search.progress(),
+        "trials": search.progress,
         "model": figures.settings(shared),
     }
-    for trial in search.trials:
-        if trial.run:
-            known = run_facts(Run(trial.folder, trial.run, (), trial.epochs))
-            labels = ("target", "trained on", "validated on", "engine", "machine", "software")
-            facts |= {label: known[label] for label in labels}
-            break
+    runs = (Run(x.folder, x.run, (), x.epochs) for x in search.trials if x.run)
+    if run := next(runs, None):
+        known = run_facts(run)
+        labels = ("target", "trained on", "validated on", "engine", "machine", "software")
+        facts |= {label: known[label] for label in labels}
     return Facts(f"Search {search.name}", facts)
 
 
 def _method(record: SearchRecord) -> str:
-    """Says how the settings of trials come about, and which trials are ended early."""
     if record.population:
         return f"a population ({figures.settings(record.population)}), seed {record.seed}"
     drawn = "drawn by TPE" if record.sampler == "tpe" else "drawn at random"

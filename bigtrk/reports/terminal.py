@@ -55,9 +55,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def drawn(table: Table) -> Group:
-    """Draws a table for a terminal, with its title and notes. A column is as narrow as its numbers
-    or its longest word allow, so that most tables fit.
-    """
+    """Draws a table whose columns are as narrow as their numbers and longest words allow."""
     shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
     for position, name in enumerate(table.columns):
         is_text = position < table.text_columns

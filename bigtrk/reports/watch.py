@@ -37,8 +37,8 @@ SHOWN: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def watch_runs(folders: Sequence[Path], console: Console) -> None:
-    """Shows runs, each of which may come later, until all have ended: in a table again each second,
-    or, without a terminal, in a line for each new state and epoch, of steps one in ten seconds.
+    """Shows runs, each of which may come later, until all have ended: in a table, or without a
+    terminal in a line for each new state and epoch, of steps one in ten seconds.
 
     Raises:
         InputError: a folder is that of something else, or a record in it is broken.
@@ -61,7 +61,7 @@ def watch_runs(folders: Sequence[Path], console: Console) -> None:
 
 
 def dashboard(labels: Sequence[str], runs: Sequence[LiveRun]) -> Group:
-    """Draws a row per run. Notes stand above: a terminal cuts off what it has no room for below."""
+    """Draws a row per run, below notes: a terminal cuts off what it has no room for below."""
     named = [*zip(labels, runs, strict=True)]
     told = [Text(f"{label}: {note}", "bold") for label, run in named for note in notes(run)]
     rows = [{"run": label, **cells(run)} for label, run in named]
@@ -73,16 +73,15 @@ def cells(run: LiveRun) -> dict[str, str]:
     known = {
         "state": run.status.value,
         "ranks": figures.count(run.record.world_size if run.record else None),
-        "epoch": _of(run.epoch, run.epochs),
-        "step": _of(run.step, run.steps),
+        "epoch": _progress(run.epoch, run.epochs),
+        "step": _progress(run.step, run.steps),
         **{title: write(run.newest.get(name)) for name, (title, write) in SHOWN.items()},
         "edges/s": figures.rate(run.edges_per_second),
     }
     return {title: text for title, text in known.items() if text != figures.DASH}
 
 
-def _of(done: int | None, planned: int | None) -> str:
-    """Writes a progress, "3/10", or "3" where its end is not known."""
+def _progress(done: int | None, planned: int | None) -> str:
     return f"{done}/{planned}" if done is not None and planned else figures.text(done)
 
 
@@ -93,9 +92,7 @@ def notes(run: LiveRun) -> Iterator[str]:
     match run.status:
         case Status.WAITING:
             yield "has not begun"
-        case Status.FINISHED:
-            assert run.record is not None
-            assert run.record.ended is not None
+        case Status.FINISHED if run.record and run.record.ended:
             yield f"finished: {ENDS[run.record.ended]}"
             return
         case Status.STOPPED:

@@ -16,7 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
 from bigtrk.graphs.event_graph import ParticleTable, Sector
-from bigtrk.records.evaluation import CutRecord, Judged, MatchingRecord, TrackBins, TrackRecord
+from bigtrk.records.evaluation import CutRecord, Judged, MatchingRecord, TrackRecord
 from bigtrk.tracks.bins import (
     ETA_EDGES,
     Axes,
@@ -332,7 +332,7 @@ def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matchin
         records.append(
             MatchingRecord(
                 **_matched(matching, [event.metrics[i] for event in events]),
-                bins=TrackBins(**added(known)) if known else None,
+                bins=added(known) if known else None,
             )
         )
     scores = [event.trackml_score for event in events if event.trackml_score is not None]

@@ -7,11 +7,9 @@ from typing import Any
 
 from bigtrk.records.evaluation import (
     Binned,
-    EdgeBins,
     EvaluationRecord,
     Judged,
     MatchingRecord,
-    TrackBins,
     TrackRecord,
     write_evaluation,
 )
@@ -150,17 +148,17 @@ def evaluation_record(**changes: Any) -> EvaluationRecord:
 
 def binned_evaluation_record() -> EvaluationRecord:
     """Makes a record with bins in strict mode, perfect scores and a loss budget."""
-    bins = TrackBins(
-        efficiency_by_pt=binned((60, 80), (0, 0), (15, 20)),
-        efficiency_by_eta=binned((75, 100), edges=(-1.0, 1.0)),
-        duplicates_by_pt=binned((3, 60), (0, 0), (0, 15)),
-        fakes_by_eta=binned((5, 50), edges=(-1.0, 1.0)),
-    )
+    bins = {
+        "efficiency_by_pt": binned((60, 80), (0, 0), (15, 20)),
+        "efficiency_by_eta": binned((75, 100), edges=(-1.0, 1.0)),
+        "duplicates_by_pt": binned((3, 60), (0, 0), (0, 15)),
+        "fakes_by_eta": binned((5, 50), edges=(-1.0, 1.0)),
+    }
     perfect = matching_record(
         mode="strict",
         n_reconstructed=98,
         n_particles=100,
-        bins=TrackBins(efficiency_by_pt=binned((80, 80), (0, 0), (18, 20))),
+        bins={"efficiency_by_pt": binned((80, 80), (0, 0), (18, 20))},
     )
     losses = {"found": 75, "no_true_edges": 1, "too_few_true_edges": 1}
     tracks = track_record(
@@ -169,7 +167,7 @@ def binned_evaluation_record() -> EvaluationRecord:
         losses={**losses, "true_edges_cut": 20, "merged": 3},
         loss_bins={"merged_by_pt": binned((3, 80), (0, 0), (0, 20))},
     )
-    purity = EdgeBins(purity_by_eta=binned((9, 10), edges=(-1.0, 1.0)))
+    purity = {"purity_by_eta": binned((9, 10), edges=(-1.0, 1.0))}
     return evaluation_record(tracks=tracks, edge_bins=purity)
 
 

@@ -10,8 +10,8 @@ from bigtrk.records.evaluation import CutRecord, EdgeScores
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.evaluation import evaluation_report
 from bigtrk.reports.figures import wilson
+from bigtrk.reports.metrics import best_scan, kept_by_cut
 from bigtrk.reports.page import write_page
-from bigtrk.reports.score_plots import best_scan, kept_by_cut
 from bigtrk.tracks.edge_metrics import (
     SCORE_LIMITS,
     edge_metrics,

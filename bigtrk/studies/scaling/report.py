@@ -10,8 +10,8 @@ from bigtrk.errors import InputError
 from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.figures import INTERVAL_RULE, Estimate
-from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
+from bigtrk.reports.figures import INTERVALS, Estimate
+from bigtrk.reports.metrics import COLUMNS, PAPER
 from bigtrk.reports.runs import finite
 from bigtrk.reports.scaling import (
     TIME_SHARES,
@@ -194,7 +194,7 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
         table_of(
             "Scaling", rows(map(_speed, found)), *rules, TIME_RULE, PREDICTION, *_notes(every)
         ),
-        table_of("Validation after the last epoch", errors, PAPER, INTERVAL_RULE, text_columns=3),
+        table_of("Validation after the last epoch", errors, PAPER, INTERVALS, text_columns=3),
         table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
         table_of(
             "Memory, energy and cost per epoch",
@@ -233,7 +233,7 @@ def _validation(point: Point) -> Iterator[dict[str, str]]:
             figures.loss(value) if name == "loss" else figures.percent(value)
             for name, value in zip(METRICS, values, strict=True)
         ]
-        yield {"": label, **dict(zip(METRIC_COLUMNS, cells, strict=True))}
+        yield {"": label, **dict(zip(COLUMNS, cells, strict=True))}
 
 
 def _resources(point: Point) -> dict[str, str]:

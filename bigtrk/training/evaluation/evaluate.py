@@ -17,7 +17,7 @@ from bigtrk.parallel.engines.engine import share_weights
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
-from bigtrk.records.evaluation import EdgeBins, EvaluationRecord, write_evaluation
+from bigtrk.records.evaluation import EvaluationRecord, write_evaluation
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
 from bigtrk.tracks.bins import Bins, added
@@ -195,7 +195,7 @@ def evaluate_run(
         events_left_out=len(found) - len(sources),
         edges=sum(event.edges.metrics.n_edges for event in events),
         edge_metrics=summary([event.edges for event in events]),
-        edge_bins=EdgeBins(**added([event.edge_bins for event in events])),
+        edge_bins=added([event.edge_bins for event in events]),
         scores=edge_scores_record([event.scores for event in events]),
         tracks=summarise_tracks(tracks, options) if options else None,
     )
@@ -205,7 +205,7 @@ def evaluate_run(
 def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
     with disk_errors():
         path = write_evaluation(run_of(run), evaluation)
-    if evaluation.edge_bins.purity_by_eta is None:
+    if "purity_by_eta" not in evaluation.edge_bins:
         complain(
             f"{evaluation.data}: graphs store neither eta nor r and z of hits, so that the "
             f"evaluation has no edge purity by eta"
