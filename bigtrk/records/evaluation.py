@@ -46,7 +46,7 @@ def _check_bins(limits: Sequence[float], *counts: Sequence[int]) -> None:
 
 
 class Binned(Record):
-    """Counts of a ratio in B bins between B + 1 `edges`, `outside` these and of `unknown` values."""
+    """Counts of a ratio in B bins between B + 1 `edges`, `outside` these and `unknown` ones."""
 
     edges: tuple[Bound, ...]
     part: Counts

@@ -132,8 +132,8 @@ def _plots(named: Named) -> Iterator[Plot]:
     values: dict[str, Callable[[StepRecord], float | None]] = {
         "Training loss": lambda step: step.loss,
         "Learning rate": lambda step: step.lr,
-        "Norm of the gradient": lambda step: _norm(step.norms and step.norms.gradient),
-        "Norm of the weights": lambda step: _norm(step.norms and step.norms.weight),
+        "Norm of the gradient": lambda step: _norm(step.norms.gradient if step.norms else {}),
+        "Norm of the weights": lambda step: _norm(step.norms.weight if step.norms else {}),
     }
     for title, value in values.items():
         steps = [
@@ -149,9 +149,9 @@ def _plots(named: Named) -> Iterator[Plot]:
         yield Plot(title, ("epoch",), lines, whole=True)
 
 
-def _norm(parts: Mapping[str, float | None] | None) -> float | None:
+def _norm(parts: Mapping[str, float | None]) -> float | None:
     """Returns the norm of all parts of the model together; None if one is not known."""
-    known = [part for part in parts.values() if part is not None] if parts else []
+    known = [part for part in parts.values() if part is not None]
     return math.hypot(*known) if parts and len(known) == len(parts) else None
 
 
