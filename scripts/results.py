@@ -26,7 +26,7 @@ RESULTS = Path("docs/results")
 UNPUBLISHED = Path("runs/unpublished")
 
 # A result file is judged by these: plain numbers, None where they could not be measured.
-Summary = Mapping[str, float | Mapping[str, float | None] | None]
+Summary = Mapping[str, Any]  # numbers, None, and mappings of them
 
 
 @dataclass(frozen=True)

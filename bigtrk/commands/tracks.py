@@ -107,11 +107,12 @@ def baseline(
     """
     from bigtrk.formats.acts.finding import baseline_folder, chain_settings
 
-    counts = baseline_folder(events, out, chain_settings(settings or []))
+    found = baseline_folder(events, out, chain_settings(settings or []))
+    tracks = sum(one["tracks"] for one in found.values())
     print_result(
-        {"tracks": counts},
+        {"events": found},
         as_json,
-        lambda: say(f"{sum(counts.values()):,} tracks of {len(counts)} events are in {out}"),
+        lambda: say(f"{tracks:,} tracks of {len(found)} events were found, and are in {out}"),
     )
 
 

@@ -5,6 +5,7 @@ positions. Source: Acts' Examples/Scripts/Python/ckf_tracks.py for the order of 
 """
 
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pydantic import Field
 
 from bigtrk.config import Settings, load_settings
 from bigtrk.console import follow
-from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
@@ -23,6 +23,7 @@ from bigtrk.formats.acts.software import (
     Float64,
     GenericDetector,
     Int64,
+    claim,
     collecting_steps,
     generic_detector,
     load_acts,
@@ -32,11 +33,11 @@ from bigtrk.formats.acts.software import (
 )
 from bigtrk.shipped import shipped
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.files import event_number, write_tracks
+from bigtrk.tracks.files import event_number, tracks_path, write_tracks
 from bigtrk.tracks.rules import PIXELS
 from bigtrk.tracks.track_lists import longest_track
 
-DEFAULT = "configs/acts.yaml"
+DEFAULT, RECORD = "configs/acts.yaml", "baseline.json"
 
 
 class Seeding(Settings):
@@ -230,23 +231,25 @@ def _tracks_of_hits(hits: list[list[int]], chi2: Float64, n_hits: int) -> Int64:
     return track_id
 
 
-def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, int]:
-    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Returns
-    the number of tracks of each event.
+def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
+    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`; those
+    that are there by the same settings are kept. Returns the tracks and seconds of each event that
+    was to be found.
 
     Raises:
-        InputError: as of `find_tracks`, or an event cannot be read; those written before stay.
+        InputError: as of `find_tracks`, an event cannot be read, or `out` holds something else.
     """
     names = find_events(events)
     for name in names:
         event_number(name)
-    load_acts()
-    with disk_errors():
-        out.mkdir(parents=True, exist_ok=True)
-    counts = {}
+    claim(out, RECORD, {"events": events.resolve(), **settings.model_dump()})
+    names = [name for name in names if not tracks_path(out, name).exists()]
+    found: dict[str, Any] = {}
     for name in follow(names, len(names), "finding tracks"):
         event = read_event(events, name, with_truth=False)
+        start = time.perf_counter()
         track_id = find_tracks(event, settings, f"{events}, {name}")
+        seconds = {"finding": time.perf_counter() - start}
         write_tracks(out, name, event.hits["hit_id"].astype(np.int64), track_id)
-        counts[name] = int(track_id.max(initial=NO_TRACK)) + 1
-    return counts
+        found[name] = {"tracks": int(track_id.max(initial=NO_TRACK)) + 1, "seconds": seconds}
+    return found

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bigtrk.console import follow
-from bigtrk.disk.files import disk_errors, read_json, write_atomically, write_json
+from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError, one_line
 from bigtrk.events.event import event_name
-from bigtrk.formats.acts.software import PITCHES, GenericDetector, generic_detector, load_acts
+from bigtrk.formats.acts.software import (
+    PITCHES,
+    GenericDetector,
+    claim,
+    generic_detector,
+    load_acts,
+)
 
 RECORD = "simulation.json"
 TABLES = ("cells", "particles_simulated", "hits", "measurement-simhit-map", "measurements")
@@ -47,7 +53,7 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
         InputError: ACTS is not installed or refuses, or `out` holds something else.
     """
     acts = load_acts()
-    _claim(out, acts, options)
+    claim(out, RECORD, asdict(options))
     detector = generic_detector()
     if options.hepmc3 and not options.hepmc3.is_file():
         raise InputError(f"{options.hepmc3}: no such file; name a HepMC3 file")
@@ -57,22 +63,6 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
             with tempfile.TemporaryDirectory(dir=out, prefix=".fatras") as folder:
                 _simulate(acts, detector, Path(folder), number, options)
                 _take(Path(folder), out, name)
-
-
-def _claim(out: Path, acts: Any, options: FatrasOptions) -> None:
-    """Writes the record to `out`, or checks that the same one is there."""
-    parameters = json.loads(
-        json.dumps({"acts": list(acts.__version__), **asdict(options)}, default=str)
-    )
-    with disk_errors():
-        out.mkdir(parents=True, exist_ok=True)
-    if not any(out.iterdir()):
-        write_json(out / RECORD, parameters)
-    elif not (out / RECORD).exists() or read_json(out / RECORD) != parameters:
-        raise InputError(
-            f"{out}: holds other files, or events simulated otherwise ({RECORD} there); name "
-            f"another folder, or give the same options to add events"
-        )
 
 
 def _simulate(

@@ -6,15 +6,18 @@ ACTS's, which are ours: mm, GeV, rad. Shapes: N hits, S sensitive surfaces.
 Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.console import warn_once
+from bigtrk.disk.files import disk_errors, read_json, write_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.events.event import Columns
 
@@ -49,6 +52,26 @@ def load_acts() -> Any:
             f"Linux with glibc 2.34 or later (Debian 12, RHEL 9)"
         ) from None
     return acts
+
+
+def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
+    """Writes what files of a folder are made by to `out`/record, or checks that the same is there,
+    so that work which was stopped goes on.
+
+    Raises:
+        InputError: other files are there, or such that were made otherwise.
+    """
+    version = list(load_acts().__version__)
+    parameters = json.loads(json.dumps({"acts": version, **options}, default=str))
+    with disk_errors():
+        out.mkdir(parents=True, exist_ok=True)
+    if not any(out.iterdir()):
+        write_json(out / record, parameters)
+    elif not (out / record).exists() or read_json(out / record) != parameters:
+        raise InputError(
+            f"{out}: holds other files, or some made by other options ({record} there); name "
+            f"another folder, or give the same options to add events"
+        )
 
 
 @lru_cache(maxsize=1)

@@ -45,7 +45,7 @@ def test_the_same_numbers_twice(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".gz":
             assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(InputError, match="events simulated otherwise"):
+    with pytest.raises(InputError, match="made by other options"):
         simulate_with_acts(tmp_path, range(1), FatrasOptions(particles=500, seed=6))
 
 
@@ -179,6 +179,7 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
             "bigtrk fit kalman events fitted --chi2-max 3 --csv --json",
             "bigtrk score fitted events",
             "bigtrk score kalman events --json",
+            "bigtrk baseline events kalman finding.pt_min=0.4",  # keeps what is there
         ],
         tmp_path,
     )

@@ -1,0 +1,165 @@
+"""Judges pipelines beside ACTS's Kalman filter, on events that neither was trained or tuned on.
+
+    python scripts/physics/scoreboard.py OUT [--event1000 FOLDER] [--settings FILE]
+        [--pixel-settings FILE] [--quick | --publish]
+
+Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles. One pipeline is
+trained on all hits, another on those of the pixels. Both and `bigtrk baseline` find the tracks of
+the judged events and of TrackML's event 1000, and `bigtrk score --rules all` judges them: strictly
+(particles above 1 GeV; above 0.5 GeV), and the pixels' hits by HEPTv2's rule. Tracks of the
+pipeline are fitted. Work that is done already is kept: a run that was stopped goes on. The last
+line is one JSON object.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.table import Table
+
+from bigtrk.console import Screen, exit_on_bad_input
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.pipeline.training import DEFAULT
+from bigtrk.records.pipeline import PIPELINE
+from bigtrk.shipped import shipped
+from scripts.physics.physics_pipeline import run, write_pixel_events
+from scripts.results import Results, add_options
+
+TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
+QUICK = (5, 2, 500)
+PT_MIN, SOFT = 1.0, 0.5  # GeV
+
+
+def once(file: Path, command: str) -> Any:
+    """Runs a command that prints JSON, unless that was kept in a file; returns what it prints."""
+    if not file.exists():
+        printed = json.loads(run(f"{command} --json"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, printed)
+    return read_json(file)
+
+
+def judged(tracks: Path, events: Path, pt_min: float = PT_MIN) -> dict[str, Any]:
+    """Judges tracks strictly, and by HEPTv2's rule."""
+    command = f"bigtrk score {tracks} {events} --pt-min {pt_min} --rules all"
+    found = once(tracks / f"score_{pt_min:g}.json", command)
+    rows = {(row["style"], row["mode"]): row for row in found["matching"]}
+    strict, two_way = rows["ATLAS", "strict"], rows["two_way", "strict"]
+    heptv2 = next(row for row in found["rules"] if row["rule"] == "HEPTv2")
+    return {
+        "efficiency": strict["efficiency"],
+        "fake": strict["fake_rate"],
+        "duplicate": strict["duplicate_rate"],
+        "two_way": two_way["efficiency"],
+        "two_way_fake": two_way["fake_rate"],
+        "heptv2": {
+            "efficiency": heptv2["found"] / heptv2["particles"],
+            "fake": heptv2["fakes"] / max(heptv2["tracks"], 1),
+        },
+    }
+
+
+def found_by(how: str, events: Path, out: Path) -> dict[str, Any]:
+    """Finds tracks by a command, HOW EVENTS OUT, and judges them; seconds are those of an event."""
+    made = once(out / "made.json", f"{how} {events} {out}")
+    seconds = [sum(event["seconds"].values()) for event in made["events"].values()]
+    soft = judged(out, events, SOFT)
+    return judged(out, events) | {"soft": soft, "seconds": fmean(seconds)}
+
+
+def trained(events: Path, out: Path, settings: Path) -> Path:
+    """Trains a pipeline, unless it is there."""
+    if not (out / PIPELINE).exists():
+        run(f"bigtrk pipeline train {events} {out} {settings}")
+    return out
+
+
+def pixels_of(events: Path) -> Path:
+    """Writes the pixels' hits of events to a folder beside them, and returns that."""
+    out = events.parent / f"{events.name}_pixels"
+    write_pixel_events(events, out)
+    return out
+
+
+def table(found: dict[str, Any]) -> Table:
+    """Lists what each found on each set of events, in percent."""
+    columns = ("efficiency", "fake", "duplicate", "two_way", "two_way_fake")
+    shown = Table("events", "by", *columns, "HEPTv2", "its fakes", "0.5 GeV", "s an event")
+    for events, rows in found.items():
+        for by, row in rows.items():
+            values = [row[name] for name in columns]
+            values += [row["heptv2"]["efficiency"], row["heptv2"]["fake"]]
+            values += [row["soft"]["efficiency"]]
+            shown.add_row(
+                events,
+                by,
+                *("" if value is None else f"{value:.2%}" for value in values),
+                f"{row['seconds']:.1f}",
+            )
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--event1000", type=Path, help="folder of TrackML's event 1000")
+    parser.add_argument("--settings", type=Path, help="of the pipeline of all hits")
+    parser.add_argument("--pixel-settings", type=Path, help="of that of the pixels")
+    add_options(parser, quick="7 events of 500 particles, and trainings of seconds")
+    arguments = parser.parse_args()
+    results = Results("scoreboard", arguments)
+    out, quick = arguments.out.resolve(), arguments.quick
+    training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
+    default = shipped("configs/pipeline_quick.yaml") if quick else DEFAULT
+    for name, first, events in (("training", 0, training), ("fatras", training, judge)):
+        run(
+            f"bigtrk simulate {out / name} --with acts --events {events} --first-event {first} "
+            f"--particles {particles}"
+        )
+    pipelines = {
+        "bigtrk": trained(out / "training", out / "pipeline", arguments.settings or default),
+        "bigtrk_pixels": trained(
+            pixels_of(out / "training"),
+            out / "pixel_pipeline",
+            arguments.pixel_settings or default,
+        ),
+    }
+    found: dict[str, Any] = {}
+    sets = {"fatras": out / "fatras", "event1000": arguments.event1000}
+    for name, events in sets.items():
+        if events is None:
+            continue
+        tracks = out / f"{name}_tracks"
+        found[name] = {
+            "ckf": found_by("bigtrk baseline", events, tracks / "ckf"),
+            "bigtrk": found_by(
+                f"bigtrk reconstruct {pipelines['bigtrk']}", events, tracks / "bigtrk"
+            ),
+        }
+        pixels = f"bigtrk reconstruct {pipelines['bigtrk_pixels']}"
+        by_pixels = found_by(pixels, pixels_of(Path(events).resolve()), tracks / "pixels")
+        found[f"{name}_pixels"] = {"ckf": found[name]["ckf"], "bigtrk": by_pixels}
+    fitted = once(
+        out / "fit.json", f"bigtrk fit {out}/fatras_tracks/bigtrk {out}/fatras {out}/fits"
+    )
+    Screen(width=150).print(table(found))
+    results.write(
+        {
+            "fatras": found["fatras"],
+            "event1000": found.get("event1000"),
+            "pixels": {
+                name: {by: row["heptv2"] for by, row in found[f"{name}_pixels"].items()}
+                for name in sets
+                if name in found
+            },
+            "fit": {"converged": fitted["converged"] / max(fitted["tracks"], 1)},
+        },
+        found=found,
+        training={"events": training, "particles": particles},
+    )
+
+
+if __name__ == "__main__":
+    exit_on_bad_input("scoreboard.py", main)
