@@ -53,8 +53,8 @@ def simulate(
         Simulator,
         typer.Option(
             "--with",
-            help="own, or acts: Fatras in TrackML's detector, as ACTS's CSV; pip install "
-            "'bigtrk[acts]'",
+            help="own, or acts: Fatras in TrackML's detector, as ACTS's CSV; it needs "
+            "the extra acts",
         ),
     ] = Simulator.OWN,
     hepmc3: Annotated[

@@ -103,7 +103,7 @@ def baseline(
 ) -> None:
     """Find tracks as ACTS does: seeds, combinatorial Kalman filter, ambiguity resolution.
 
-    The classical baseline, for comparison: pip install 'bigtrk[acts]'.
+    The classical baseline, for comparison. It needs the extra acts (docs/kalman_filter.md).
     """
     from bigtrk.formats.acts.finding import baseline_folder, chain_settings
 
@@ -135,7 +135,7 @@ def fit(
 ) -> None:
     """Fit tracks by ACTS's Kalman filter: parameters at the beam line, with covariance.
 
-    A Parquet file per event; a track without a fit is kept and marked: pip install 'bigtrk[acts]'.
+    A Parquet file per event; a track without a fit is kept and marked. It needs the extra acts.
     """
     from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
