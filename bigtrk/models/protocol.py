@@ -130,10 +130,8 @@ class Model(Protocol):
     def __call__(
         self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
-        """Computes logits [E] or [E, 2], or an embedding [N, D], of one sector.
-
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
+        """Computes logits [E] or [E, 2], or an embedding [N, D], of one sector; raises IndexError
+        if an edge ends outside of the N nodes.
         """
 
 
@@ -213,9 +211,7 @@ def no_exchange(owned: Tensor) -> Tensor:
 
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
     """Checks that both ends of every edge [2, E] are nodes: the passes over edges rely on it.
-
-    Raises:
-        IndexError: one is not. An accelerator is not waited for; its next call fails instead.
+    Raises IndexError if one is not. An accelerator is not waited for; its next call fails instead.
     """
     if edge_index.numel() == 0 or edge_index.is_meta:
         return

@@ -44,10 +44,8 @@ def name(content: Any) -> Any:
 
 
 def _of_one_model(content: Any) -> Any:
-    """Adds the name of the Interaction GNN where none is, as in configurations before the others.
-
-    Raises:
-        ValueError: an option is of other models only.
+    """Adds the name of the Interaction GNN where none is, as in configurations before the others;
+    raises ValueError if an option is of other models only.
     """
     if not isinstance(content, dict):
         return content

@@ -162,10 +162,8 @@ def options(task: Task) -> Iterator[Option]:
 
 
 def choose(task: Task) -> list[Option]:
-    """Returns the options up to the first that fits, which is the choice.
-
-    Raises:
-        InputError: none fits; names the memory that would do.
+    """Returns the options up to the first that fits, which is the choice. Raises InputError if none
+    fits; names the memory that would do.
     """
     considered = []
     for option in options(task):
@@ -249,10 +247,8 @@ def settle(
     """Returns the configuration with what its user has left open chosen by rank 0. Collective.
 
     The sectors of each event are routing's choice, within the same memory, which
-    `training.memory_gib` then is.
-
-    Raises:
-        InputError: an event fits a rank's memory with no settings that may be chosen.
+    `training.memory_gib` then is. Raises InputError if an event fits a rank's memory with no
+    settings that may be chosen.
     """
     available = memory_budget(configuration, ranks)
     chosen = on_first_rank(lambda: _settle(configuration, ranks, sources, available))

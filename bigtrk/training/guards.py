@@ -61,10 +61,8 @@ class LossHistory:
 
 
 def check_spikes(number: int) -> None:
-    """Refuses too many spikes in a row: leaving steps out does not mend such a training.
-
-    Raises:
-        InputError: there were too many.
+    """Refuses too many spikes in a row: leaving steps out does not mend such a training; raises
+    InputError if there were too many.
     """
     if number >= MOST_IN_A_ROW:
         raise InputError(

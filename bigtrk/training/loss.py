@@ -51,10 +51,8 @@ EdgeLoss = Callable[[Tensor, EdgeTruth, Tensor, Tensor], Tensor]
 
 
 def make_loss(settings: TrainingSettings) -> EdgeLoss:
-    """Returns the loss that `training.loss` names.
-
-    Raises:
-        InputError: it is a function that cannot be imported.
+    """Returns the loss that `training.loss` names; raises InputError if it is a function that
+    cannot be imported.
     """
     name = settings.loss
     if name == "bce":
@@ -119,10 +117,8 @@ LossFunction = Callable[[ScoredEdges], Tensor]
 
 
 def _load_function(name: str) -> LossFunction:
-    """Imports a loss function of the user's own.
-
-    Raises:
-        InputError: it cannot be imported, or is no function.
+    """Imports a loss function of the user's own; raises InputError if it cannot be imported, or is
+    no function.
     """
     function: LossFunction = load_code(name, KEY)
     if not callable(function):
@@ -134,10 +130,8 @@ def _load_function(name: str) -> LossFunction:
 
 
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
-    """Calls a loss function of the user's own: [E].
-
-    Raises:
-        InputError: it fails, or gives anything but a number for each edge.
+    """Calls a loss function of the user's own: [E]; raises InputError if it fails, or gives
+    anything but a number for each edge.
     """
     try:
         with no_exit():
@@ -165,12 +159,9 @@ _SAME = 1e-9  # in float64, relative
 
 def check_loss(name: str, device: torch.device) -> None:
     """Checks the loss that `training.loss` names: a function of the user's own gives each edge a
-    loss that depends on this edge and the counts alone, so a sum is that of its parts.
-
-    Raises:
-        InputError: it cannot be imported, fails, or gives losses of another shape or type, not
-            finite ones, ones that depend on the other edges, or ones without a finite gradient in
-            the logits.
+    loss that depends on this edge and the counts alone, so a sum is that of its parts; raises
+    InputError if it cannot be imported, fails, or gives losses of another shape or type, not finite
+    ones, ones that depend on the other edges, or ones without a finite gradient in the logits.
     """
     if not names_code(name):
         return

@@ -188,10 +188,8 @@ _FILE = ".safetensors"
 
 def _described_in(start: Path) -> Path | None:
     """Returns the folder that says what the weights at `start` are: the run itself, or the one that
-    a file of weights lies in; None for a file of nothing but weights.
-
-    Raises:
-        InputError: there is no such file, or it is none of weights.
+    a file of weights lies in; None for a file of nothing but weights. Raises InputError if there is
+    no such file, or it is none of weights.
     """
     if start.suffix != _FILE:
         if start.is_file():
@@ -216,10 +214,8 @@ def _description(configuration: Configuration) -> Description | None:
 
 def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     """Reads the identities of the events that trained the weights a training starts from; none for
-    a file of nothing but weights.
-
-    Raises:
-        InputError: the description of the weights is missing or damaged.
+    a file of nothing but weights. Raises InputError if the description of the weights is missing or
+    damaged.
     """
     try:
         described = _description(configuration)
@@ -234,10 +230,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
 
 def earlier_scales(configuration: Configuration) -> MeasuredScales | None:
     """Reads the measured scales that the weights a training starts from were trained with; None
-    where none are known.
-
-    Raises:
-        InputError: the description of the weights is missing or damaged.
+    where none are known. Raises InputError if the description of the weights is missing or damaged.
     """
     described = _description(configuration)
     return described.measured if described else None
@@ -256,10 +249,8 @@ class StartingModel(NamedTuple):
 
 
 def starting_model(configuration: Configuration) -> StartingModel:
-    """Makes the model that a training starts with.
-
-    Raises:
-        InputError: `model.init_from` holds no weights, or those of another model.
+    """Makes the model that a training starts with; raises InputError if `model.init_from` holds no
+    weights, or those of another model.
     """
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
@@ -295,9 +286,8 @@ def _differences(earlier: Configuration, configuration: Configuration) -> list[s
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
     """Makes the model on the device of `ranks`; one to resume gets its weights later. Collective.
-
-    Raises:
-        InputError: there are no weights to start from, or the model does not keep its contract.
+    Raises InputError if there are no weights to start from, or the model does not keep its
+    contract.
     """
     if resume:
         model = together(build_model, configuration)
@@ -322,11 +312,9 @@ def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
 def first_scales(
     configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
 ) -> MeasuredScales:
-    """Measures the scales of features that have none of their own, once in a run; weights that
-    were trained before go on with theirs. Collective.
-
-    Raises:
-        InputError: an event, a record or a description cannot be read.
+    """Measures the scales of features that have none of their own, once in a run; weights that were
+    trained before go on with theirs. Collective. Raises InputError if an event, a record or a
+    description cannot be read.
     """
     if resume:
         return on_first_rank(recorded_scales, resume, configuration)
@@ -339,10 +327,7 @@ def described_model(
 ) -> dict[str, Any]:
     """Describes the model that the training will have made, with all events that trained it: also
     those that trained the weights it starts from. Warns where events to validate on are among
-    these.
-
-    Raises:
-        InputError: those are not known.
+    these. Raises InputError if those are not known.
     """
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)

@@ -75,11 +75,9 @@ class Job:
 
 
 def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = None) -> Job:
-    """Opens the data and chooses what the configuration leaves open. Collective.
-
-    Raises:
-        InputError: ranks have other software, settings, code or data, or the data lacks what the
-            training asks for; or as of `completed`.
+    """Opens the data and chooses what the configuration leaves open. Collective. Raises InputError
+    if ranks have other software, settings, code or data, or the data lacks what the training asks
+    for; or as of `completed`.
     """
     versions = {name: str(version) for name, version in software().items()}
     check_agreement({**versions, **by_key(configuration)})
@@ -92,10 +90,8 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
 
 
 def completed(job: Job) -> Job:
-    """Chooses what the settings of a job leave open. Collective.
-
-    Raises:
-        InputError: a logger's package is not installed, or no settings fit the memory.
+    """Chooses what the settings of a job leave open. Collective. Raises InputError if a logger's
+    package is not installed, or no settings fit the memory.
     """
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
@@ -108,10 +104,8 @@ def completed(job: Job) -> Job:
 
 def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
     """Opens the data, and checks that it has what the training asks for. Where data.edge_features
-    is not set and no event has features of edges, the configuration returned reads none.
-
-    Raises:
-        InputError: a folder is missing or damaged, or an event lacks something.
+    is not set and no event has features of edges, the configuration returned reads none. Raises
+    InputError if a folder is missing or damaged, or an event lacks something.
     """
     data = configuration.data
     events = Events(*split_validation(data.train, data.validation, data.events))
@@ -148,10 +142,8 @@ def note_run(folder: Path) -> None:
 
 def after_restart(configuration: Configuration) -> tuple[Configuration, Path | None]:
     """Returns the run to resume and its configuration, where torchrun has restarted the ranks; a
-    run that has no checkpoint yet is begun again in its folder. Collective.
-
-    Raises:
-        InputError: the run cannot be read, another process writes there, or the disk refuses.
+    run that has no checkpoint yet is begun again in its folder. Collective. Raises InputError if
+    the run cannot be read, another process writes there, or the disk refuses.
     """
     folder = on_first_rank(_noted_run)
     if folder is None:
@@ -203,11 +195,9 @@ class Parts:
 
 def make_parts(job: Job) -> Parts:
     """Makes the parts of a training; one that is resumed has its checkpoint still to load.
-    Collective, as are the calls marked so and those of `together`.
-
-    Raises:
-        InputError: the model or the loss keeps no contract, an event does not fit, or weights,
-            scales or a description cannot be read.
+    Collective, as are the calls marked so and those of `together`. Raises InputError if the model
+    or the loss keeps no contract, an event does not fit, or weights, scales or a description cannot
+    be read.
     """
     configuration, ranks, events = job.configuration, job.ranks, job.events
     training = configuration.training
@@ -276,11 +266,9 @@ class RunWriter:
         self._folder = Path()
 
     def open_folder(self, found: Found | None) -> Path:
-        """Starts a run, or goes on with the record of the one to resume. Collective.
-
-        Raises:
-            InputError: the folder is taken, another process writes there, or a logger does not
-                open: then nothing is left of a new run.
+        """Starts a run, or goes on with the record of the one to resume. Collective. Raises
+        InputError if the folder is taken, another process writes there, or a logger does not open:
+        then nothing is left of a new run.
         """
         self._folder = on_first_rank(self._open, found)
         return self._folder
@@ -370,11 +358,9 @@ class Run:
 @contextmanager
 def open_run(job: Job) -> Iterator[Run]:
     """Makes the parts of a job's training, and holds the folder of its run, new or resumed, while
-    the block runs. Collective, as are the calls marked so.
-
-    Raises:
-        InputError: the run folder is taken, another process writes there, there is nothing to
-            resume, or a logger does not open; or as of `make_parts`.
+    the block runs. Collective, as are the calls marked so. Raises InputError if the run folder is
+    taken, another process writes there, there is nothing to resume, or a logger does not open; or
+    as of `make_parts`.
     """
     stop, found = StopRequest(job.ranks), None
     # Signals are requests also while it is built: one that ended the process would leave the lock.

@@ -39,9 +39,7 @@ class Plateau:
 @dataclass(frozen=True)
 class Schedule:
     """The schedule: warm-up, then constant, cosine or plateau; `total_steps` are the whole run's.
-
-    Raises:
-        InputError: the cosine has no steps left after the warm-up.
+    Raises InputError if the cosine has no steps left after the warm-up.
     """
 
     optimizer: OptimizerSettings

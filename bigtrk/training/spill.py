@@ -78,10 +78,8 @@ def spill_edges(
     scored: LaidEvents,
 ) -> InputFiles | None:
     """Keeps edges of training and validation in files of `training.spill`, if that is set and
-    memory has no room for them, and returns the files for their inputs then. Collective.
-
-    Raises:
-        InputError: as open_spill.
+    memory has no room for them, and returns the files for their inputs then. Collective. Raises
+    InputError as open_spill.
     """
     if configuration.training.spill is None:
         return None
@@ -127,11 +125,9 @@ def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
 def spill_scoring(
     model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, HeldSectors]
 ) -> None:
-    """Keeps edges in files of `folder` at inference where half of the rank's memory has no room
-    for them; the other half is left for the graph. scored: by event, what a rank scores at once.
-
-    Raises:
-        InputError: the model keeps none, or as open_spill.
+    """Keeps edges in files of `folder` at inference where half of the rank's memory has no room for
+    them; the other half is left for the graph. scored: by event, what a rank scores at once. Raises
+    InputError if the model keeps none, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
         raise InputError(
@@ -161,11 +157,9 @@ def _scored_tensors(model: InteractionGNN) -> int:
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store for the edges of events that need so much, on a rank with `budget` bytes.
-
-    Raises:
-        InputError: the folder cannot be written, or has too little space for all ranks of this
-            host.
+    """Opens a store for the edges of events that need so much, on a rank with `budget` bytes;
+    raises InputError if the folder cannot be written, or has too little space for all ranks of this
+    host.
     """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
@@ -200,11 +194,7 @@ def _check_device(option: str, ranks: Ranks) -> None:
 
 
 def check_folder(folder: SpillFolder) -> None:
-    """Checks that files can be made in a folder.
-
-    Raises:
-        InputError: they cannot.
-    """
+    """Checks that files can be made in a folder; raises InputError if they cannot."""
     if not folder.path.is_dir():
         raise InputError(f"{folder}: no such folder; make it on a local disk")
     if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
@@ -220,10 +210,7 @@ def check_folder(folder: SpillFolder) -> None:
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
     """Checks that each host has room for the edges of its ranks, and says how much they take, where
-    an accelerator's edges go there. Collective.
-
-    Raises:
-        InputError: a host has too little memory.
+    an accelerator's edges go there. Collective. Raises InputError if a host has too little memory.
     """
     if ranks.device.type == "cpu" or not configuration.model.offloads:
         return

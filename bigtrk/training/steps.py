@@ -134,10 +134,7 @@ class RoutedStep:
 
 def check_routes(steps: Sequence[RoutedStep]) -> None:
     """Checks that all ranks have the same routes: otherwise they would wait for each other for
-    ever. Collective.
-
-    Raises:
-        InputError: routes differ; on all ranks, naming the first that does.
+    ever. Collective. Raises InputError if routes differ; on all ranks, naming the first that does.
     """
     micro_steps = sum(len(step.micro_steps) for step in steps)
     digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]
@@ -289,10 +286,8 @@ EpochSteps = EventSteps | PartSteps | ShadowSteps
 def choose_steps(
     configuration: Configuration, ranks: Ranks, sources: list[EventSource]
 ) -> EpochSteps:
-    """Makes the steps of each epoch that the configuration asks for. Collective.
-
-    Raises:
-        InputError: events do not fit a rank's memory.
+    """Makes the steps of each epoch that the configuration asks for. Collective. Raises InputError
+    if events do not fit a rank's memory.
     """
     training, sampling = configuration.training, configuration.sampling
     lockstep = configuration.engine.sharding(ranks.world_size).lockstep
@@ -348,11 +343,9 @@ def scoring_router(
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """Makes a router that knows each event's cost and the sectors that fit. Collective.
-
-    Raises:
-        InputError: events do not fit a rank's memory in the sectors that they are stored in, on
-            these ranks.
+    """Makes a router that knows each event's cost and the sectors that fit. Collective. Raises
+    InputError if events do not fit a rank's memory in the sectors that they are stored in, on these
+    ranks.
     """
     budget = memory_budget(configuration, ranks)
     return on_first_rank(_fit, configuration, ranks, sources, budget)

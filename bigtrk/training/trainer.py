@@ -136,11 +136,8 @@ class StepRunner:
         What is drawn, pairs of hits or false edges, depends on the step's `number`.
 
         With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
-        nor does one whose loss or gradients are not finite.
-
-        Raises:
-            InputError: the loss is not finite (on all ranks alike; the weights are not updated),
-                and there is no spike guard.
+        nor does one whose loss or gradients are not finite. Raises InputError if the loss is not
+        finite (on all ranks alike; the weights are not updated), and there is no spike guard.
         """
         batches = [batch for share in shares for batch in share.batches]
         denominators = self._denominators(events, batches)

@@ -271,11 +271,7 @@ class EdgeStates:
         return self._store.new(self.n_edges, self._hidden, work.dtype, work.device)
 
     def state(self, i: int) -> Rows:
-        """Returns state i.
-
-        Raises:
-            RuntimeError: a gradient has taken its place.
-        """
+        """Returns state i; raises RuntimeError if a gradient has taken its place."""
         if i not in self._states:
             raise RuntimeError("the edges' states are gone: a backward pass can be run once")
         return self._states[i]

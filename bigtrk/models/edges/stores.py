@@ -264,10 +264,8 @@ class FileStore(StreamedStore):
     def new(
         self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> FilePlace | Tensor:
-        """Makes room in memory, or else in a file.
-
-        Raises:
-            RankError: the folder is full, or is no folder to write in.
+        """Makes room in memory, or else in a file; raises RankError if the folder is full, or is no
+        folder to write in.
         """
         if n_rows * width * dtype.itemsize <= self._memory:
             rows = torch.empty(n_rows, width, dtype=dtype, device=device)

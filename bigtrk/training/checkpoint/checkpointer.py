@@ -25,13 +25,7 @@ from bigtrk.training.checkpoint.folder import (
     take_last_good,
     temporary_of,
 )
-from bigtrk.training.checkpoint.manifest import (
-    RANDOM,
-    Checkpoint,
-    Progress,
-    Range,
-    write_shard,
-)
+from bigtrk.training.checkpoint.manifest import RANDOM, Checkpoint, Progress, Range, write_shard
 from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 
 

@@ -24,13 +24,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, Resumption, RunRecord
-from bigtrk.records.run_folder import (
-    METRICS,
-    RUN,
-    read_metrics,
-    read_run_record,
-    write_run_record,
-)
+from bigtrk.records.run_folder import METRICS, RUN, read_metrics, read_run_record, write_run_record
 from bigtrk.training.checkpoint.manifest import (
     FORMAT,
     LATEST,

@@ -61,10 +61,8 @@ class ModelFeatures:
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives the node features of a sector `with_computed` columns: [N, F].
-
-        Raises:
-            InputError: the sector lacks a column, or there is no scale of it.
+        """Gives the node features of a sector `with_computed` columns: [N, F]; raises InputError if
+        the sector lacks a column, or there is no scale of it.
         """
         scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
         columns = sector.node_features, sector.node_feature_names
@@ -72,10 +70,8 @@ class ModelFeatures:
             return normalised(*columns, scales, self.data.node_features)
 
     def of_edges(self, sector: Sector) -> Tensor:
-        """Gives the edge features of a sector `with_computed` columns: [E, G].
-
-        Raises:
-            InputError: as of_nodes.
+        """Gives the edge features of a sector `with_computed` columns: [E, G]; raises InputError as
+        of_nodes.
         """
         scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
         columns = sector.edge_features, sector.edge_feature_names
@@ -85,10 +81,8 @@ class ModelFeatures:
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the node features of hits that are in no graph: [N, F].
 
-        what: the event, and "hit", for messages. ids [N]: the hits' own.
-
-        Raises:
-            InputError: as of_nodes; a function fails, or gives anything but finite numbers.
+        what: the event, and "hit", for messages. ids [N]: the hits' own. Raises InputError as
+        of_nodes; a function fails, or gives anything but finite numbers.
         """
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
@@ -97,10 +91,8 @@ class ModelFeatures:
 
 
 def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
-    """Imports the functions among the features that `data` names.
-
-    Raises:
-        InputError: one cannot be imported.
+    """Imports the functions among the features that `data` names; raises InputError if one cannot
+    be imported.
     """
     nodes = load_functions(data.node_features, "data.node_features")
     edges = load_functions(data.edge_features, "data.edge_features")
@@ -314,10 +306,7 @@ class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
     measured: the scales of features that have none of their own. files: where batches are kept; in
-    memory if None.
-
-    Raises:
-        InputError: a function of the user's own cannot be imported.
+    memory if None. Raises InputError if a function of the user's own cannot be imported.
     """
 
     def __init__(
@@ -338,11 +327,8 @@ class BatchMaker:
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
         """Reads and prepares the `assignment` among `sources` to train it: sectors exchange halos
         with each other and with the event's others, unless they are naive. An empty sector for no
-        assignment.
-
-        Raises:
-            InputError: the event cannot be read, has no truth, features that are not finite or
-                edges that do not end at its nodes.
+        assignment. Raises InputError if the event cannot be read, has no truth, features that are
+        not finite or edges that do not end at its nodes.
         """
         if assignment is not None and self._data.sectors == "naive":
             [part] = assignment.held
@@ -357,10 +343,7 @@ class BatchMaker:
     def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
         """Reads and prepares an assignment as `make`, to score it: also sectors that are trained
         without each other exchange halos, so that the scores are those of the whole graph, on
-        however many ranks.
-
-        Raises:
-            InputError: as of `make`.
+        however many ranks; raises InputError as of `make`.
         """
         if assignment is None:
             return self.empty()

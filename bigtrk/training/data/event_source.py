@@ -42,10 +42,8 @@ class EventSource:
 
     @property
     def identity(self) -> str:
-        """Returns the digest of the event's graph, the same for the whole graph and its sectors.
-
-        Raises:
-            InputError: the manifest does not tell it.
+        """Returns the digest of the event's graph, the same for the whole graph and its sectors;
+        raises InputError if the manifest does not tell it.
         """
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
@@ -69,10 +67,8 @@ class EventSource:
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
-        """Checks that the event has what training asks: features, truth and, if so, particles' pT.
-
-        Raises:
-            InputError: it lacks one of them, or its truth.
+        """Checks that the event has what training asks: features, truth and, if so, particles' pT;
+        raises InputError if it lacks one of them, or its truth.
         """
         record = self.record
         for kind, chosen, known in (
@@ -100,10 +96,7 @@ class EventSource:
 
     def check_true_edges(self) -> None:
         """Checks that the event is whole and its edges are the true ones alone, as an embedding
-        asks.
-
-        Raises:
-            InputError: it is cut, or has other edges.
+        asks; raises InputError if it is cut, or has other edges.
         """
         if self.parts > 1:
             raise InputError(
@@ -129,10 +122,8 @@ class EventSource:
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:
     """Lists the events of all folders by name; one that is there in sectors is taken in sectors.
-
-    Raises:
-        InputError: a folder is no folder of graphs or sectors, none holds an event, or an event's
-            sectors were not cut from the graph that is given beside them.
+    Raises InputError if a folder is no folder of graphs or sectors, none holds an event, or an
+    event's sectors were not cut from the graph that is given beside them.
     """
     sources: dict[str, EventSource] = {}
     for source in (source for folder in folders for source in _open_folder(folder)):
@@ -171,10 +162,8 @@ def _open_folder(path: Path) -> list[EventSource]:
 def split_validation(
     train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
-    """Returns training and validation events (DataSettings).
-
-    Raises:
-        InputError: more events are held back, or asked for, than there are, or an event is in both.
+    """Returns training and validation events (DataSettings); raises InputError if more events are
+    held back, or asked for, than there are, or an event is in both.
     """
     sources = open_events(train)
     if isinstance(validation, int):

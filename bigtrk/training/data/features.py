@@ -15,10 +15,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.event_graph import Sector
-from bigtrk.graphs.features import (
-    SCALES,
-    check_finite,
-)
+from bigtrk.graphs.features import SCALES, check_finite
 from bigtrk.models.settings import PyGConfig
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
@@ -32,9 +29,7 @@ from bigtrk.training.settings import Configuration, DataSettings
 def with_degrees(configuration: Configuration, events: Sequence[EventSource]) -> Configuration:
     """Adds `model.options.degree_histogram`, that of `events`, where the model's network asks for
     it and the configuration has none; so the run records what its network is made with. Collective.
-
-    Raises:
-        InputError: the network's class cannot be imported, or an event cannot be read.
+    Raises InputError if the network's class cannot be imported, or an event cannot be read.
     """
     model = configuration.model
     if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
@@ -67,10 +62,8 @@ def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
 
 
 def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
-    """Checks that the file `where` has `measured` the scales of just the features that need it.
-
-    Raises:
-        InputError: one is missing, or is of another feature.
+    """Checks that the file `where` has `measured` the scales of just the features that need it;
+    raises InputError if one is missing, or is of another feature.
     """
     for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
         for name in {**dict.fromkeys(wanted), **scales}:
@@ -105,10 +98,8 @@ def measure_scales(
 ) -> MeasuredScales:
     """Measures the mean and deviation of the features of `data` that need it over the owned nodes
     and edges of all `sources`, which the ranks share. Reads nothing if there are none. Collective.
-
-    Raises:
-        InputError: on all ranks, an event cannot be read or lacks a column, a value is not finite,
-            or a function of the user's own breaks its promises (computed_features.py).
+    Raises InputError on all ranks if an event cannot be read or lacks a column, a value is not
+    finite, or a function of the user's own breaks its promises (computed_features.py).
     """
     nodes, edges = lacking_scales(data)
     if not nodes and not edges:

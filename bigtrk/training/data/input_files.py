@@ -40,10 +40,8 @@ class InputFiles:
 
     def moved(self, item: Item) -> Item:
         """Returns a tensor, or a dataclass of them, of which the large ones lie in one file; those
-        that already lie in a file, as a graph's, are left there.
-
-        Raises:
-            RankError: the folder is full, or is no folder to write in.
+        that already lie in a file, as a graph's, are left there. Raises RankError if the folder is
+        full, or is no folder to write in.
         """
         memories = {
             memory.data_ptr(): memory

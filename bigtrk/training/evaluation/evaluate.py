@@ -148,11 +148,9 @@ def evaluate_run(
 
     Edges between layers that the memory has no room for are in files of `spill`, if it is given.
     Events that the run trained on are left out, unless no others are there. Events in sectors are
-    scored in these, over all ranks, and stitched. Collective.
-
-    Raises:
-        InputError: the run has neither a model nor a checkpoint, what it trained on is not known,
-            the data cannot be read or have no truth, the disk refuses, or as spill_scoring.
+    scored in these, over all ranks, and stitched. Collective. Raises InputError if the run has
+    neither a model nor a checkpoint, what it trained on is not known, the data cannot be read or
+    have no truth, the disk refuses, or as spill_scoring.
     """
     evaluated = load_evaluated(run, ranks)
     configuration = evaluated.configuration

@@ -25,12 +25,7 @@ from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit
-from tests.reports.run_folders import (
-    epoch_record,
-    run_record,
-    step_record,
-    validation_record,
-)
+from tests.reports.run_folders import epoch_record, run_record, step_record, validation_record
 
 
 class FakeRun:
