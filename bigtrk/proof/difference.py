@@ -1,10 +1,9 @@
 """Names, in one line, the first place where the sectors' rows are not those of the whole graph.
 
-A pass over the whole graph is recorded step by step: what each layer gives, what goes to the
-exchange, and what each torch function in between reads and makes. The passes over the sectors are
-compared with it as they run. The first function that makes other rows is called again with the
-whole graph's rows in the place of those that the sector does not know: which of these mend its
-result says what it read.
+The passes over the whole graph and over the sectors are recorded step by step: what each layer
+gives, what goes to the exchange, and what each torch function in between reads and makes. The first
+function that makes other rows is called again with the whole graph's rows in the place of those
+that the sector does not know: which of these mend its result says what it read.
 """
 
 import sysconfig
@@ -22,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from bigtrk.errors import reason
-from bigtrk.graphs.event_graph import Sector
-from bigtrk.models.protocol import Exchange, SectorInputs, failing_layer, told
+from bigtrk.graphs.sector import Sector
+from bigtrk.models.protocol import Exchange, failing_layer, told
+from bigtrk.proof.sectors import SectorError, inputs_of
 
 _HALO = (
     "reads halo rows it must not, which are not those of their owners: a sector lacks some of a "
@@ -51,12 +51,6 @@ _INSTALLED = (
 Kind = Literal["nodes", "edges", "graph"]
 
 
-class SectorError(Exception):
-    """A sector cannot go on with the others: the message says which and why; its cause is the
-    error of the model, if it raised one.
-    """
-
-
 def failure(model: nn.Module, error: SectorError) -> str:
     """Names the layer and the user's line that failed, and why."""
     cause = error.__cause__
@@ -78,12 +72,6 @@ def relative(found: Tensor, expected: Tensor, least: float = 1e-300) -> float:
     return float(apart.max() / scale.clamp_min(least))
 
 
-def inputs_of(sector: Sector) -> SectorInputs:
-    """Gives a sector as models read it, in tensors that the model may change."""
-    x, edge_features = sector.node_features.clone(), sector.edge_features.clone()
-    return SectorInputs(x, edge_features, sector.edge_index.clone(), sector.n_owned)
-
-
 class Step(NamedTuple):
     """The `n`-th time that `layer` gives rows, sends them to the exchange, or calls a torch
     function of the name `what`.
@@ -99,23 +87,30 @@ class Step(NamedTuple):
         return self.what in ("gives", "sends")
 
 
-class Recorded(TorchFunctionMode):
-    """A forward pass of `model`.
-
-    made: the floating tensors of each step, in order; given: the arguments of its function.
+class Call(NamedTuple):
+    """The floating tensors that a step made; of a torch function also the function, its arguments
+    before the call, and the line of the user's code that called it.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    made: list[Tensor]
+    function: Any = None
+    given: Any = ((), {})
+    line: str = ""
+
+
+class Recorded(TorchFunctionMode):
+    """A forward pass of `model` over `sector`. calls: each step's, in order."""
+
+    def __init__(self, model: nn.Module, sector: Sector) -> None:
         super().__init__()
-        self.model = model
-        self.made: dict[Step, list[Tensor]] = {}
-        self.given: dict[Step, list[Any]] = {}
+        self.model, self.sector = model, sector
+        self.calls: dict[Step, Call] = {}
         self._layers = [""]
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def run(self, sector: Sector, exchange: Exchange) -> Tensor:
+    def run(self, exchange: Exchange) -> Tensor:
         def sent(owned: Tensor) -> Tensor:
-            self._step("sends", owned)
+            self._note("sends", owned)
             return exchange(owned)
 
         hooks = []
@@ -124,7 +119,7 @@ class Recorded(TorchFunctionMode):
             hooks.append(module.register_forward_hook(self._leave))
         try:
             with self:
-                made: Tensor = self.model(*inputs_of(sector), sent)
+                made: Tensor = self.model(*inputs_of(self.sector, self.model), sent)
                 return made
         finally:
             for hook in hooks:
@@ -134,26 +129,23 @@ class Recorded(TorchFunctionMode):
         self._layers.append(name)
 
     def _leave(self, _: nn.Module, __: Any, made: Any) -> None:
-        self._step("gives", made)
+        self._note("gives", made)
         self._layers.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = tree_leaves(tree_map(_copy, (args, kwargs or {})))  # the call may change them
+        given = tree_map(_copy, (args, kwargs or {}))  # the call may change them
         made = func(*args, **(kwargs or {}))
-        self._step(_name(func), _changed(func, args, made), given)
+        line = _users_line(frame for frame, _ in walk_stack(None))
+        self._note(_name(func), _changed(func, args, made), func, given, line)
         return made
 
-    def _step(self, what: str, values: Any, given: Sequence[Any] = ()) -> None:
+    def _note(self, what: str, values: Any, *how: Any) -> None:
         layer = self._layers[-1]
         with torch._C.DisableTorchFunction():  # what is computed for notes is no step itself
-            tensors = [leaf for leaf in tree_leaves(values) if _is_floating(leaf)]
-            if tensors:
-                self._counts[layer, what] += 1
-                self._note(Step(layer, what, self._counts[layer, what]), tensors, given)
-
-    def _note(self, step: Step, tensors: list[Tensor], given: Sequence[Any]) -> None:
-        self.made[step] = [_copy(tensor) for tensor in tensors]
-        self.given[step] = list(given)
+            tensors = [_copy(leaf) for leaf in tree_leaves(values) if _is_floating(leaf)]
+        if tensors:
+            self._counts[layer, what] += 1
+            self.calls[Step(layer, what, self._counts[layer, what])] = Call(tensors, *how)
 
 
 class _Aligned(NamedTuple):
@@ -179,55 +171,67 @@ class _Aligned(NamedTuple):
         return torch.where(self.sure.view(shape), self.found, self.expected)
 
 
-class Compared(Recorded):
-    """A pass over `part`, a sector, beside the one recorded over the `whole` graph.
+class _Comparison:
+    """A pass over a sector beside that over the whole graph."""
 
-    fault: the first step between layers where rows differ; suspect: the first function that makes
-    other rows since those between layers were last right, with its line in the user's code and why.
-    """
-
-    def __init__(
-        self, model: nn.Module, sectors: tuple[Sector, Sector], whole: Recorded, tolerance: float
-    ) -> None:
-        super().__init__(model)
-        self._whole, self._tolerance = whole, tolerance
-        graph, part = sectors
-        owned = torch.arange(part.n_nodes) < part.n_owned
-        nodes, edges = part.node_id, graph.edge_id.argsort()[part.edge_id]
+    def __init__(self, whole: Recorded, part: Recorded, tolerance: float) -> None:
+        self._whole, self.part, self._tolerance = whole, part, tolerance
+        graph, sector = whole.sector, part.sector
+        owned = torch.arange(sector.n_nodes) < sector.n_owned
+        n, nodes, edges = sector.n_owned, sector.node_id, graph.edge_id.argsort()[sector.edge_id]
         # (rows of the whole's tensor, of the part's): the whole's of each of these, and if known.
         self._rows: dict[tuple[int, int], tuple[Kind, Tensor, Tensor]] = {
-            (graph.n_nodes, part.n_owned): ("nodes", nodes[: part.n_owned], owned[: part.n_owned]),
-            (graph.n_nodes, part.n_nodes): ("nodes", nodes, owned),
-            (graph.n_edges, part.n_edges): ("edges", edges, part.owns_edge),
+            (graph.n_nodes, n): ("nodes", nodes[:n], owned[:n]),
+            (graph.n_nodes, sector.n_nodes): ("nodes", nodes, owned),
+            (graph.n_edges, sector.n_edges): ("edges", edges, sector.owns_edge),
         }
-        self.fault: Step | None = None
-        self.suspect: Step | None = None
-        self.line, self.why = "", _UNKNOWN
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.fault or self.suspect:
-            return super().__torch_function__(func, types, args, kwargs)
-        given = tree_map(_copy, (args, kwargs or {}))
-        made = super().__torch_function__(func, types, args, kwargs)
-        if self.suspect:
-            self.line = _users_line(frame for frame, _ in walk_stack(None))
-            self.why = self._reason(self.suspect, func, given)
-        return made
+    def first_fault(self) -> tuple[Step | None, Step | None]:
+        """Gives the first step between layers where rows differ, and the first step that made other
+        rows since those between layers were last right.
+        """
+        suspect = None
+        for step, call in self.part.calls.items():
+            found = self._aligned(step, call.made)
+            if not all(each.agrees(self._tolerance) for each in found):
+                if step.is_whole:
+                    return step, suspect or step
+                suspect = suspect or step
+            elif found and step.is_whole:
+                suspect = None
+        return None, None
 
-    def _note(self, step: Step, tensors: list[Tensor], given: Sequence[Any]) -> None:  # noqa: ARG002
-        if self.fault:
-            return
-        found = self._aligned(step, tensors)
-        if not all(each.agrees(self._tolerance) for each in found):
-            if step.is_whole:
-                self.fault = step
-            elif self.suspect is None:
-                self.suspect = step
-        elif found and step.is_whole:
-            self.suspect, self.line, self.why = None, "", _UNKNOWN
+    def reason(self, step: Step) -> str:
+        """Says which rows, if they were the whole graph's, would make the function right."""
+        call = self.part.calls[step]
+        for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
+            whole = iter(filter(_is_floating, tree_leaves(self._whole.calls[step].given)))
+            counted = torch.is_grad_enabled()
+
+            def mend(value: Any, kind: str = kind, whole: Any = whole) -> Any:
+                nonlocal counted
+                found = self._align(next(whole), value) if _is_floating(value) else None
+                if found is None or found.kind != kind:
+                    return _copy(value)
+                mended = found.mended()
+                if not torch.equal(mended, found.found):
+                    counted &= not value.requires_grad
+                return mended
+
+            args, kwargs = tree_map(mend, call.given)
+            try:
+                with torch.no_grad():
+                    made = _changed(call.function, args, call.function(*args, **kwargs))
+            except (RuntimeError, TypeError, ValueError, IndexError, StopIteration):
+                continue  # it bears no other arguments than its own
+            found = self._aligned(step, filter(_is_floating, tree_leaves(made)))
+            if all(each.agrees(self._tolerance) for each in found):
+                return _COUNTED if kind == "nodes" and counted else why
+        return _MIXED
 
     def _aligned(self, step: Step, tensors: Iterable[Tensor]) -> list[_Aligned]:
-        pairs = zip(self._whole.made.get(step, []), tensors, strict=False)
+        whole = self._whole.calls.get(step, Call([])).made
+        pairs = zip(whole, tensors, strict=False)
         return [each for pair in pairs if (each := self._align(*pair))]
 
     def _align(self, whole: Tensor, part: Tensor) -> _Aligned | None:
@@ -248,49 +252,25 @@ class Compared(Recorded):
         found = part.reshape(-1)
         return _Aligned(found, whole.reshape(-1), "graph", 0, torch.ones_like(found).bool())
 
-    def _reason(self, step: Step, function: Any, given: Any) -> str:
-        """Says which rows, if they were the whole graph's, would make `function` right."""
-        for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
-            whole, counted = iter(self._whole.given.get(step, [])), torch.is_grad_enabled()
 
-            def mend(value: Any, kind: str = kind, whole: Any = whole) -> Any:
-                nonlocal counted
-                other = next(whole, None)
-                if not (_is_floating(value) and _is_floating(other)):
-                    return value
-                found = self._align(other, value)
-                if found is None or found.kind != kind:
-                    return value.detach().clone()
-                mended = found.mended()
-                if not torch.equal(mended, found.found):
-                    counted &= not value.requires_grad
-                return mended
-
-            args, kwargs = tree_map(mend, given)
-            try:
-                with torch.no_grad():
-                    made = _changed(function, args, function(*args, **kwargs))
-            except (RuntimeError, TypeError, ValueError, IndexError):
-                continue  # it bears no other arguments than its own
-            found = self._aligned(step, filter(_is_floating, tree_leaves(made)))
-            if all(each.agrees(self._tolerance) for each in found):
-                return _COUNTED if kind == "nodes" and counted else why
-        return _MIXED
-
-
-def named(model: nn.Module, whole: Recorded, passes: Sequence[Compared], why: str | None) -> str:
-    """Names the first layer whose rows in one of `passes` are not those of the whole graph, and
+def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str | None) -> str:
+    """Names the first layer whose rows in one of `parts` are not those of the whole graph, and
     says why: `why`, or what is found out.
     """
-    place = {step: i for i, step in enumerate(whole.made)}
-    faults = [(place[each.fault], k) for k, each in enumerate(passes) if each.fault]
+    order, faults = list(whole.calls), []
+    for part in parts:
+        compared = _Comparison(whole, part, tolerance)
+        fault, culprit = compared.first_fault()
+        if fault and culprit:
+            faults.append((order.index(fault), culprit, compared))
     if not faults:
-        return f"{told('', model)}: {why or _UNKNOWN}"
-    first = passes[min(faults)[1]]
-    assert first.fault
-    layer = (first.suspect or first.fault).layer
-    function = f", {first.suspect.what.strip('_')}{first.line}" if first.suspect else ""
-    return f"{told(layer, model.get_submodule(layer))}{function}: {why or first.why}"
+        return f"{told('', whole.model)}: {why or _UNKNOWN}"
+    _, step, compared = min(faults, key=lambda each: each[0])
+    layer = told(step.layer, whole.model.get_submodule(step.layer))
+    if step.is_whole:
+        return f"{layer}: {why or _UNKNOWN}"
+    line = compared.part.calls[step].line
+    return f"{layer}, {step.what.strip('_')}{line}: {why or compared.reason(step)}"
 
 
 def _users_line(frames: Iterable[FrameType]) -> str:

@@ -1,19 +1,18 @@
 """Proves that a model gives in sectors what it gives in the whole graph: results and gradients.
 
-Small random graphs are run whole and in the sectors of one process (sectors.py). difference.py
-names the first place that differs, in one line.
-
-`check_model` runs before each training: the contract (models/protocol.py), and of a model of the
-user's own two graphs. `prove`, for `bigtrk check-model`, runs all of them, in eval mode as well.
+Small random graphs are run whole and in sectors (sectors.py); difference.py names the first place
+that differs, in one line. `check_model` runs before each training: the contract
+(models/protocol.py), and of a model of the user's own two graphs. `prove`, for `bigtrk
+check-model`, runs all of them, in eval mode as well.
 
 Shapes: N nodes of a sector of which the first n_owned are owned, E edges,
 D numbers of a result's row.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,16 +25,17 @@ from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError, LayeredModel, told
 from bigtrk.models.settings import ModelConfig, make_model
 from bigtrk.parallel.collectives import check_agreement, together
-from bigtrk.proof.difference import (
-    Compared,
-    Recorded,
+from bigtrk.proof.difference import Recorded, failure, named, relative
+from bigtrk.proof.sectors import (
+    KINDS,
     SectorError,
-    failure,
+    draw,
+    exchanged,
     inputs_of,
-    named,
-    relative,
+    run_sectors,
+    shuffled,
+    told_sector,
 )
-from bigtrk.proof.sectors import KINDS, draw, exchanged, run_sectors, shuffled, told_sector
 from bigtrk.user_code import no_exit
 
 PARTS = (2, 3, 4)
@@ -67,17 +67,13 @@ _EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute
 
 class Trial(NamedTuple):
     """A graph in sectors beside the whole of it: the largest relative differences of its results
-    and of the gradient of each parameter, infinite where one is not finite.
+    and of the gradients of parameters, infinite where one is not finite.
     """
 
     graph: str
     sectors: int
     rows: float
-    of_each: dict[str, float]
-
-    @property
-    def gradients(self) -> float:
-        return max(self.of_each.values(), default=0.0)
+    gradients: float
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,8 @@ def check_on_all_ranks(
     model: nn.Module, n_node_features: int, n_edge_features: int, config: ModelConfig
 ) -> None:
     """Checks this rank's `model`, made by `config`, and that all ranks' make the same exchanges.
-    Collective.
-
-    Raises:
-        InputError: on all ranks, a model breaks its contract (models/protocol.py), or one makes
-            another number of exchanges, or wider ones.
+    Collective. Raises InputError on all ranks if one breaks its contract (models/protocol.py), or
+    makes another number of exchanges, or wider ones.
     """
     sizes = n_node_features, n_edge_features
     widths = together(lambda: check_model(model, *sizes, config.kind, config.is_users))
@@ -139,11 +132,8 @@ def check_model(
 ) -> list[int]:
     """Holds `model` to its contract on a small graph, and one of the user's own to the same results
     in sectors as in the whole graph; its weights and torch's random numbers stay as they were.
-    Gives the width of each of its exchanges.
-
-    Raises:
-        ContractError: the model breaks its contract, or a sector's rows or gradients are not the
-            whole graph's.
+    Gives the width of each of its exchanges. Raises ContractError if the model breaks its contract,
+    or a sector's rows or gradients are not the whole graph's.
     """
     sizes = n_node_features, n_edge_features
     widths = _check_contract(model, kind, *sizes)
@@ -158,16 +148,14 @@ def check_model(
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
     """Builds the model of `config`, with its head for pT if it can have one, and proves it; one of
     ours that computes in bfloat16 is proved in float64, where nothing else of it differs. The same
-    settings give the same weights, and the same proof.
-
-    Raises:
-        InputError: the model cannot be built.
+    settings give the same weights, and the same proof. Raises InputError if the model cannot be
+    built.
     """
     if config.precision == "bf16":
         config = config.model_copy(update={"precision": "fp32"})
     sizes = n_node_features, n_edge_features
     try:
-        with _own_random_numbers(torch.empty(0)):
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = make_model(config, *sizes, config.has_pt_head)
     except ContractError as error:
@@ -182,22 +170,20 @@ def prove(
     kind: Kind = "edge",
     name: str | None = None,
 ) -> Proof:
-    """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors of one process,
-    forward and backward, and on some of them in eval mode, forward. Torch's random numbers and the
-    model stay as they were.
+    """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors, forward and
+    backward, and on some of them in eval mode, forward. Torch's random numbers and the model stay
+    as they were.
 
     name: the model's in the proof; that of its class without it.
     """
-    name = name or type(model).__name__
-    sizes, exchanges, found = (n_node_features, n_edge_features), None, None
+    name, sizes = name or type(model).__name__, (n_node_features, n_edge_features)
+    exchanges, broken = None, None
     try:
         exchanges = tuple(check_model(model, *sizes, kind, users_own=False))
     except ContractError as error:
-        broken: str | None = str(error)
+        broken = str(error)
         if any(map(is_lazy, model.parameters())):
             return Proof(name, first_difference=broken)
-    else:
-        broken = None
     # What breaks a promise is told by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
     kinds = [(graph, parts) for graph in KINDS for parts in PARTS]
@@ -230,16 +216,17 @@ def _first_fault(
         graph, sectors = draw(name, n_parts, *sizes)
         cases.append((name, whole_sector(graph), sectors, None))
     for name, whole, parts, why in cases:
-        moved = _moved(model).eval() if mode else _moved(model)
+        moved = _moved(model).train(not mode)
         try:
             rows, gradients = _outcome(moved, parts, kind)
             expected, wanted = _outcome(moved, [whole], kind)
             largest = max((float(each.abs().max()) for each in wanted.values()), default=0.0)
             least = max(_LEAST_SHARE * largest, 1e-300)
             of_each = {key: relative(gradients[key], value, least) for key, value in wanted.items()}
-            trial = Trial(name + mode, len(parts), relative(rows, expected), of_each)
+            worst = max(of_each.values(), default=0.0)
+            trial = Trial(name + mode, len(parts), relative(rows, expected), worst)
             trials.append(trial)
-            found = _name_difference(moved, whole, parts, trial, why)
+            found = _name_difference(moved, whole, parts, trial, of_each, why)
         except SectorError as error:
             found = failure(moved, error)
         if found:
@@ -248,28 +235,31 @@ def _first_fault(
 
 
 def _name_difference(
-    model: nn.Module, whole: Sector, parts: Sequence[Sector], trial: Trial, why: str | None
+    model: nn.Module,
+    whole: Sector,
+    parts: Sequence[Sector],
+    trial: Trial,
+    of_each: dict[str, float],
+    why: str | None,
 ) -> str | None:
     """Says what differs first, unless by no more than the rounding of the model's own types."""
     if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
         return None
-    seen = Recorded(_replica(model))
-    run_sectors([partial(seen.run, whole)], [whole])
+    seen = Recorded(_replica(model), whole)
+    run_sectors([seen.run], [whole])
     # The floating type of the fewest digits that the model computes in, and where first.
-    types = [(step, tensor.dtype) for step, tensors in seen.made.items() for tensor in tensors]
+    types = [(step, made.dtype) for step, call in seen.calls.items() for made in call.made]
     step, dtype = max(types, key=lambda pair: torch.finfo(pair[1]).eps)
     if dtype not in TOLERANCE:
         layer = told(step.layer, model.get_submodule(step.layer))
         return f"{layer}, {step.what.strip('_')}: computes in {dtype} {_COARSE}"
     tolerance = TOLERANCE[dtype]
     if trial.rows > tolerance:
-        passes = [Compared(_replica(model), (whole, part), seen, tolerance) for part in parts]
-        run_sectors(
-            [partial(each.run, part) for each, part in zip(passes, parts, strict=True)], parts
-        )
-        return named(model, seen, passes, why)
+        passes = [Recorded(_replica(model), part) for part in parts]
+        run_sectors([each.run for each in passes], parts)
+        return named(seen, passes, tolerance, why)
     # A backward pass begins at the result, which the last parameters as a rule are nearest to.
-    wrong = [name for name, value in trial.of_each.items() if value > tolerance]
+    wrong = [name for name, value in of_each.items() if value > tolerance]
     if not wrong:
         return None
     if trial.gradients == torch.inf:
@@ -299,7 +289,7 @@ def _outcome(
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    found = _backward(trained, rows, weights)
+    found = _backward(trained, (rows * weights).sum())
     gradients = {
         name: torch.zeros_like(trained[name]) if gradient is None else gradient
         for name, gradient in found.items()
@@ -310,12 +300,10 @@ def _outcome(
 def _results(
     model: nn.Module, sectors: Sequence[Sector], kind: Kind, alone: bool = False
 ) -> tuple[list[Tensor], list[int]]:
-    """Runs `model` on the sectors of one graph, as `run_sectors` says.
-
-    Raises:
-        SectorError: as there, or a result is none of its `kind`.
+    """Runs `model` on the sectors of one graph, as `run_sectors` says. Raises SectorError as
+    there, and if a result is none of its `kind`.
     """
-    passes = [partial(_replica(model), *inputs_of(sector)) for sector in sectors]
+    passes = [partial(_replica(model), *inputs_of(sector, model)) for sector in sectors]
     made, widths = run_sectors(passes, sectors, alone)
     for rows, sector in zip(made, sectors, strict=True):
         which = told_sector(sector)
@@ -333,16 +321,14 @@ def _results(
     return made, widths
 
 
-def _backward(
-    trained: dict[str, nn.Parameter], rows: Tensor, weights: Tensor
-) -> dict[str, Tensor | None]:
-    """Computes the gradient of each parameter from that of `rows`; None where it has none."""
-    if not rows.requires_grad:
+def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tensor | None]:
+    """Computes the gradient of each parameter of `total`; None where it has none."""
+    if not total.requires_grad:
         return dict.fromkeys(trained)
     try:
         with no_exit():
             found = torch.autograd.grad(
-                (rows * weights).sum(), [*trained.values()], retain_graph=True, allow_unused=True
+                total, [*trained.values()], retain_graph=True, allow_unused=True
             )
     except SectorError:
         raise
@@ -360,10 +346,10 @@ def _replica(model: nn.Module) -> nn.Module:
 
 
 def _moved(model: nn.Module) -> nn.Module:
-    """Copies a model to float64, as it is trained, its weights moved a little at random: those that
-    begin at zero would hide what they weigh.
+    """Copies a model to float64, its weights moved a little at random: those that begin at zero
+    would hide what they weigh.
     """
-    made = deepcopy(model).cpu().double().train()
+    made = deepcopy(model).cpu().double()
     with torch.no_grad():
         for value in made.parameters():
             width = value.shape[-1] if value.dim() else 1
@@ -377,16 +363,11 @@ def _in_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _own_random_numbers(torch.empty(0)):
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             yield
     finally:
         torch.set_default_dtype(before)
-
-
-def _own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
-    """Keeps what a model draws within it from changing the numbers that are drawn after it."""
-    return torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else [])
 
 
 # The contract: a model's state, and passes on small sectors in its own type and on its device.
@@ -400,25 +381,16 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
             f"model {type(model).__name__}: {wrong} (see bigtrk/models/protocol.py)"
         )
     trained = dict(model.named_parameters())
-    weight = next(model.parameters())
-    parts = [
-        replace(
-            part,
-            node_features=part.node_features.to(weight),
-            edge_features=part.edge_features.to(weight),
-            edge_index=part.edge_index.to(weight.device),
-            send_index=part.send_index.to(weight.device),
-        )
-        for part in draw("empty sector", 3, *sizes)[1]
-    ]
+    parts, weight = draw("empty sector", 3, *sizes)[1], next(model.parameters())
+    own = [weight.device] if weight.is_cuda else []
     try:
-        with _own_random_numbers(weight), torch.enable_grad():
+        with torch.random.fork_rng(devices=own), torch.enable_grad():
             made, widths = _results(model, parts, kind, alone=True)
             for part, rows in zip(parts, made, strict=True):
                 if not rows.isfinite().all():
                     which = told_sector(part)
                     raise SectorError(f"gives a result that is not finite for {which}; {_DIVISION}")
-                for name, gradient in _backward(trained, rows, torch.ones_like(rows)).items():
+                for name, gradient in _backward(trained, rows.sum()).items():
                     _check_gradient(f"gives its parameter {name}", gradient, part)
             if isinstance(model, LayeredModel):
                 _check_several(model, parts, kind)
@@ -449,7 +421,9 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
     alone, _ = _results(model, parts, kind)
     try:
         with no_exit():
-            made = model([inputs_of(part) for part in parts], partial(exchanged, sectors=parts))
+            made = model(
+                [inputs_of(part, model) for part in parts], partial(exchanged, sectors=parts)
+            )
             pairs = zip(made, alone, strict=True)
             same = all(torch.allclose(*pair, rtol=1e-4, atol=1e-4) for pair in pairs)
     except Exception as error:
@@ -469,7 +443,20 @@ def _wrong_state(model: nn.Module) -> str | None:
     if not parameters:
         return "has no parameters to train; make its layers in __init__"
     for name, parameter in parameters.items():
-        wrong = _wrong_parameter(parameter)
+        wrong = ""
+        if isinstance(parameter, UninitializedParameter):
+            wrong = "has no size yet; give the layer its number of inputs"
+        elif parameter.dtype != torch.float32:
+            wrong = f"is {parameter.dtype}; keep weights in float32, and convert in forward"
+        elif parameter.dim() == 0:
+            wrong = "has no dimension, so FSDP could not share it; make it of shape [1]"
+        elif not parameter.requires_grad:
+            wrong = (
+                "is not trained, which not all engines can do; make it a buffer (register_buffer "
+                "with persistent=False)"
+            )
+        elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            wrong = _PARTIAL
         if wrong:
             return f"its parameter {name} {wrong}"
     for path, module in model.named_modules():
@@ -483,21 +470,4 @@ def _wrong_state(model: nn.Module) -> str | None:
             f"keeps {name}, which is no parameter, so checkpoints would lack it; register it with "
             f"persistent=False and make it in __init__"
         )
-    return None
-
-
-def _wrong_parameter(parameter: Tensor) -> str | None:
-    if isinstance(parameter, UninitializedParameter):
-        return "has no size yet; give the layer its number of inputs"
-    if parameter.dtype != torch.float32:
-        return f"is {parameter.dtype}; keep weights in float32, and convert in forward"
-    if parameter.dim() == 0:
-        return "has no dimension, so FSDP could not share it; make it of shape [1]"
-    if not parameter.requires_grad:
-        return (
-            "is not trained, which not all engines can do; make it a buffer (register_buffer with "
-            "persistent=False)"
-        )
-    if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-        return _PARTIAL
     return None

@@ -1,7 +1,6 @@
 """Graphs to prove models on, and models run on the sectors of a graph in one process.
 
-The graphs are random and have everything that has tripped halo exchanges. A thread runs each
-sector, one at a time, from exchange to exchange, so that a model of the simple form runs as it is.
+The graphs are random and have everything that has tripped halo exchanges.
 
 Shapes: N nodes of a sector of which the first n_owned are owned, H the width of an exchange.
 """
@@ -9,15 +8,17 @@ Shapes: N nodes of a sector of which the first n_owned are owned, H the width of
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
-from threading import Barrier, Lock, Thread
+from functools import cache
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bigtrk.graphs.event_graph import EventGraph, Sector
-from bigtrk.models.protocol import Exchange
-from bigtrk.proof.difference import SectorError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.sector import Sector
+from bigtrk.models.protocol import Exchange, SectorInputs
 from bigtrk.user_code import no_exit
 from partition.sectors import cut
 
@@ -40,6 +41,12 @@ _IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
     "exchange outside of what is recomputed (torch.utils.checkpoint)"
 )
+
+
+class SectorError(Exception):
+    """A sector cannot go on with the others: the message says which and why; its cause is the
+    error of the model, if it raised one.
+    """
 
 
 @cache
@@ -113,117 +120,105 @@ def shuffled(whole: Sector) -> Sector:
     )
 
 
-class _Ended(BaseException):
-    """Ends the pass of a sector whose others cannot go on; no `except Exception` catches it."""
+class _Stopped(BaseException):
+    """Ends a pass whose others cannot go on; no `except Exception` catches it."""
 
 
-class _Meeting:
-    """The passes of sectors, one at a time in a thread each. All meet at each exchange, and where
-    they end, with no rows.
+class _Pass(Thread):
+    """A pass of a model over a sector: a thread that is resumed from exchange to exchange.
+
+    sent: the rows that it gave the exchange; None once it has ended, with `made` or an `error`.
     """
 
-    def __init__(self, sectors: Sequence[Sector], alone: bool) -> None:
-        self._sectors, self._alone = sectors, alone
-        self._turn, self._barrier = Lock(), Barrier(len(sectors) + 1)
-        self._sent: list[Tensor | None] = [None] * len(sectors)
-        self._brought: list[Tensor] = []
-        self._is_over = False
+    def __init__(self, run: Callable[[Exchange], Any]) -> None:
+        super().__init__(daemon=True)
+        self.made: Any = None
+        self.sent: Tensor | None = None
+        self.error: BaseException | None = None
+        self._run, self._is_over = run, False
+        self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
+        self._paused: SimpleQueue[None] = SimpleQueue()
         # Each thread has these for itself.
         self._has_gradients = torch.is_grad_enabled()
         self._device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
-        self._errors: list[BaseException | None] = [None] * len(sectors)
-        self.failure: BaseException | None = None
-        self.made: dict[int, Tensor] = {}
-        self.widths: list[int] = []
 
-    def attend(self, k: int, run: Callable[[Exchange], Tensor]) -> None:
-        """Runs the pass of sector `k`."""
-        gradients = torch.set_grad_enabled(self._has_gradients)
-        with suppress(_Ended), self._turn, gradients, torch.cuda.device(self._device):
+    def resume(self, rows: Tensor | None) -> None:
+        """Runs to the next exchange, or to the end. rows: those that the last exchange brings."""
+        if rows is None:
+            self.start()
+        else:
+            self._brought.put(rows)
+        self._paused.get()
+
+    def stop(self) -> None:
+        if self.is_alive():
+            self._is_over = True
+            self._brought.put(None)
+            self.join()
+
+    def run(self) -> None:
+        with torch.set_grad_enabled(self._has_gradients), torch.cuda.device(self._device):
             try:
-                with no_exit():
-                    self.made[k] = run(partial(self._meet, k))
-            except _Ended:
-                raise
+                with suppress(_Stopped), no_exit():
+                    self.made = self._run(self._exchange)
             except BaseException as error:
-                self._errors[k] = error
-            self._meet(k, None)
+                self.error = error
+        self.sent, self._is_over = None, True
+        self._paused.put(None)
 
-    def _meet(self, k: int, owned: Tensor | None) -> Tensor:
+    def _exchange(self, owned: Tensor) -> Tensor:
         if self._is_over:  # a backward pass computes it anew
             raise SectorError(_IN_BACKWARD)
-        if self.failure is None:
-            self._sent[k] = owned
-            self._turn.release()
-            self._barrier.wait()
-            self._barrier.wait()
-            self._turn.acquire()
-        if self.failure is not None or self._is_over:
-            raise _Ended
-        return self._brought[k]
-
-    def trade(self) -> bool:
-        """Waits until all meet, and gives them their rows; False where they have ended or failed.
-
-        A thread's own hooks (of `torch.utils.checkpoint`) must not see what is computed here.
-        """
-        self._barrier.wait()
-        try:
-            sent = self._checked()
-            self._is_over = not sent
-            if sent:
-                self._brought = exchanged(sent, self._sectors, self._alone)
-                self.widths.append(sent[0].shape[1])
-        except BaseException as error:
-            self.failure = error
-        self._barrier.wait()
-        return not self._is_over and self.failure is None
-
-    def _checked(self) -> list[Tensor]:
-        """Checks that all sectors send their owned rows, equally wide, or that all have ended."""
-        for error, sector in zip(self._errors, self._sectors, strict=True):
-            if isinstance(error, Exception):
-                raise SectorError(f"fails for {told_sector(sector)}") from error
-            if error is not None:
-                raise error
-        pairs = list(zip(self._sent, self._sectors, strict=True))
-        sent = [rows for rows, _ in pairs if rows is not None]
-        for rows, sector in pairs if sent else []:
-            which = told_sector(sector)
-            if rows is None:
-                raise SectorError(
-                    f"makes fewer exchanges for {which} than for others of its graph, so ranks "
-                    f"would wait for each other"
-                )
-            if rows.dim() != 2 or len(rows) != sector.n_owned or rows.shape[1] != sent[0].shape[-1]:
-                raise SectorError(
-                    f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it the "
-                    f"owned rows [n_owned, H] alone, equally wide for each sector"
-                )
-        return sent
+        self.sent = owned
+        self._paused.put(None)
+        rows = self._brought.get()
+        if rows is None:
+            raise _Stopped
+        return rows
 
 
 def run_sectors(
-    passes: Sequence[Callable[[Exchange], Tensor]], sectors: Sequence[Sector], alone: bool = False
-) -> tuple[list[Tensor], list[int]]:
+    passes: Sequence[Callable[[Exchange], Any]], sectors: Sequence[Sector], alone: bool = False
+) -> tuple[list[Any], list[int]]:
     """Runs each pass on its sector, all of one graph, by the sectors' own halo plans; gradients
-    flow through the exchanges, unless each is `alone`. Also gives the exchanges' widths.
-
-    Raises:
-        SectorError: a model fails in a sector, gives the exchange other rows than the owned ones or
-            of another width than others do, or makes another number of exchanges.
+    flow through the exchanges, unless each is `alone`. Also gives the exchanges' widths. Raises
+    SectorError if a model fails in a sector, gives the exchange other rows than the owned ones or
+    of another width than others do, or makes another number of exchanges.
     """
-    meeting = _Meeting(sectors, alone)
-    threads = [Thread(target=meeting.attend, args=each, daemon=True) for each in enumerate(passes)]
-    for thread in threads:
-        thread.start()
-    while meeting.trade():
-        pass
-    for thread in threads:
-        thread.join()
-    if meeting.failure is not None:
-        raise meeting.failure
-    return [meeting.made[k] for k in range(len(passes))], meeting.widths
+    running, widths = [_Pass(run) for run in passes], []
+    brought: Sequence[Tensor | None] = [None] * len(passes)
+    try:
+        while True:
+            for each, sector, rows in zip(running, sectors, brought, strict=True):
+                each.resume(rows)
+                if isinstance(each.error, Exception):
+                    raise SectorError(f"fails for {told_sector(sector)}") from each.error
+                if each.error is not None:
+                    raise each.error
+            sent = [each.sent for each in running if each.sent is not None]
+            if not sent:
+                return [each.made for each in running], widths
+            for each, sector in zip(running, sectors, strict=True):
+                _check_sent(each.sent, sector, sent[0].shape[-1:])
+            brought = exchanged(sent, sectors, alone)
+            widths.append(sent[0].shape[1])
+    finally:
+        for each in running:
+            each.stop()
+
+
+def _check_sent(rows: Tensor | None, sector: Sector, width: Sequence[int]) -> None:
+    which = told_sector(sector)
+    if rows is None:
+        raise SectorError(
+            f"makes fewer exchanges for {which} than for others of its graph, so ranks would wait "
+            f"for each other"
+        )
+    if rows.dim() != 2 or rows.shape != (sector.n_owned, *width):
+        raise SectorError(
+            f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it the owned "
+            f"rows [n_owned, H] alone, equally wide for each sector"
+        )
 
 
 def exchanged(
@@ -242,3 +237,13 @@ def exchanged(
 def told_sector(sector: Sector) -> str:
     halo = sector.n_nodes - sector.n_owned
     return f"a sector of {sector.n_owned} nodes, {halo} halo nodes and {sector.n_edges} edges"
+
+
+def inputs_of(sector: Sector, model: nn.Module) -> SectorInputs:
+    """Gives a sector in the type and on the device of `model`, in tensors that it may change."""
+    weight = next(model.parameters(), torch.empty(0))
+    x, edge_features = (
+        rows.to(weight, copy=True) for rows in (sector.node_features, sector.edge_features)
+    )
+    edge_index = sector.edge_index.to(weight.device, copy=True)
+    return SectorInputs(x, edge_features, edge_index, sector.n_owned)

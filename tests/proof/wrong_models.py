@@ -1,12 +1,10 @@
 """Models that are wrong in a sector, each in one way; `Sums` is what they would be if right."""
 
-import sys
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from bigtrk.models.protocol import Exchange
 
@@ -86,18 +84,6 @@ class ExchangesOnce(Sums):
 
     def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
         return exchange(rows[:n_owned]) if k else rows
-
-
-class ExchangesTooEarly(Sums):
-    """Reads other rows than it exchanged."""
-
-    def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
-        return torch.cat([rows[:n_owned], 0.5 * exchange(rows[:n_owned])[n_owned:]])
-
-
-class ExchangesAll(Sums):
-    def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
-        return exchange(rows)
 
 
 class IdleWithoutEdges(Sums):
@@ -196,39 +182,12 @@ class Hidden(Centred):
         return rows - self.gate * rows.mean(0) if len(rows) else rows + self.gate
 
 
-class RecomputesAll(Sums):
-    """Computes all anew in the backward pass, the exchanges too."""
-
-    def forward(self, *inputs: Any) -> Tensor:
-        made: Tensor = checkpoint(super().forward, *inputs, use_reentrant=False)
-        return made
-
-
-class LeavesWithoutEdges(Sums):
-    """Ends the program, as if all were well, at a sector of nodes without edges."""
-
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
-        if n_owned and len(e) == 0:
-            sys.exit(0)
-        return rows
-
-
 class Clamped(Sums):
     """Clamps what a sector adds to a gradient."""
 
     def __init__(self, *sizes: int) -> None:
         super().__init__(*sizes)
         self.last.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
-
-
-class Detached(Sums):
-    def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return super().scores(x, edge_index).detach()
-
-
-class Column(Sums):
-    def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return super().scores(x, edge_index)[:, None]
 
 
 class Lazy(Sums):
