@@ -9,7 +9,7 @@ import torch
 
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.records.live import scalars
-from bigtrk.studies.search.space import read_space
+from bigtrk.studies.search.plan import read_space
 from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import columns, load, write
 from tests.programs import CHECKOUT, run_here, run_in_one

@@ -28,7 +28,7 @@ from bigtrk.records.run_folder import RUN, read_epochs
 
 SEARCH, RESULT = "search.json", "result.json"
 JOURNAL = "study.log"  # Optuna's, which holds the study
-DECISION, VALUE = "decision.json", "value.json"
+VALUE = "value.json"
 State = Literal["running", "complete", "pruned", "failed"]
 MOST_TRIALS = 100_000
 
@@ -67,17 +67,6 @@ class TrialRecord(Record):
     reason: str = ""
 
 
-class DecisionRecord(_SearchFile):
-    """The training of a trial of a population in a round: from the checkpoint of the trial `source`
-    after its round `source_round` (None: its own), with `settings`, to so many `epochs`.
-    """
-
-    source: Count | None = None
-    source_round: Count | None = None
-    settings: dict[str, Any]
-    epochs: Count
-
-
 class ValueRecord(_SearchFile):
     """The metric of a trial of a population after a round; None: it failed, for a `reason`."""
 
@@ -86,8 +75,9 @@ class ValueRecord(_SearchFile):
 
 
 class RoundRecord(Record):
-    """A round of a trial of a population, both counted from 0: what was decided, as in
-    `DecisionRecord`, and the metric after it, if it has ended.
+    """A round of a trial of a population, both counted from 0, and the metric after it, if it has
+    ended: from the checkpoint of the trial `source` after its round `source_round` (None: its own),
+    with `settings`, to so many `epochs`.
     """
 
     round: Place

@@ -1,17 +1,21 @@
-"""Trainings as programs of their own."""
+"""Trainings as programs of their own, and the command line and folder of a study of many."""
 
 import os
 import re
+import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
 
+from bigtrk.config import overlap, override
 from bigtrk.console import complain, say
-from bigtrk.disk.files import open_to_append, unlinked
+from bigtrk.disk.files import disk_errors, open_to_append, unlinked
 from bigtrk.errors import InputError
+from bigtrk.planning.command import split_arguments
+from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.checkpoint.folder import last_good
 
@@ -29,10 +33,8 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 
 def torchrun_environment(ranks: int) -> dict[str, str]:
-    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1,
-    which it does for several ranks where the user has not; each rank sets its own threads then.
-
-    A single rank would take a 1 for the user's choice, and compute on one core.
+    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1 for
+    several ranks, which set their threads themselves; a single one would compute on one core.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}
@@ -40,15 +42,20 @@ def torchrun_environment(ranks: int) -> dict[str, str]:
 
 @contextmanager
 def on_cores(number: int, first: int = 0) -> Iterator[None]:
-    """Keeps programs started in the block to `number` cores of this process, from the `first` on;
-    to all it has where these are fewer.
-    """
+    """Keeps programs started in the block to `number` cores of this process, if it has as many."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[first : first + number])
     try:
         yield
     finally:
         os.sched_setaffinity(0, cores)
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 def resumable(run: Path) -> bool:
@@ -70,38 +77,31 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def train_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-    """Runs a training; its output goes to the end of `log`, its epochs are also shown. Ctrl-C and
-    SIGTERM reach it, and it may save before this returns.
-
-    Raises:
-        InputError: the training failed; the end of its output is on stderr by then. Or `log` is a
-            symbolic link, or its folder is one.
+def train_logged(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], quiet: bool = False
+) -> None:
+    """Runs a training, with its output at the end of `log`. Ctrl-C and SIGTERM reach it, and it may
+    save before this returns. Unless `quiet`, its epochs are shown, and the end of its output where
+    it failed. Raises InputError if it failed, or `log` is a symbolic link, or its folder is one.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
         open_to_append(log) as written,
         ended_by_sigterm(),
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as training,
+        Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True) as training,
     ):
-        assert training.stdout is not None
         try:
-            for line in training.stdout:
+            for line in training.stdout or ():
                 written.write(line)
                 written.flush()
-                if _EPOCH.match(line):
+                if _EPOCH.match(line) and not quiet:
                     say(f"  {line.strip()}")
-        except BaseException:
+        except BaseException:  # torchrun ends its ranks on SIGTERM
             training.terminate()
             raise
     if training.returncode:
-        show_end(log)
+        if not quiet:
+            show_end(log)
         raise InputError(
             f"{log.parent.name}: the training ended with status {training.returncode}; above is "
             f"the end of {log}"
@@ -119,3 +119,47 @@ def tail(log: Path) -> list[str]:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if _REPORT.search(line)), len(lines))
     return lines[:end][-_TAIL:]
+
+
+def split_study(
+    command: str, arguments: Sequence[str], default: Path, taken: Mapping[str, str]
+) -> tuple[Path, list[str]]:
+    """Returns the configuration file of a command line, and the overrides, that of its data folders
+    last. taken: the settings that the command makes, each with the way to choose it. Raises
+    InputError if an override makes one of these settings, or there are two files.
+    """
+    path, overrides, folders = split_arguments(arguments, default)
+    for given in overrides:
+        for key, instead in taken.items():
+            if overlap(given.partition("=")[0], key):
+                raise InputError(f"{given}: bigtrk {command} sets {key}; {instead}")
+    data = [override("data.train", [str(folder) for folder in folders])] if folders else []
+    return path, [*overrides, *data]
+
+
+def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
+    """Writes the record of a study, or checks that the one there has the `same` fields. Raises
+    InputError if its folder holds another study or something else, or the disk refuses.
+    """
+    folder, wanted = path.parent, record.model_dump(mode="json")
+    with disk_errors():
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            found = read_record(type(record), path).model_dump(mode="json")
+            for what in same:
+                if found[what] != wanted[what]:
+                    raise InputError(
+                        f"{folder}: holds a {path.stem} of another {what} "
+                        f"({_first_difference(found[what], wanted[what])}); choose another --out"
+                    )
+        elif any(not held.name.startswith(".") for held in folder.iterdir()):
+            raise InputError(f"{folder}: holds something else; choose another --out")
+        write_record(path, record)
+
+
+def _first_difference(old: object, new: object, key: str = "") -> str:
+    """Returns the first key of two configurations that differs, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
+        return _first_difference(old.get(changed), new.get(changed), f"{key}{changed}.")
+    return f"{key[:-1]} {old} instead of {new}".strip()

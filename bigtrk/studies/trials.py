@@ -1,12 +1,9 @@
 """`bigtrk plan --choose --try`: short trainings of options that fit, in the order of options."""
 
-import os
 import shutil
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +14,7 @@ from bigtrk.parallel.routing import Cut
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import TRAIN
-from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, torchrun_environment
+from bigtrk.studies import launch
 from bigtrk.training.automatic import Candidate, Option, Task, options
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.cutting import CutSettings, cut_event
@@ -25,21 +22,14 @@ from partition.partitioners import Method
 
 _STEPS = 6  # of a trial, the first of which is not counted
 # A trial trains on all its events, and to its last epoch.
-_ALL_STEPS = (
-    "data.events=null",
-    "data.validation=0",
-    "training.best={}",
-    "training.minutes=null",
-)
+_ALL_STEPS = ["data.events=null", "data.validation=0", "training.best={}", "training.minutes=null"]
 _MOST, _ALIKE = 8, 3  # options that are tried, and those of them that differ in sectors alone
 
 
 def try_out(task: Task, given: Given) -> list[Trial]:
     """Trains the first options that fit on the same few events, one after another, with all ranks
-    on this host.
-
-    Raises:
-        InputError: there are no events to train on, or the ranks are more than a host has.
+    on this host. Raises InputError if there are no events to train on, or the ranks are more than a
+    host has.
     """
     if not given.folders:
         raise InputError("bigtrk plan --try: trains on events; name folders of them")
@@ -52,10 +42,10 @@ def try_out(task: Task, given: Given) -> list[Trial]:
     largest = max(sources, key=lambda source: source.size.edges)  # which decides what fits
     others = [source for source in sources if source is not largest]
     events = [largest, *others[: _STEPS * task.configuration.training.events_per_step - 1]]
-    with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
-        bench = Bench(Path(folder), task, given, events)
+    with launch.ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
         chosen = list(shortlist(task))
-        return [bench.train(one) for one in follow(chosen, len(chosen), "trials")]
+        steps = follow(chosen, len(chosen), "trials")
+        return [_train(one, task, given, events, Path(folder)) for one in steps]
 
 
 def shortlist(task: Task) -> Iterator[Option]:
@@ -76,73 +66,48 @@ def shortlist(task: Task) -> Iterator[Option]:
         yield one
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Trains options on some events, in a folder of its own."""
-
-    folder: Path
-    task: Task
-    given: Given
-    events: list[EventSource]
-
-    def train(self, one: Option) -> Trial:
-        """Trains an option for a few steps, and measures it."""
-        run, log = self.folder / "run", self.folder / "run.log"
-        shutil.rmtree(run, ignore_errors=True)
-        steps_per_epoch = -(-len(self.events) // self.task.configuration.training.events_per_step)
-        arguments = [
-            *training_arguments(one, self.task, self.given, self._data(one.sectors)),
-            *_ALL_STEPS,
-            f"training.epochs={-(-_STEPS // steps_per_epoch)}",
-            f"run.folder={run}",
-        ]
-        ranks = self.task.world
-        with (
-            log.open("w") as output,
-            subprocess.Popen(
-                torchrun_command(ranks, TRAIN, arguments),
-                env=torchrun_environment(ranks),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            ) as training,
-        ):
-            try:
-                training.wait()
-            except BaseException:  # torchrun ends its ranks on SIGTERM
-                training.terminate()
-                raise
-        if training.returncode:
-            failure = " / ".join(tail(log)[-1:])
-            complain(f"trial of {one}: failed: {failure}")
-            return Trial(one, None, None, failure)
-        record = read_run(run)
-        peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
-        return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))
-
-    def _data(self, sectors: int) -> list[Path]:
-        """Returns folders of the events, whole ones cut in `sectors`; makes them once."""
-        made = [_placed(self.events, self.folder / kind, kind) for kind in ("graphs", "sectors")]
-        whole, cut = self.folder / "graphs", self.folder / f"graphs-in-{sectors}"
-        if whole in made and sectors > 1:
-            made = [cut, *(folder for folder in made if folder != whole)]
-            if not cut.exists():
-                names = GraphFolder(whole).events
-                for name in names:
-                    cut_event(whole, cut, name, CutSettings(sectors, None, Method.METIS, seed=0))
-                write_manifest(cut, "sectors", {}, names)
-        return [folder for folder in made if folder]
+def _train(
+    one: Option, task: Task, given: Given, events: Sequence[EventSource], folder: Path
+) -> Trial:
+    """Trains an option on events for a few steps, in a folder of its own, and measures it."""
+    run, log = folder / "run", folder / "run.log"
+    shutil.rmtree(run, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    steps_per_epoch = -(-len(events) // task.configuration.training.events_per_step)
+    arguments = [
+        *training_arguments(one, task, given, _data(events, folder, one.sectors)),
+        *_ALL_STEPS,
+        f"training.epochs={-(-_STEPS // steps_per_epoch)}",
+        f"run.folder={run}",
+    ]
+    command = launch.torchrun_command(task.world, TRAIN, arguments)
+    try:
+        launch.train_logged(command, log, launch.torchrun_environment(task.world), quiet=True)
+    except InputError:
+        failure = " / ".join(launch.tail(log)[-1:])
+        complain(f"trial of {one}: failed: {failure}")
+        return Trial(one, None, None, failure)
+    record = read_run(run)
+    peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
+    return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))
 
 
-def _placed(events: Sequence[EventSource], folder: Path, kind: str) -> Path | None:
-    """Returns a folder of those of the events that are stored as `kind`; None if none is."""
-    own = [source for source in events if source.folder.kind == kind]
-    if own and not folder.exists():
-        folder.mkdir()
-        for source in own:
-            path = file_of(source.folder.path, source.name)
-            try:
-                os.link(path, folder / path.name)
-            except OSError:  # on another file system
-                shutil.copyfile(path, folder / path.name)
-        write_manifest(folder, kind, {}, [source.name for source in own])
-    return folder if own else None
+def _data(events: Sequence[EventSource], folder: Path, sectors: int) -> list[Path]:
+    """Returns folders of the events, whole ones cut in `sectors`; makes them once."""
+    whole, stored, cut = (folder / name for name in ("graphs", "sectors", f"graphs-in-{sectors}"))
+    for place in (whole, stored):
+        own = [source for source in events if source.folder.kind == place.name]
+        if own and not place.exists():
+            place.mkdir()
+            for source in own:
+                path = file_of(source.folder.path, source.name)
+                launch.link_or_copy(path, place / path.name)
+            write_manifest(place, place.name, {}, [source.name for source in own])
+    if whole.exists() and sectors > 1:
+        if not cut.exists():
+            names = GraphFolder(whole).events
+            for name in names:
+                cut_event(whole, cut, name, CutSettings(sectors, None, Method.METIS, seed=0))
+            write_manifest(cut, "sectors", {}, names)
+        whole = cut
+    return [place for place in (whole, stored) if place.exists()]

@@ -7,10 +7,9 @@ import pytest
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.record import write_record
 from bigtrk.records.run_folder import read_run_record
-from bigtrk.records.studies import DECISION, DecisionRecord, ValueRecord
-from bigtrk.studies.search.population import Rounds
+from bigtrk.records.studies import ValueRecord
+from bigtrk.studies.search.population import end_round, take_over
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, settings, steps, train, write_events
@@ -40,18 +39,14 @@ def groups_used(
 def test_the_next_step_has_the_others_weights_and_the_given_rate(tmp_path: Path) -> None:
     write_events(tmp_path)
     runs = [tmp_path / "good", tmp_path / "bad"]
-    rounds = Rounds(tmp_path / "rounds")
+    kept, taken = tmp_path / "kept", tmp_path / "taken"
     for trial, (run, rate) in enumerate(zip(runs, (0.01, 0.09), strict=True)):
         chosen = settings(tmp_path, run, 1, ENGINES["FSDP2"]).model_dump()
         chosen["optimizer"]["lr"] = rate
         run_ranks(2, train, Configuration.model_validate(chosen))
-        rounds.end(0, trial, run, ValueRecord(value=rate))
+        end_round(run, kept / str(trial), ValueRecord(value=rate))
     own = steps(runs[BAD])
-    decision = DecisionRecord(
-        source=GOOD, source_round=0, settings={"optimizer.lr": RATE}, epochs=3
-    )
-    write_record(rounds.folder(1, BAD) / DECISION, decision)
-    rounds.take_over(1, BAD, runs[BAD], decision)
+    take_over(runs[BAD], kept / str(GOOD), taken)
     assert read_run_record(runs[BAD]).ended is None
     configuration = settings(tmp_path, runs[BAD], 1, ENGINES["FSDP2"])
     changes = (f"optimizer.lr={RATE}", f"optimizer.weight_decay={DECAY}")
@@ -66,6 +61,6 @@ def test_the_next_step_has_the_others_weights_and_the_given_rate(tmp_path: Path)
     assert bad[len(own) + 1][1] != good[len(own) + 1][1]
     # A second one, as after a kill, does not take it back.
     after = steps(runs[BAD])
-    rounds.take_over(1, BAD, runs[BAD], decision)
+    take_over(runs[BAD], kept / str(GOOD), taken)
     assert read_run_record(runs[BAD]).ended == "epochs"
     assert steps(runs[BAD]) == after

@@ -11,7 +11,7 @@ from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run import RunRecord
 from bigtrk.records.studies import SERIES, SeriesRecord
-from bigtrk.studies.scaling.series import run_name
+from bigtrk.studies.scaling.report import run_name
 from bigtrk.training.settings import Configuration
 from tests.programs import run_here
 from tests.reports.run_folders import evaluation_record, run_record, run_writer

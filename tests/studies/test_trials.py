@@ -98,10 +98,10 @@ def test_trials_that_take_too_much_are_not_chosen(
 ) -> None:
     peaks = iter([99e9, 1e9, 99e9])
 
-    def pretend(_: Any, one: Option) -> Trial:
+    def pretend(one: Option, *_: Any) -> Trial:
         return Trial(one, 1.0, next(peaks))
 
-    monkeypatch.setattr(trials.Bench, "train", pretend)
+    monkeypatch.setattr(trials, "_train", pretend)
     known = ["--ranks", "1", "--memory", "9", "--json"]
     status, out, err = asked(str(graphs), *known)
     assert status == 0, err

@@ -1,82 +1,232 @@
-"""The report of scaling series, one or several side by side: a document, and JSON lines."""
+"""Scaling series as `bigtrk scale` leaves them: their runs, the means of each number of ranks, and
+the report of one or of several side by side, a document and JSON lines.
+"""
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
+from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError
+from bigtrk.planning.scaling import as_measured, epoch_seconds
+from bigtrk.records.metrics import Shares
+from bigtrk.records.record import read_record
+from bigtrk.records.run_folder import RUN, Run, read_run
+from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.figures import INTERVALS, Estimate
-from bigtrk.reports.metrics import COLUMNS, PAPER
+from bigtrk.reports.figures import INTERVAL_RULE, Estimate, estimate, ratio, wilson
+from bigtrk.reports.metrics import COLUMNS, DENOMINATORS, PAPER
 from bigtrk.reports.runs import finite
 from bigtrk.reports.scaling import (
     TIME_SHARES,
     TIME_SHARES_NOTE,
+    Timing,
+    mean_shares,
     share_cells,
     shares_plot,
     time_limit,
     time_run,
 )
-from bigtrk.studies.scaling.series import METRICS, Point, Series, points, read_series
 
-CURVES = (
-    ("Speed-up", "speedup", 1),
-    ("Parallel efficiency, %", "efficiency", 100),
-    ("Epoch, s", "epoch_seconds", 1),
-)
-KEY = "Bars: one standard error over repeats; grey: ideal."
-SPEEDUP_RULES = {
+JOULES_PER_KWH = 3.6e6
+_NAME = re.compile(r"ranks(\d+)-(\d+)")
+_SPEEDUP_RULES = {
     "strong": "Strong scaling: speed-up t1 / tN, parallel efficiency t1 / (N tN).",
     "weak": "Weak scaling: speed-up in events per second N t1 / tN, efficiency t1 / tN.",
 }
-TIME_RULE = (
+_TIME_RULE = (
     "t: seconds of an epoch's training; of each run the median over the epochs after the first, "
     "which warms up. t1: of the fewest ranks of the series, where N counts from these. "
     "±: standard error of the mean over repeats."
 )
-POWER_NOTE = (
+_PREDICTION = (
+    "predicted: an epoch by a measured step of the fewest ranks and the counted exchanges; no "
+    "waiting is counted."
+)
+_ROWS = ("mean over repeats", "± standard error", "binomial, low", "binomial, high")
+_POWER_NOTE = (
     "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "
     "use of the accelerator's: means over samples (NVML). kWh: of what was read, accelerators and "
     "hosts (RAPL). The energy is a device's whole, whoever else uses it."
 )
 
-PREDICTION = (
-    "predicted: an epoch by a measured step of the fewest ranks and the counted exchanges; no "
-    "waiting is counted."
-)
+
+@dataclass(frozen=True)
+class Series:
+    """The runs of a series that have finished an epoch, by number of ranks, ascending. notes: what
+    is missing.
+    """
+
+    name: str
+    record: SeriesRecord
+    runs: dict[int, tuple[Run, ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def first(self) -> Run:
+        """Returns a run of the fewest ranks."""
+        return next(iter(self.runs.values()))[0]
 
 
 @dataclass(frozen=True)
-class SeriesReport:
-    """lines: an object per series and number of ranks, JSON-able."""
+class Point:
+    """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
+    an epoch's energy and dollars of all devices, and mean shares; None where not known.
+    predicted: seconds of an epoch by a measured step of the fewest ranks, and counted exchanges.
+    """
+
+    series: str
+    kind: str
+    ranks: int
+    runs: tuple[Run, ...]
+    epoch_seconds: Estimate
+    batch_seconds: Estimate | None
+    speedup: Estimate
+    efficiency: Estimate
+    predicted: float | None
+    metrics: dict[str, Estimate | None]
+    intervals: dict[str, tuple[float, float]]
+    shares: Shares | None
+    imbalance: Estimate | None
+    peak_memory_bytes: int | None
+    power: dict[str, Estimate | None]
+
+
+class SeriesReport(NamedTuple):
+    """text: a line of JSON per series and number of ranks."""
 
     document: Document
-    lines: list[dict[str, Any]]
+    text: str
 
-    @property
-    def text(self) -> str:
-        """Returns `lines` as JSON lines."""
-        return "".join(json.dumps(line, allow_nan=False) + "\n" for line in self.lines)
+
+def run_name(ranks: int, repeat: int | None = None) -> str:
+    """Names a run's folder; repeats count from 1. Without one: what all of their names share."""
+    return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
+
+
+def read_series(folder: Path) -> Series:
+    """Reads all runs of a series that are there. Raises InputError if none has finished an epoch,
+    or a record is broken.
+    """
+    record = read_record(SeriesRecord, folder / SERIES)
+    paths = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    found = [read_run(path) for path in paths if (path / RUN).exists()]
+    by_ranks: dict[int, list[Run]] = defaultdict(list)
+    for run in found:
+        if run.epochs:
+            by_ranks[run.record.world_size].append(run)
+    if not by_ranks:
+        raise InputError(f"{folder}: no run of the series has finished an epoch yet")
+    training = record.configuration.get("training")
+    epochs = training.get("epochs") if isinstance(training, dict) else None
+    notes = [
+        f"{run.folder.name} has {len(run.epochs)} of {epochs} epochs."
+        for run in found
+        if isinstance(epochs, int) and len(run.epochs) < epochs
+    ]
+    names = {run.folder.name for run in found}
+    wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]
+    if missing := [name for name in wanted if name not in names]:
+        notes.append(f"Not there yet: {', '.join(missing)}.")
+    runs = {ranks: tuple(by_ranks[ranks]) for ranks in sorted(by_ranks)}
+    return Series(folder.resolve().name, record, runs, tuple(notes))
+
+
+def points(series: Series) -> list[Point]:
+    """Returns the points by number of ranks, ascending."""
+    record, predicted, found = series.record, _predicted(series), []
+    first = None
+    for ranks, runs in series.runs.items():
+        timings = [time_run(run) for run in runs]
+        seconds = estimate(timing.epoch_seconds for timing in timings)
+        if seconds is None or not seconds.mean:
+            raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
+        # The first point's ratio to itself has no error.
+        gain = ratio(first[1], seconds) if first else Estimate(1.0, None, seconds.n)
+        first = first or (ranks, seconds)
+        factor = ranks / first[0]
+        last = [run.epochs[-1].validation for run in runs]
+        metrics = {
+            name: estimate(getattr(one, name, None) for one in last) for name in COLUMNS.values()
+        }
+        # Wilson's interval of a ratio of counts is over one run's edges: the runs' mean.
+        edges = {
+            name: [n for one in last if one and (n := count(one))]
+            for name, count in DENOMINATORS.items()
+        }
+        power = [
+            _power(run, t, record.price_per_device_hour)
+            for run, t in zip(runs, timings, strict=True)
+        ]
+        peaks = [t.peak_memory_bytes for t in timings if t.peak_memory_bytes is not None]
+        found.append(
+            Point(
+                series=series.name,
+                kind=record.kind,
+                ranks=ranks,
+                runs=runs,
+                epoch_seconds=seconds,
+                batch_seconds=estimate(t.batch_seconds for t in timings),
+                speedup=gain.times(factor) if record.kind == "weak" else gain,
+                efficiency=gain if record.kind == "weak" else gain.times(1 / factor),
+                predicted=predicted.get(ranks),
+                metrics=metrics,
+                intervals={
+                    name: wilson(value.mean, round(fmean(known)))
+                    for name, known in edges.items()
+                    if known and (value := metrics[name])
+                },
+                shares=mean_shares(t.shares for t in timings),
+                imbalance=estimate(t.imbalance for t in timings),
+                peak_memory_bytes=max(peaks, default=None),
+                power={name: estimate(one[name] for one in power) for name in power[0]},
+            )
+        )
+    return found
+
+
+def _predicted(series: Series) -> dict[int, float]:
+    """Returns the predicted seconds of an epoch by ranks; none where they cannot be counted."""
+    try:
+        machine = machine_of(series.first.record.machine.accelerator or "cpu")
+        measured = as_measured(machine, series.first)
+        return {ranks: epoch_seconds(runs[0], measured) for ranks, runs in series.runs.items()}
+    except InputError:
+        return {}
+
+
+def _power(run: Run, timing: Timing, price: float | None) -> dict[str, float | None]:
+    """Returns a run's means over the epochs after the first; None where one of them lacks it."""
+    found: dict[str, float | None] = {}
+    for name in ("accelerator_joules", "host_joules", "utilisation", "memory"):
+        values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
+        found[name] = None if None in values else fmean(values)
+    joules = [x for x in (found["accelerator_joules"], found["host_joules"]) if x is not None]
+    found["kilowatt_hours"] = sum(joules) / JOULES_PER_KWH if joules else None
+    found["dollars"] = None
+    if price is not None and timing.epoch_seconds is not None:
+        found["dollars"] = price * timing.epoch_seconds * run.record.world_size / 3600
+    return found
 
 
 def series_report(folders: Sequence[Path]) -> SeriesReport:
-    """Reads series, and reports them side by side.
-
-    Raises:
-        InputError: a folder holds no series or no finished epoch, or two series have one name.
+    """Reads series, and reports them side by side. Raises InputError if a folder holds no series or
+    no finished epoch, or two series have one name.
     """
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
     if len(set(names)) < len(names):
         raise InputError(f"{', '.join(names)}: series of one name; rename a folder")
     by_series = {series.name: points(series) for series in every}
-    found = [point for own in by_series.values() for point in own]
     headers = [Facts(f"Series {series.name}", _facts(series)) for series in every]
-    last = [own[-1] for own in by_series.values()]
+    last = [(f"{own[-1].series}, {own[-1].ranks} ranks", own[-1]) for own in by_series.values()]
     document = Document(
         title=f"bigtrk scaling: {', '.join(names)}",
         lead=" ".join(
@@ -84,60 +234,53 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
             f"{x.facts['machine']}."
             for x in headers
         ),
-        numbers=[(f"{point.series}, {point.ranks} ranks", [*_numbers(point)]) for point in last],
+        numbers=[(name, [*_numbers(point)]) for name, point in last],
         verdict=[
-            f"{point.series}, {point.ranks} ranks: {limit}"
-            for point in last
-            for limit in time_limit(time_run(point.runs[0]))
+            f"{name}: {limit}" for name, x in last for limit in time_limit(time_run(x.runs[0]))
         ],
         parts=[
-            Plots("Scaling", [*_plots(by_series)], (KEY,)),
-            *_tables(every, found),
+            Plots(
+                "Scaling",
+                [*_plots(by_series)],
+                ("Bars: one standard error over repeats; grey: ideal.",),
+            ),
+            *_tables(every, [point for own in by_series.values() for point in own]),
             *headers,
         ],
     )
-    prices = {series.name: series.record.price_per_device_hour for series in every}
-    return SeriesReport(document, [finite(_entry(x, prices[x.series])) for x in found])
+    lines = [finite(_line(x, series)) for series in every for x in by_series[series.name]]
+    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+    return SeriesReport(document, text)
 
 
-def _entry(point: Point, price: float | None) -> dict[str, Any]:
-    first = point.runs[0].record
-    measured = {k: v for k, v in vars(point).items() if k not in ("runs", "shares")}
+def _line(point: Point, series: Series) -> dict[str, Any]:
+    first, figures = point.runs[0].record, asdict(replace(point, runs=(), shares=None))
     return {
-        **{name: _plain(value) for name, value in measured.items()},
-        "kilowatt_hours": _plain(point.power["kilowatt_hours"]),
+        **figures,
+        "kilowatt_hours": figures["power"]["kilowatt_hours"],
         "shares": point.shares and point.shares.model_dump(),
         "runs": [str(run.folder) for run in point.runs],
         "engine": engine_name(first),
         "machine": first.machine.model_dump(),
         "parameters": first.parameters,
         "data": first.data.model_dump(),
-        "price_per_device_hour": price,
+        "price_per_device_hour": series.record.price_per_device_hour,
     }
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return asdict(value) if isinstance(value, Estimate) else value
-
-
 def _facts(series: Series) -> dict[str, str]:
-    """Says what was trained, how and where; cores are those of a run's ranks."""
+    """Says what was trained, how and where; of the runs, the first stands for all."""
     record, first = series.record, series.first.record
-    known, machine = facts(series.first), first.machine
+    known = facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
     asked = f"{record.events} events{per} to train on, {record.validation}{per} to validate"
-    accelerator = None if machine.accelerator == "cpu" else machine.accelerator
-    shared = f"{record.cores_per_rank} of {record.host_cores} cores per rank"
-    cores = shared if record.cores_per_rank else None
-    where = ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores)))
+    shared = f", {record.cores_per_rank} of {record.host_cores} cores per rank"
     return {
         "scaling": f"{record.kind}: {asked}; {record.repeats} repeats with seeds of their own",
         "model": known["model"],
         "target": known["target"],
         "engine": engine_name(first),
-        "machine": where or figures.DASH,
+        "machine": known["machine"] + (shared if record.cores_per_rank else ""),
         "software": known["software"],
     }
 
@@ -156,98 +299,86 @@ def _plots(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
     """Draws speed-up, efficiency and seconds by ranks."""
     ranks = [point.ranks for own in by_series.values() for point in own]
     first, last = min(ranks), max(ranks)
-    ideal = {
-        "speedup": [Curve("ideal", [(first, 1.0), (last, last / first)], style="guide")],
-        "efficiency": [Curve("ideal", [(first, 100.0), (last, 100.0)], style="guide")],
-    }
-    for title, what, scale in CURVES:
-        lines = []
+    for title, what, scale, ideal in (
+        ("Speed-up", "speedup", 1, [(first, 1.0), (last, last / first)]),
+        ("Parallel efficiency, %", "efficiency", 100, [(first, 100.0), (last, 100.0)]),
+        ("Epoch, s", "epoch_seconds", 1, []),
+    ):
+        curves = []
         for number, (name, own) in enumerate(by_series.items()):
-            rows = []
-            for point in own:
-                value: Estimate = getattr(point, what).times(scale)
-                error = value.error
-                ends = () if error is None else (value.mean - error, value.mean + error)
-                rows.append((point.ranks, value.mean, *ends))
-            lines.append(Curve(name, rows, number))
-        yield Plot(title, ("ranks",), [*lines, *ideal.get(what, ())], whole=True)
+            values: list[Estimate] = [getattr(point, what).times(scale) for point in own]
+            rows = [
+                (
+                    point.ranks,
+                    x.mean,
+                    *([] if x.error is None else [x.mean - x.error, x.mean + x.error]),
+                )
+                for point, x in zip(own, values, strict=True)
+            ]
+            curves.append(Curve(name, rows, number))
+        guide = [Curve("ideal", ideal, style="guide")] if ideal else []
+        yield Plot(title, ("ranks",), [*curves, *guide], whole=True)
 
 
 def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
     """Makes all tables, rows of each series and number of ranks, in reading order."""
-    heads = [{"series": point.series, "ranks": str(point.ranks)} for point in found]
-
-    def rows(cells: Iterator[dict[str, str]]) -> list[dict[str, str]]:
-        return [head | own for head, own in zip(heads, cells, strict=True)]
-
-    rules = dict.fromkeys(SPEEDUP_RULES[series.record.kind] for series in every)
-    shares = rows(
-        {**share_cells(x.shares), "imbalance": figures.with_error(x.imbalance, 2)} for x in found
-    )
-    plot = shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in found)
-    errors = [
-        head | cells
-        for head, point in zip(heads, found, strict=True)
-        for cells in _validation(point)
-    ]
-    return [
-        table_of(
-            "Scaling", rows(map(_speed, found)), *rules, TIME_RULE, PREDICTION, *_notes(every)
-        ),
-        table_of("Validation after the last epoch", errors, PAPER, INTERVALS, text_columns=3),
-        table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
-        table_of(
-            "Memory, energy and cost per epoch",
-            rows(map(_resources, found)),
-            POWER_NOTE,
-            *_absent(every),
-        ),
-    ]
-
-
-def _speed(point: Point) -> dict[str, str]:
-    data = point.runs[0].record.data
-    return {
-        "runs": str(len(point.runs)),
-        "events": figures.count(data.train_events),
-        "edges": figures.count(data.edges),
-        "epoch s": figures.seconds_with_error(point.epoch_seconds),
-        "predicted s": figures.seconds(point.predicted),
-        "batch s": figures.seconds_with_error(point.batch_seconds),
-        "speed-up": figures.with_error(point.speedup, 2),
-        "efficiency %": figures.percent_with_error(point.efficiency, 1),
-    }
-
-
-def _validation(point: Point) -> Iterator[dict[str, str]]:
-    """Yields the means of the metrics, their errors, and both ends of the binomial intervals."""
-    metrics = [point.metrics[name] for name in METRICS]
-    ends = [point.intervals.get(name, (None, None)) for name in METRICS]
-    for label, values in (
-        ("mean over repeats", [x.mean if x else None for x in metrics]),
-        ("± standard error", [x.error if x else None for x in metrics]),
-        ("binomial, low", [low for low, _ in ends]),
-        ("binomial, high", [high for _, high in ends]),
-    ):
-        cells = [
-            figures.loss(value) if name == "loss" else figures.percent(value)
-            for name, value in zip(METRICS, values, strict=True)
+    speed, validation, shares, resources = [], [], [], []
+    for point in found:
+        data, power = point.runs[0].record.data, point.power
+        energy, cost = power["kilowatt_hours"], power["dollars"]
+        head = {"series": point.series, "ranks": str(point.ranks)}
+        speed.append(
+            {
+                **head,
+                "runs": str(len(point.runs)),
+                "events": figures.count(data.train_events),
+                "edges": figures.count(data.edges),
+                "epoch s": figures.seconds_with_error(point.epoch_seconds),
+                "predicted s": figures.seconds(point.predicted),
+                "batch s": figures.seconds_with_error(point.batch_seconds),
+                "speed-up": figures.with_error(point.speedup, 2),
+                "efficiency %": figures.percent_with_error(point.efficiency, 1),
+            }
+        )
+        cells = {}
+        for column, name in COLUMNS.items():
+            mean, text = point.metrics[name], figures.loss if name == "loss" else figures.percent
+            ends = point.intervals.get(name, (None, None))
+            cells[column] = [text(x) for x in (mean and mean.mean, mean and mean.error, *ends)]
+        validation += [
+            {**head, "": label, **{column: own[i] for column, own in cells.items()}}
+            for i, label in enumerate(_ROWS)
         ]
-        yield {"": label, **dict(zip(COLUMNS, cells, strict=True))}
-
-
-def _resources(point: Point) -> dict[str, str]:
-    power = point.power
-    energy, cost = power["kilowatt_hours"], power["dollars"]
-    return {
-        "peak memory": figures.memory(point.peak_memory_bytes),
-        "utilisation %": figures.percent_with_error(power["utilisation"], 1),
-        "memory %": figures.percent_with_error(power["memory"], 1),
-        "accelerator J": figures.with_error(power["accelerator_joules"], 0),
-        "host J": figures.with_error(power["host_joules"], 0),
-        "kWh": figures.small(energy.mean if energy else None),
-        "$": figures.small(cost.mean if cost else None),
-    }
+        shares.append(
+            {
+                **head,
+                **share_cells(point.shares),
+                "imbalance": figures.with_error(point.imbalance, 2),
+            }
+        )
+        resources.append(
+            {
+                **head,
+                "peak memory": figures.memory(point.peak_memory_bytes),
+                "utilisation %": figures.percent_with_error(power["utilisation"], 1),
+                "memory %": figures.percent_with_error(power["memory"], 1),
+                "accelerator J": figures.with_error(power["accelerator_joules"], 0),
+                "host J": figures.with_error(power["host_joules"], 0),
+                "kWh": figures.small(energy and energy.mean),
+                "$": figures.small(cost and cost.mean),
+            }
+        )
+    rules = dict.fromkeys(_SPEEDUP_RULES[series.record.kind] for series in every)
+    plot = shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in found)
+    notes = [_TIME_RULE, _PREDICTION, *_notes(every)]
+    return [
+        table_of("Scaling", speed, *rules, *notes),
+        table_of(
+            "Validation after the last epoch", validation, PAPER, INTERVAL_RULE, text_columns=3
+        ),
+        table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
+        table_of("Memory, energy and cost per epoch", resources, _POWER_NOTE, *_absent(every)),
+    ]
 
 
 def _notes(every: Sequence[Series]) -> Iterator[str]:

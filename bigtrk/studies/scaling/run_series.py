@@ -17,17 +17,8 @@ from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.shipped import TRAIN
-from bigtrk.studies.launch import (
-    LOG,
-    on_cores,
-    resumable,
-    torchrun_command,
-    torchrun_environment,
-    train_logged,
-)
-from bigtrk.studies.scaling.report import series_report
-from bigtrk.studies.scaling.series import run_name
-from bigtrk.studies.study import open_study, split_study
+from bigtrk.studies import launch
+from bigtrk.studies.scaling.report import run_name, series_report
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration, users_configuration
@@ -83,8 +74,8 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingSeries:
-    """A weak series trains and validates `events` and `validation` events per rank, one event per
-    rank and step; a strong one the same events on every number of ranks, in the same steps.
+    """A weak series has its events per rank, one event per rank and step; a strong one the same
+    events on every number of ranks, in the same steps.
     """
 
     folder: Path
@@ -94,13 +85,11 @@ class ScalingSeries:
 
     def arguments(self, ranks: int) -> list[str]:
         """Returns the arguments that all runs on `ranks` ranks have in common."""
-        weak = self.record.kind == "weak"
-        factor = ranks if weak else 1
-        own = [
-            f"data.events={factor * self.record.events}",
-            f"data.validation={factor * self.record.validation}",
-        ]
-        return [*self.given, *own, *([f"{STEP}={ranks}"] if weak else [])]
+        is_weak = self.record.kind == "weak"
+        factor = ranks if is_weak else 1
+        events, validation = factor * self.record.events, factor * self.record.validation
+        own = [f"data.events={events}", f"data.validation={validation}"]
+        return [*self.given, *own, *([f"{STEP}={ranks}"] if is_weak else [])]
 
     def runs(self) -> list[PlannedRun]:
         """Lists the runs repeat by repeat, so that a machine's drift does not look like scaling."""
@@ -111,6 +100,12 @@ class ScalingSeries:
                 own = [f"training.seed={seed}", f"run.folder={folder}"]
                 found.append(PlannedRun(folder, ranks, seed, [*self.arguments(ranks), *own]))
         return found
+
+    def open(self) -> None:
+        """Writes `series.json`. Raises InputError if the folder holds another series; more repeats
+        continue one, and other ranks if each still has as many cores.
+        """
+        launch.open_study(self.folder / SERIES, self.record, SAME)
 
 
 def plan_series(
@@ -126,15 +121,13 @@ def plan_series(
     host_cores: int | None,
 ) -> ScalingSeries:
     """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
-    The ranks share `host_cores` of one host; None on a cluster.
-
-    Raises:
-        InputError: an argument is bad or sets what the series sets, steps of ShaDow would have to
-            grow, or there are fewer events than asked for or than ranks.
+    The ranks share `host_cores` of one host; None on a cluster. Raises InputError if an argument is
+    bad or sets what the series sets, steps of ShaDow would have to grow, or there are fewer events
+    than asked for or than ranks.
     """
     worlds = read_ranks(ranks)
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
-    path, overrides = split_study("scale", arguments, default, taken)
+    path, overrides = launch.split_study("scale", arguments, default, taken)
     if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
         # All ranks take the same steps, and none of them may want for an event.
         training = users_configuration(path, overrides).training
@@ -186,29 +179,17 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
         )
 
 
-def open_series(series: ScalingSeries) -> None:
-    """Writes `series.json`, which runs and reports of the folder go by.
-
-    Raises:
-        InputError: the folder holds another series. More repeats continue one, and other ranks if
-            each still has as many cores.
-    """
-    open_study(series.folder / SERIES, series.record, SAME)
-
-
 def run_series(series: ScalingSeries) -> None:
     """Trains all that is not trained yet, then reports; page and JSON lines go to its folder.
-
-    Raises:
-        InputError: a training failed, or the folder holds another series.
+    Raises InputError if a training failed, or the folder holds another series.
     """
-    open_series(series)
+    series.open()
     runs = series.runs()
     # A rank of each world gets as many cores, as on a cluster: else one rank would have all.
     cores = series.record.cores_per_rank
     assert cores is not None, "a series on this host"
     for number, run in enumerate(runs, start=1):
-        with on_cores(run.ranks * cores):
+        with launch.on_cores(run.ranks * cores):
             _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
     report = series_report([series.folder])
     write_page(report.document, series.folder / PAGE)
@@ -222,28 +203,27 @@ def _train(run: PlannedRun, name: str) -> None:
         say(f"{name}: trained already")
         return
     arguments, how = run.arguments, ""
-    if resumable(run.folder):
+    if launch.resumable(run.folder):
         arguments, how = ["--resume", str(run.folder), *code_options()], ", resumed"
     elif run.folder.exists():
         # It ended before its first checkpoint, or after its last: there is nothing to go on from.
         remove_run(run.folder)
     say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
     start = time.perf_counter()
-    command = torchrun_command(run.ranks, TRAIN, arguments)
-    train_logged(command, run.folder / LOG, torchrun_environment(run.ranks))
+    command = launch.torchrun_command(run.ranks, TRAIN, arguments)
+    launch.train_logged(command, run.folder / launch.LOG, launch.torchrun_environment(run.ranks))
     say(f"{name}: done in {time.perf_counter() - start:.0f} s")
 
 
 def slurm_script(series: ScalingSeries) -> str:
     """Returns the script and writes `series.json`, so that the runs can be reported as they come.
-
-    Raises:
-        InputError: the folder holds another series, or a name would break a line of the script.
+    Raises InputError if the folder holds another series, or a name would break a line of the
+    script.
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():
             raise InputError(f"{name!r}: a script holds printable names only; choose another")
-    open_series(series)
+    series.open()
     record, arrays = series.record, []
     for ranks in record.ranks:
         most = record.ranks_per_node or ranks

@@ -1,12 +1,29 @@
-"""A search from its command line: what each trial trains, and checks that it can."""
+"""A search: its file with the metric and the settings to be searched, its command line, and what
+each trial trains.
+"""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from bigtrk.config import load_settings, overlap, override
+import numpy as np
+from pydantic import Field, model_validator
+
+from bigtrk.config import (
+    Settings,
+    keys,
+    load_settings,
+    overlap,
+    override,
+    parse,
+    read_yaml,
+    types_of_setting,
+)
 from bigtrk.disk.files import disk_errors
+from bigtrk.disk.safe_yaml import EACH
 from bigtrk.errors import InputError
 from bigtrk.records.record import write_record
 from bigtrk.records.studies import (
@@ -19,16 +36,182 @@ from bigtrk.records.studies import (
     best_first,
     trial_name,
 )
-from bigtrk.studies.search.space import SET_HERE, Range, Space, read_space
-from bigtrk.studies.study import open_study, split_study
+from bigtrk.studies.launch import open_study, split_study
+from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.schedule import check_recorded
-from bigtrk.training.settings import Configuration, users_configuration
+from bigtrk.training.named_code import users_configuration
+from bigtrk.training.settings import MINIMISED, Configuration, Metric
 
+# Settings that a search makes, and the way to choose them.
+SET_HERE = {
+    "run.folder": "use --out",
+    "training.best.metric": "name it as the metric of the space",
+}
 SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
 # Of the settings that a resumed run may change, those that change what it learns.
 CHANGED = ("optimizer.", "training.spike_")
 SCHEDULE = "optimizer.schedule"
+
+
+class Range(Settings):
+    """Numbers from `low` to `high`, both included; whole ones if both are written so."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """Draw the logarithm evenly, not the number."""
+    step: Annotated[int | float, Field(gt=0)] | None = None
+    """Draw `low` plus a multiple of it."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}; exchange them")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low {self.low} has no logarithm; raise it above 0, or leave log out")
+        if self.log and self.step is not None:
+            raise ValueError("log and step exclude each other; leave one out")
+        if self.is_whole and not isinstance(self.step, int | None):
+            raise ValueError(f"step {self.step} of whole numbers is none; correct it")
+        return self
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whole numbers are drawn."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def spacing(self) -> int | float:
+        """The distance of two values; 0 of real numbers."""
+        return self.step or int(self.is_whole)
+
+    def drawn(self, rng: np.random.Generator) -> int | float:
+        """Draws a number."""
+        low, high = self.low, self.high
+        if self.log:
+            return self._nearest(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+        if step := self.spacing:
+            return low + step * int(rng.integers(int((high - low) / step + 1e-9) + 1))
+        return float(rng.uniform(low, high))
+
+    def moved(self, value: float, factor: float, rng: np.random.Generator) -> int | float:
+        """Multiplies or divides a number by the factor."""
+        return self._nearest(value * factor if rng.random() < 0.5 else value / factor)
+
+    def _nearest(self, value: float) -> int | float:
+        """Returns the value of the range that is nearest to a number."""
+        low, high = self.low, self.high
+        if step := self.spacing:
+            steps = round((value - low) / step)
+            value = low + step * min(steps, int((high - low) / step + 1e-9))
+        value = min(max(value, low), high)
+        return int(value) if self.is_whole else float(value)
+
+
+class Choices(tuple[Any, ...]):
+    """Values of which one is drawn; any that a setting may have."""
+
+    @property
+    def by_label(self) -> dict[str, Any]:
+        """Returns each value by the text that stands for it in the study, which has no lists."""
+        return {json.dumps(x): x for x in self}
+
+    def drawn(self, rng: np.random.Generator) -> Any:
+        """Draws a value."""
+        return self[int(rng.integers(len(self)))]
+
+    def moved(self, value: Any, _: float, rng: np.random.Generator) -> Any:
+        """Returns a neighbour of a value."""
+        step = 1 if rng.random() < 0.5 else -1
+        return self[min(max(self.index(value) + step, 0), len(self) - 1)]
+
+
+class Pruning(Settings):
+    """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
+    after each `factor` times as many, a trial goes on if it is in the best 1/`factor` of those that
+    have come as far.
+    """
+
+    first: int = Field(1, ge=1)
+    """The epochs that each trial trains [epochs]."""
+    factor: int = Field(3, ge=2)
+    """The trials of which one goes on."""
+
+
+class Population(Settings):
+    """Population-based training (Jaderberg et al., arXiv:1711.09846): after each round the worst
+    trials go on from checkpoints of the best, with settings that are perturbed.
+    """
+
+    every: int = Field(1, ge=1)
+    """The length of a round [epochs]."""
+    part: float = Field(0.25, gt=0, le=0.5)
+    """The part of the population that is replaced, and by which it is."""
+    factor: float = Field(1.25, gt=1)
+    """A number that is perturbed is multiplied or divided by it."""
+    redrawn: float = Field(0.25, ge=0, le=1)
+    """The probability that a setting is drawn anew instead."""
+
+
+class Space(Settings):
+    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
+    or a population instead of sampler and pruning.
+    """
+
+    metric: Metric
+    settings: dict[str, Any] = Field(min_length=1, alias="space")  # a Range or Choices each
+    sampler: Literal["tpe", "random"] = "tpe"
+    pruning: Pruning | None = Pruning()
+    population: Population | None = None
+    seed: int = Field(0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = {"sampler", "pruning"} & self.model_fields_set
+        if self.population and given:
+            named = " and ".join(sorted(given))
+            raise ValueError(f"a population does without {named}; leave it out")
+        return self
+
+    @property
+    def minimises(self) -> bool:
+        """Whether small values of the metric are good."""
+        return self.metric in MINIMISED
+
+    def overrides(self, values: Mapping[str, Any]) -> list[str]:
+        """Writes settings as they stand on a command line."""
+        return [override(key, value) for key, value in values.items()]
+
+
+def read_space(path: Path) -> Space:
+    """Reads a space. Raises InputError if its YAML, a word or bounds are wrong, or if a search or
+    another key of the space sets a key, too.
+    """
+    types = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
+    space = parse(Space, read_yaml(path, [{"space": [types]}]), str(path))
+    for key in space.settings:
+        for own, remedy in SET_HERE.items():
+            if overlap(key, own):
+                raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
+    for key, other in combinations(space.settings, 2):
+        if overlap(key, other):
+            raise InputError(f"{path}: space: {key} and {other} set the same; leave one out")
+    places = {key: _place(found, f"{path}: space.{key}") for key, found in space.settings.items()}
+    return space.model_copy(update={"settings": places})
+
+
+def _place(found: Any, where: str) -> Range | Choices:
+    if isinstance(found, dict):
+        return parse(Range, found, where)
+    if not isinstance(found, list) or not found:
+        raise InputError(f"{where}: write bounds, such as {{low: 1, high: 8}}, or list the values")
+    try:
+        is_repeated = len(Choices(found).by_label) < len(found)
+    except TypeError as error:  # YAML knows dates, too
+        raise InputError(f"{where}: no setting has such a value ({error}); remove it") from None
+    if is_repeated:
+        raise InputError(f"{where}: a value is listed twice; remove one")
+    return Choices(found)
 
 
 @dataclass(frozen=True)
@@ -40,6 +223,10 @@ class Search:
     record: SearchRecord
     epochs: int
 
+    def open(self) -> None:
+        """Writes `search.json`; raises InputError as `open_study`."""
+        open_study(self.folder / SEARCH, self.record, SAME)
+
     def run_folder(self, number: int) -> Path:
         return self.folder / trial_name(number)
 
@@ -48,14 +235,8 @@ class Search:
         own = f"run.folder={self.run_folder(number)}"
         return [*self.record.given, *self.space.overrides(values), own]
 
-    def write_result(
-        self, outcomes: Sequence[TrialRecord], rounds: Sequence[RoundRecord] = ()
-    ) -> None:
-        """Writes `result.json`: all trials, the best first, and the rounds of a population.
-
-        Raises:
-            InputError: the disk refuses.
-        """
+    def write(self, outcomes: Sequence[TrialRecord], rounds: Sequence[RoundRecord] = ()) -> None:
+        """Writes `result.json`: all trials, the best first, and the rounds of a population."""
         trials = tuple(best_first(outcomes, self.space.minimises))
         record = ResultRecord(metric=self.space.metric, trials=trials, rounds=tuple(rounds))
         with disk_errors():
@@ -66,12 +247,9 @@ def plan_search(
     file: Path, arguments: Sequence[str], default: Path, folder: Path, trials: int
 ) -> Search:
     """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
-    folders in any order.
-
-    Raises:
-        InputError: the space names no key of the configuration, a bound or choice is no value of
-            its key, no trial would record the metric, there are too few events, or a population
-            cannot be trained so.
+    folders in any order. Raises InputError if the space names no key of the configuration, a bound
+    or choice is no value of its key, no trial would record the metric, there are too few events, or
+    a population cannot be trained so.
     """
     space = read_space(file)
     path, overrides = split_study("search", arguments, default, SET_HERE)
@@ -83,7 +261,15 @@ def plan_search(
                 )
     common = [*overrides, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
-    _check_trials(file, space, path, common, configuration)
+    known = _held_back(configuration)
+    check_recorded(configuration, known)
+    for key, place in space.settings.items():  # a trial that cannot train would show only later
+        for value in (place.low, place.high) if isinstance(place, Range) else place:
+            try:
+                one = load_settings(Configuration, path, [*common, override(key, value)])
+                check_recorded(one, _held_back(one) if overlap(key, "data") else known)
+            except InputError as error:
+                raise InputError(f"{file}: space.{key}: {error}") from None
     if space.population:
         check_population(file, space, configuration, trials)
     places = space.settings.items()
@@ -98,26 +284,6 @@ def plan_search(
     return Search(folder, space, record, configuration.training.epochs)
 
 
-def open_search(search: Search) -> None:
-    """Writes `search.json`; raises InputError as `open_study`."""
-    open_study(search.folder / SEARCH, search.record, SAME)
-
-
-def _check_trials(
-    file: Path, space: Space, path: Path, common: Sequence[str], configuration: Configuration
-) -> None:
-    """Checks each extreme of the space alone: a trial that cannot train would show only later."""
-    held_back = _held_back(configuration)
-    check_recorded(configuration, held_back)
-    for key, place in space.settings.items():
-        for value in (place.low, place.high) if isinstance(place, Range) else place:
-            try:
-                one = load_settings(Configuration, path, [*common, override(key, value)])
-                check_recorded(one, _held_back(one) if overlap(key, "data") else held_back)
-            except InputError as error:
-                raise InputError(f"{file}: space.{key}: {error}") from None
-
-
 def _held_back(configuration: Configuration) -> int:
     """Returns the number of events to validate on."""
     data = configuration.data
@@ -125,33 +291,26 @@ def _held_back(configuration: Configuration) -> int:
 
 
 def check_population(file: Path, space: Space, configuration: Configuration, trials: int) -> None:
-    """Checks that trials of a population can go on with each other's settings.
-
-    Raises:
-        InputError: they cannot.
-    """
+    """Raises InputError if trials of a population cannot go on with each other's settings."""
     assert space.population is not None
-    training, every = configuration.training, space.population.every
+    training, every, wrong = configuration.training, space.population.every, ""
     for key in space.settings:
         if not key.startswith(CHANGED) or key == "optimizer.name":
-            raise InputError(
+            wrong = (
                 f"{file}: space.{key}: a population changes settings of trainings that go on, "
                 f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but optimizer.name; leave out "
                 f"the key, or the population"
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
-        raise InputError(
+        wrong = (
             f"{SCHEDULE}=cosine: falls to the end of a training, which a population does not know "
             f"in its rounds; choose constant or plateau"
         )
     if training.epochs % every:
-        raise InputError(
-            f"training.epochs={training.epochs}: is no multiple of population.every={every}; "
-            f"correct one"
-        )
+        wrong = f"training.epochs={training.epochs}: is no multiple of population.every={every}"
     if trials < 2:
-        raise InputError(f"--trials {trials}: a population has at least 2; raise it")
+        wrong = f"--trials {trials}: a population has at least 2; raise it"
     if training.minutes is not None:
-        raise InputError(
-            "training.minutes: a population trains its rounds to their end; leave it out"
-        )
+        wrong = "training.minutes: a population trains its rounds to their end; leave it out"
+    if wrong:
+        raise InputError(wrong)

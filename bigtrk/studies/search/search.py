@@ -5,35 +5,25 @@ finds running are those of a searcher that died, and continue in their own run f
 """
 
 import math
-import os
 import shlex
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigtrk.console import complain, console, say
+from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_epochs
 from bigtrk.records.studies import JOURNAL, RESULT, State, TrialRecord, read_search
 from bigtrk.reports.search import search_report
 from bigtrk.reports.terminal import show
-from bigtrk.studies.search.plan import Search, open_search
-from bigtrk.studies.search.population import train_population
-from bigtrk.studies.search.space import Choices, Range
-from bigtrk.studies.search.trainings import (
-    HostPlace,
-    Launcher,
-    Task,
-    TrialRun,
-    make_launcher,
-    share_host,
-    train_all,
-    visible_devices,
-)
+from bigtrk.studies.search.plan import Choices, Range, Search
+from bigtrk.studies.search.population import Members
+from bigtrk.studies.search.trainings import Place, TrialRun, make_places, train_all
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -54,51 +44,31 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
         InputError: the folder holds another search, or the host is too small.
         StoppedError: a signal asked for it.
     """
-    chosen = make_launcher(ranks, launcher)
-    if launcher is None:
-        places = share_host(at_once, ranks, visible_devices())
-    else:  # which finds its own cores and GPUs
-        places = [HostPlace(0, len(os.sched_getaffinity(0)))] * at_once
-    open_search(search)
-    if search.space.population:
-        train_population(search, trials, places, chosen)
-    else:
-        Searcher(search, chosen).run(trials, places)
+    places = make_places(at_once, ranks, launcher)
+    search.open()
+    with FolderLock() as lock:
+        lock.take(search.folder)
+        source = (Members if search.space.population else Searcher)(search, trials)
+        try:
+            train_all(places, source.begin)
+        finally:
+            source.write_result()
     show(search_report(read_search(search.folder)), console)
     page = f"bigtrk report {shlex.quote(str(search.folder))} --html PAGE"
     say(f"all trials are in {search.folder / RESULT}; to see them: {page}")
 
 
 class Searcher:
-    """Draws the settings of trials and trains them; makes the study if it is missing.
-
-    Raises:
-        InputError: Optuna is not installed, or the study cannot be read.
+    """Draws the settings of trials and trains them, until `trials` have been drawn and none is
+    left; makes the study if it is missing.
     """
 
-    def __init__(self, search: Search, launcher: Launcher) -> None:
-        self._search, self._launcher = search, launcher
+    def __init__(self, search: Search, trials: int) -> None:
+        self._search = search
         self._study = _open_study(search)
+        self._waiting = self._wait(trials)
 
-    def run(self, trials: int, places: Sequence[HostPlace]) -> None:
-        """Searches until `trials` trials have been drawn and none is left.
-
-        Raises:
-            StoppedError: a signal asked for it; the trainings have saved.
-            InputError: a record is damaged, or the disk refuses.
-        """
-        waiting = self._waiting(trials)
-
-        def begin(place: HostPlace) -> Task | None:
-            trial = next(waiting, None)
-            return self._begin(trial, place) if trial else None
-
-        try:
-            train_all(self._search.folder, places, begin)
-        finally:
-            self._write_result()
-
-    def _waiting(self, trials: int) -> Iterator["Trial"]:
+    def _wait(self, trials: int) -> Iterator["Trial"]:
         """Yields the trials that an earlier searcher left, and draws others up to `trials`."""
         from optuna.trial import Trial, TrialState
 
@@ -109,17 +79,21 @@ class Searcher:
         for _ in range(trials - len(found)):
             yield self._study.ask()
 
-    def _begin(self, trial: "Trial", place: HostPlace) -> Task:
+    def begin(self, place: Place) -> TrialRun | None:
         """Draws the settings of a trial, or takes those that were drawn, and starts to train."""
+        trial = next(self._waiting, None)
+        if trial is None:
+            return None
         space = self._search.space
         values = {key: _drawn(trial, key, one) for key, one in space.settings.items()}
         folder = self._search.run_folder(trial.number)
         arguments = self._search.arguments(trial.number, values)
         goes_on = "goes on" if folder.exists() else "begins"
         say(f"{folder.name} {goes_on}: {' '.join(space.overrides(values))}")
-        self._write_result()
-        run = TrialRun(folder, arguments, self._launcher, place)
-        return Task(run, self._train(trial, run))
+        self.write_result()
+        run = TrialRun(folder, arguments, place)
+        run.steps = self._train(trial, run)
+        return run
 
     def _train(self, trial: "Trial", run: TrialRun) -> Iterator[None]:
         """Trains a trial to its end, and tells Optuna its epochs and the metric of the best."""
@@ -144,7 +118,7 @@ class Searcher:
             complain(f"{run.folder}: failed: {reason}")
             trial.set_user_attr(REASON, reason)
             self._study.tell(trial, state=TrialState.FAIL)
-        self._write_result()
+        self.write_result()
 
     def _report(self, trial: "Trial", run: TrialRun, known: set[int]) -> None:
         """Tells Optuna the epochs that it does not know; it may have the training stopped."""
@@ -160,27 +134,26 @@ class Searcher:
                 shown = f"epoch {epoch.number}, {metric} {value:.5g}"
                 say(f"{run.folder.name} {shown}{', to be pruned' if run.to_stop else ''}")
 
-    def _write_result(self) -> None:
-        places, outcomes = self._search.space.settings, []
-        for one in self._study.get_trials(deepcopy=False):
-            settings = {
-                key: place.by_label[one.params[key]]
-                if isinstance(place, Choices)
-                else one.params[key]
-                for key, place in places.items()
-                if key in one.params
-            }
-            outcomes.append(
-                TrialRecord(
-                    number=one.number,
-                    state=STATES[one.state.name],
-                    value=one.value,
-                    epochs=len(one.intermediate_values),
-                    settings=settings,
-                    reason=str(one.user_attrs.get(REASON, "")),
-                )
+    def write_result(self) -> None:
+        """Writes `result.json`."""
+        outcomes = [
+            TrialRecord(
+                number=one.number,
+                state=STATES[one.state.name],
+                value=one.value,
+                epochs=len(one.intermediate_values),
+                settings={
+                    key: place.by_label[one.params[key]]
+                    if isinstance(place, Choices)
+                    else one.params[key]
+                    for key, place in self._search.space.settings.items()
+                    if key in one.params
+                },
+                reason=str(one.user_attrs.get(REASON, "")),
             )
-        self._search.write_result(outcomes)
+            for one in self._study.get_trials(deepcopy=False)
+        ]
+        self._search.write(outcomes)
 
 
 def _open_study(search: Search) -> "Study":
@@ -192,11 +165,6 @@ def _open_study(search: Search) -> "Study":
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    if (search.folder / "study.db").exists():
-        raise InputError(
-            f"{search.folder}: is a search of an older version of bigtrk, which goes on with it; "
-            f"choose another --out"
-        )
     space, pruning, path = search.space, search.space.pruning, search.folder / JOURNAL
     try:
         study = optuna.create_study(
@@ -228,6 +196,6 @@ def _drawn(trial: "Trial", key: str, place: Range | Choices) -> Any:
     if isinstance(place, Choices):
         return place.by_label[trial.suggest_categorical(key, list(place.by_label))]
     if place.is_whole:
-        low, high, step = int(place.low), int(place.high), int(place.step or 1)
+        low, high, step = int(place.low), int(place.high), int(place.spacing)
         return trial.suggest_int(key, low, high, log=place.log, step=step)
     return trial.suggest_float(key, place.low, place.high, log=place.log, step=place.step)

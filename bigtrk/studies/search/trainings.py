@@ -1,6 +1,4 @@
-"""Trainings of a search: their place on the host, their launcher, and each run folder followed
-until its training ends.
-"""
+"""Trainings of a search: places on the host, the launcher, and run folders that are followed."""
 
 import os
 import shlex
@@ -11,14 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from bigtrk import shipped
 from bigtrk.console import complain
 from bigtrk.disk.files import open_to_append, unlinked
-from bigtrk.disk.folder_lock import FolderLock, HeldError, LockWatch
+from bigtrk.disk.folder_lock import HeldError, LockWatch
 from bigtrk.errors import InputError, StoppedError
 from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores
@@ -33,33 +31,52 @@ MOST_LAUNCHES = 3  # in a row without progress, after which a trial has failed
 LOOK = 0.5  # s between two looks at a training
 
 
-@dataclass(frozen=True)
-class HostPlace:
-    """A share of a host: `cores` cores from the `first` on, and `devices`, if there are any."""
+class Place(NamedTuple):
+    """Where and how trainings run, one at a time: the words of the command before their arguments,
+    its environment, and `cores` cores of this host from the `first` on.
+    """
 
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
     first: int
     cores: int
-    devices: tuple[str, ...] = ()
 
 
-def share_host(places: int, ranks: int, devices: Sequence[str]) -> list[HostPlace]:
-    """Shares this process's cores, and the accelerators `devices`, among places of `ranks` ranks.
-
-    Raises:
-        InputError: there are fewer of them than places.
+def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
+    """Shares this host's cores and accelerators among trainings of `ranks` ranks; a launcher of the
+    user's choice finds its own. Else it is torchrun, or Python alone for one rank. Raises
+    InputError if the launcher is no command, or there are fewer cores or accelerators than places.
     """
-    cores = open_cores()
-    each, cores_each = len(devices) // places, cores // places
+    train = str(shipped.TRAIN)
+    if launcher is not None:
+        try:
+            words = shlex.split(launcher)
+        except ValueError as error:
+            raise InputError(
+                f"--launcher {launcher}: is no command ({error}); correct it"
+            ) from None
+        if not words or not shutil.which(words[0]):
+            raise InputError(
+                f"--launcher {launcher}: no such program; name one that is installed, such as "
+                '"srun --ntasks 8 python"'
+            )
+        return [Place((*words, train), os.environ, 0, len(os.sched_getaffinity(0)))] * at_once
+    words, own = [sys.executable, train], {k: v for k, v in os.environ.items() if k not in PLACES}
+    if ranks > 1:  # which a searcher's place among ranks does not mislead
+        words, own = torchrun_command(ranks, shipped.TRAIN, []), torchrun_environment(ranks)
+    devices, cores = visible_devices(), open_cores()
+    each, cores_each = len(devices) // at_once, cores // at_once
     if not cores_each or (devices and not each):
         there = f"{len(devices)} accelerators" if devices else f"{cores} cores"
         raise InputError(
-            f"--at-once {places}: this host has {there} for {places} trials of {ranks} "
+            f"--at-once {at_once}: this host has {there} for {at_once} trials of {ranks} "
             f"rank{'s' if ranks > 1 else ''} each; lower it"
         )
-    return [
-        HostPlace(i * cores_each, cores_each, tuple(devices[i * each : (i + 1) * each]))
-        for i in range(places)
-    ]
+    places = []
+    for i in range(at_once):
+        seen = {DEVICES: ",".join(devices[i * each : (i + 1) * each])} if devices else {}
+        places.append(Place(tuple(words), {**own, **seen}, i * cores_each, cores_each))
+    return places
 
 
 def visible_devices() -> list[str]:
@@ -72,39 +89,6 @@ def visible_devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-class Launcher(NamedTuple):
-    """The words of a command before a training's arguments, and its environment."""
-
-    words: tuple[str, ...]
-    environment: Mapping[str, str]
-
-
-def make_launcher(ranks: int, command: str | None) -> Launcher:
-    """Returns the launcher of `ranks` ranks on this host: torchrun, or Python alone for one rank;
-    or a command of the user's choice.
-
-    Raises:
-        InputError: the command is none.
-    """
-    if command is None and ranks == 1:
-        # A searcher's place among ranks is not its training's.
-        own = {name: value for name, value in os.environ.items() if name not in PLACES}
-        return Launcher((sys.executable, str(shipped.TRAIN)), own)
-    if command is None:
-        words = torchrun_command(ranks, shipped.TRAIN, [])
-        return Launcher(tuple(words), torchrun_environment(ranks))
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InputError(f"--launcher {command}: is no command ({error}); correct it") from None
-    if not words or not shutil.which(words[0]):
-        raise InputError(
-            f"--launcher {command}: no such program; name one that is installed, such as "
-            '"srun --ntasks 8 python"'
-        )
-    return Launcher((*words, str(shipped.TRAIN)), dict(os.environ))
-
-
 @dataclass
 class TrialRun:
     """A run folder that a training is followed in, and launched where none runs.
@@ -112,17 +96,18 @@ class TrialRun:
     The folder alone says how far the training is, and its lock whether a process trains: one that
     outlived an earlier searcher is followed, too. arguments: of a training that begins; changes:
     settings that replace those of a training that goes on; epochs: the last one to train, None for
-    its own. to_stop: asks the training to save and end, as a pruned one.
+    its own. to_stop: asks the training to save and end, as a pruned one. steps: those of whoever
+    follows it, between which others have their turn.
     """
 
     folder: Path
     arguments: Sequence[str]
-    launcher: Launcher
-    place: HostPlace
+    place: Place
     changes: Sequence[str] = ()
     epochs: int | None = None
     to_stop: bool = False
     failure: str = ""
+    steps: Iterator[None] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
         self._watch = LockWatch(self.folder)
@@ -131,15 +116,12 @@ class TrialRun:
         self._in_vain, self._reached = 0, -2
 
     def follow(self) -> Iterator[None]:
-        """Trains; yields between two looks, until the training has ended, failed or stopped.
-
-        Raises:
-            InputError: the run's record or lock is damaged, or the disk refuses.
+        """Trains; yields between two looks, until the training has ended, failed or stopped. Raises
+        InputError if the run's record or lock is damaged, or the disk refuses.
         """
         while True:
             # A rank outlives a launcher that was killed until it has saved.
-            running = self._process is not None and self._process.poll() is None
-            if not running and self._watch.lives() is False:
+            if not self._is_launched() and self._watch.lives() is False:
                 if self.to_stop or self.has_ended() or self._has_failed():
                     return
                 with suppress(HeldError):  # a training of an earlier searcher has come to life
@@ -157,9 +139,12 @@ class TrialRun:
         trained = training.get("epochs") if isinstance(training, dict) else None
         return self.epochs in (None, trained)
 
+    def _is_launched(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def _has_failed(self) -> bool:
         """Whether the last launches all ended at the step where they began."""
-        self._in_vain = self._in_vain + 1 if self._steps() == self._reached else 0
+        self._in_vain = self._in_vain + 1 if self._steps_done() == self._reached else 0
         if self._in_vain < MOST_LAUNCHES:
             return False
         lines = tail(self.folder / LOG) if (self.folder / LOG).exists() else []
@@ -168,7 +153,7 @@ class TrialRun:
         self.failure = f"{MOST_LAUNCHES} launches came no further; the last: {last}"
         return True
 
-    def _steps(self) -> int:
+    def _steps_done(self) -> int:
         """Returns the steps of the newest checkpoint; -1 where there is none."""
         try:
             return last_good(self.folder).checkpoint.progress.step
@@ -177,21 +162,19 @@ class TrialRun:
 
     def _launch(self) -> None:
         """Starts the training, from its newest checkpoint if it has one."""
-        self._reached = self._steps()
-        if self._reached >= 0:
-            arguments = ["--resume", str(self.folder), *self.changes, *code_options()]
-        else:
+        self._reached = self._steps_done()
+        arguments = ["--resume", str(self.folder), *self.changes, *code_options()]
+        if self._reached < 0:
             if (self.folder / RUN).exists() or (self.folder / METRICS).exists():
                 remove_run(self.folder)  # it was killed before its first checkpoint
             arguments = list(self.arguments)
         unlinked(self.folder).mkdir(parents=True, exist_ok=True)
         place = self.place
-        own = {DEVICES: ",".join(place.devices)} if place.devices else {}
         # A session of its own: Ctrl-C is for the searcher, which asks the training to save.
         with open_to_append(self.folder / LOG) as output, on_cores(place.cores, place.first):
             self._process = subprocess.Popen(
-                [*self.launcher.words, *arguments],
-                env={**self.launcher.environment, **own},
+                [*place.words, *arguments],
+                env=place.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -200,53 +183,42 @@ class TrialRun:
 
     def ask_to_stop(self) -> bool:
         """Asks the training to save and end, once; False where none runs that can be asked."""
-        owner, process = self._watch.owner, self._process
-        launched = process is not None and process.poll() is None
+        owner = self._watch.owner
         if self._is_asked:
-            return launched or self._watch.lives() is not False
+            return self._is_launched() or self._watch.lives() is not False
         if owner is not None and owner.has_ended() is False:
             with suppress(ProcessLookupError):
                 os.kill(owner.process, signal.SIGTERM)  # one of the ranks, which agree on it
-        elif process is not None and launched:
-            process.terminate()
+        elif self._process is not None and self._is_launched():
+            self._process.terminate()
         else:
             return False
         self._is_asked = True
         return True
 
 
-class Task(NamedTuple):
-    """A training, and the steps of whoever follows it, between which others have their turn."""
-
-    run: TrialRun
-    steps: Iterator[None]
-
-
-def train_all(
-    folder: Path, places: Sequence[HostPlace], begin: Callable[[HostPlace], Task | None]
-) -> None:
+def train_all(places: Sequence[Place], begin: Callable[[Place], TrialRun | None]) -> None:
     """Trains in all places at once, as long as `begin` returns what to train in a free one.
 
     Raises:
         StoppedError: a signal asked for it; the trainings have saved.
-        InputError: another search goes on in the folder; or what a task raises.
+        InputError: what a training raises.
     """
-    tasks: dict[int, Task] = {}
-    with _noting_signals() as asked, FolderLock() as lock:
-        lock.take(folder)
+    runs: dict[int, TrialRun] = {}
+    with _noting_signals() as asked:
         try:
             while not asked:
                 for number, place in enumerate(places):
-                    if number not in tasks and (task := begin(place)):
-                        tasks[number] = task
-                if not tasks:
+                    if number not in runs and (run := begin(place)):
+                        runs[number] = run
+                if not runs:
                     return
-                for number, task in list(tasks.items()):
-                    if next(task.steps, "ended") == "ended":
-                        del tasks[number]
+                ended = [n for n, run in runs.items() if next(run.steps, "ended") == "ended"]
+                for number in ended:
+                    del runs[number]
                 time.sleep(LOOK)
         finally:
-            left = [task.run for task in tasks.values()]
+            left = list(runs.values())
             while left := [run for run in left if run.ask_to_stop()]:
                 time.sleep(LOOK)
     raise StoppedError(f"{asked[0]}: stopped; the same command goes on")

@@ -20,17 +20,16 @@ from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.document import Document
+from bigtrk.studies import launch
 from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.studies.scaling import run_series as running
-from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.report import SeriesReport, read_series
 from bigtrk.studies.scaling.run_series import (
     ScalingSeries,
-    open_series,
     plan_series,
     run_series,
     slurm_script,
 )
-from bigtrk.studies.scaling.series import read_series
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
@@ -128,8 +127,8 @@ def test_bad_series_are_refused_before_anything_runs(
 
 
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
-    open_series(plan(ranks="2,3", repeats=1))
-    open_series(plan("weak", "graphs", "run.price_per_device_hour=2"))
+    plan(ranks="2,3", repeats=1).open()
+    plan("weak", "graphs", "run.price_per_device_hour=2").open()
     record = read_record(SeriesRecord, tmp_path / "out" / SERIES)
     assert (record.ranks, record.repeats, record.price_per_device_hour) == ((1, 3), 2, 2.0)
     for kind, arguments, changes, message in (
@@ -139,11 +138,11 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
         ("weak", ("graphs",), {"ranks": "1,2"}, r"another cores_per_rank \(2 instead of 3\)"),
     ):
         with pytest.raises(InputError, match=message):
-            open_series(plan(kind, *arguments, **changes))
+            plan(kind, *arguments, **changes).open()
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").touch()
     with pytest.raises(InputError, match="holds something else; choose another --out"):
-        open_series(plan(folder=tmp_path / "else"))
+        plan(folder=tmp_path / "else").open()
 
 
 @pytest.fixture
@@ -156,8 +155,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(" ".join(command).partition("train.py ")[2])
 
     monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
-    monkeypatch.setattr(running, "train_logged", note)
-    nothing = SeriesReport(Document("", "", [], [], []), [])
+    monkeypatch.setattr(launch, "train_logged", note)
+    nothing = SeriesReport(Document("", "", [], [], []), "")
     monkeypatch.setattr(running, "series_report", lambda _: nothing)
     return seen
 
@@ -171,7 +170,7 @@ def checkpoint(run: Path, epochs_done: int, ended: End | None = None) -> None:
 
 def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands: list[str]) -> None:
     series = plan(ranks="1,2,3")
-    open_series(series)
+    series.open()
     done, begun, lost = (tmp_path / "out" / f"ranks000{n}-1" for n in (1, 2, 3))
     for run in (done, begun, lost):
         run.mkdir()
@@ -196,7 +195,7 @@ def test_a_run_that_is_being_written_is_left(
 ) -> None:
     """Another launch of the series has not come to its first checkpoint."""
     series = plan(ranks="1", repeats=1)
-    open_series(series)
+    series.open()
     run = tmp_path / "out" / "ranks0001-1"
     run.mkdir()
     with FolderLock() as lock:

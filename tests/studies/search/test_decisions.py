@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.studies.search.plan import check_population
+from bigtrk.studies.search.plan import Choices, Population, Range, Space, check_population
 from bigtrk.studies.search.population import Standing, decide, first_settings
-from bigtrk.studies.search.space import Choices, Population, Range, Space
 from bigtrk.training.settings import Configuration
 
 RATE = Range(low=1e-3, high=1e-1, log=True)
@@ -35,32 +34,27 @@ def standings(*values: float | None) -> list[Standing]:
 
 def test_the_worst_go_on_from_the_best() -> None:
     at = standings(0.5, 0.1, 0.9, 0.3, 0.2, 0.8, 0.4, 0.6)
-    replaced = {trial for trial in range(8) if decide(space(), 1, trial, at)}
-    assert replaced == {2, 5}, "a quarter: the two largest losses"
-    drawn = Counter(
-        found[0]
-        for n in range(1, 101)
-        for trial in replaced
-        if (found := decide(space(), n, trial, at))
-    )
-    assert set(drawn) == {1, 4}, "from the two smallest"
+    sources = [[decide(space(), n, trial, at)[0] for trial in range(8)] for n in range(1, 101)]
+    drawn = Counter(source for row in sources for source in (row[2], row[5]))
+    assert set(drawn) == {1, 4}, "of the two largest losses, from the two smallest"
     assert min(drawn.values()) > 60
-    better_large = {trial for trial in range(8) if decide(space(metric="auc"), 1, trial, at)}
-    assert better_large == {1, 4}
+    assert {source for row in sources for k, source in enumerate(row) if k not in (2, 5)} == {None}
+    better_large = [decide(space(metric="auc"), 1, trial, at)[0] for trial in range(8)]
+    assert [k for k, source in enumerate(better_large) if source is not None] == [1, 4]
+    assert decide(space(), 1, 0, at) == (None, at[0].settings)
 
 
 def test_who_has_failed_goes_on_from_the_best_that_has_not() -> None:
     at = standings(None, 0.3, None, 0.2)
     for n in range(1, 41):
-        found = [decide(space(), n, trial, at) for trial in range(4)]
-        assert [one and one[0] for one in found] == [3, None, 3, None]
-    with pytest.raises(ValueError, match="all trials of the population have failed"):
+        assert [decide(space(), n, trial, at)[0] for trial in range(4)] == [3, None, 3, None]
+    with pytest.raises(InputError, match="all trials of the population have failed"):
         decide(space(), 1, 0, standings(None, None))
 
 
 def test_settings_are_moved_by_a_factor_or_to_a_neighbour() -> None:
     at = standings(0.1, 0.2, 0.3, 0.9)
-    moved = [found[1] for n in range(1, 200) if (found := decide(space(factor=1.5), n, 3, at))]
+    moved = [decide(space(factor=1.5), n, 3, at)[1] for n in range(1, 200)]
     rates = {round(one["optimizer.lr"] / 0.002, 6) for one in moved}
     assert rates == {1.5, round(1 / 1.5, 6)}
     assert {one["optimizer.plateau_patience"] for one in moved} == {6, 2}
@@ -72,11 +66,10 @@ def test_settings_stay_in_their_bounds() -> None:
     at[0] = Standing(0.1, dict(zip(SETTINGS, (0.095, 10, "linear"), strict=True)))
     for redrawn in (0.0, 0.5, 1.0):
         for n in range(1, 60):
-            found = decide(space(redrawn=redrawn), n, 1, at)
-            assert found
-            assert 1e-3 <= found[1]["optimizer.lr"] <= 1e-1
-            assert found[1]["optimizer.plateau_patience"] in (2, 4, 6, 8, 10)
-            assert found[1]["optimizer.lr_scaling"] in ("none", "sqrt", "linear")
+            _, found = decide(space(redrawn=redrawn), n, 1, at)
+            assert 1e-3 <= found["optimizer.lr"] <= 1e-1
+            assert found["optimizer.plateau_patience"] in (2, 4, 6, 8, 10)
+            assert found["optimizer.lr_scaling"] in ("none", "sqrt", "linear")
 
 
 def test_first_settings_are_spread_over_the_space() -> None:
@@ -96,16 +89,9 @@ def test_first_settings_are_spread_over_the_space() -> None:
     ("settings", "training", "trials", "said"),
     [
         ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population changes settings of"),
+        ({"optimizer.name": Choices(("adamw", "muon"))}, {}, 4, "space.optimizer.name: a popul"),
         (
-            {"optimizer.name": Choices(("adamw", "muon"))},
-            {},
-            4,
-            "space.optimizer.name: a population changes",
-        ),
-        (
-            {"optimizer.schedule": Choices(("constant", "cosine"))},
-            {},
-            4,
+            *({"optimizer.schedule": Choices(("constant", "cosine"))}, {}, 4),
             "optimizer.schedule=cosine: falls to the end of a training",
         ),
         ({}, {"epochs": 5}, 4, "training.epochs=5: is no multiple of population.every=2"),

@@ -10,8 +10,9 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.shipped import TRAIN
-from bigtrk.studies.search.plan import Search, open_search, plan_search
-from bigtrk.studies.search.trainings import make_launcher, share_host
+from bigtrk.studies.search import trainings
+from bigtrk.studies.search.plan import Search, plan_search
+from bigtrk.studies.search.trainings import make_places
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.studies.search.test_space import write
@@ -85,9 +86,9 @@ def test_searches_that_no_trial_could_train_are_refused(
 
 
 def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
-    open_search(plan("model.layers=2"))
+    plan("model.layers=2").open()
     before = (tmp_path / "out" / "search.json").read_bytes()
-    open_search(plan("model.layers=2"))
+    plan("model.layers=2").open()
     assert (tmp_path / "out" / "search.json").read_bytes() == before
     for change, said in (
         ({"arguments": ("model.layers=3",)}, r"configuration \(model.layers 2 instead of 3\)"),
@@ -98,37 +99,35 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
         options: dict[str, Any] = dict(change)
         arguments = options.pop("arguments", ("model.layers=2",))
         with pytest.raises(InputError, match=said):
-            open_search(plan(*arguments, **options))
+            plan(*arguments, **options).open()
     (tmp_path / "out" / "search.json").rename(tmp_path / "out" / "thesis.tex")
     with pytest.raises(InputError, match="out: holds something else; choose another --out"):
-        open_search(plan())
+        plan().open()
 
 
 def test_places_share_a_host_without_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
-    places = share_host(2, 1, ["4", "5", "6"])
-    assert [place.devices for place in places] == [("4",), ("5",)]
+    monkeypatch.setattr(trainings, "visible_devices", lambda: ["4", "5", "6"])
+    places = make_places(2, 1, None)
+    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in places] == ["4", "5"]
     assert [(place.first, place.cores) for place in places] == [(0, 2), (2, 2)]
     with pytest.raises(InputError, match=r"--at-once 4: this host has 3 accelerators for 4 trials"):
-        share_host(4, 1, ["4", "5", "6"])
+        make_places(4, 1, None)
+    monkeypatch.setattr(trainings, "visible_devices", list)
     with pytest.raises(InputError, match="--at-once 6: this host has 5 cores"):
-        share_host(6, 2, [])
+        make_places(6, 2, None)
 
 
 def test_the_launcher_is_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    alone = make_launcher(1, None)
+    (alone,) = make_places(1, 1, None)
     assert alone.words[1:] == (str(TRAIN),)
     assert not {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK"} & alone.environment.keys()
-    assert "--nproc-per-node=3" in make_launcher(3, None).words
-    own = make_launcher(1, "env A=1 python")
+    assert "--nproc-per-node=3" in make_places(1, 3, None)[0].words
+    (own, _) = make_places(2, 1, "env A=1 python")
     assert own.words == ("env", "A=1", "python", str(TRAIN))
     assert own.environment["SLURM_STEP_NUM_TASKS"] == "4"
-    for bad, said in (
-        ("", "no such program"),
-        ("env 'python", "is no command"),
-        ("no-such x", "no such"),
-    ):
+    for bad, said in (("", "no such program"), ("env 'python", "is no command"), ("no-such", "no")):
         with pytest.raises(InputError, match=said):
-            make_launcher(1, bad)
+            make_places(1, 1, bad)

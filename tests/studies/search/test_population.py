@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bigtrk.records.studies import read_search
-from bigtrk.studies.search.plan import Search, open_search
+from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.search import run_search
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
@@ -72,7 +72,7 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -
     assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2}
     assert [one.model_dump() for one in read_search(Path("search")).rounds] == alone
     Path("search").rename("alone")
-    open_search(plan(SPACE, TRIALS))
+    plan(SPACE, TRIALS).open()
     for delay in (0.1, 0.6):
         process = start_search(0.05, TRIALS)
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.studies.search.space import Choices, Pruning, Range, read_space
+from bigtrk.studies.search.plan import Choices, Pruning, Range, read_space
 
 SPACE = """\
 metric: auc
