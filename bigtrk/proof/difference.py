@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from bigtrk.errors import reason
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.models.protocol import Exchange, failing_layer, told
 from bigtrk.proof.sectors import SectorError, inputs_of
 

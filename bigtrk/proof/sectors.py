@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import EventGraph, Sector
 from bigtrk.models.protocol import Exchange, SectorInputs
 from bigtrk.user_code import no_exit
 from partition.sectors import cut

@@ -21,7 +21,7 @@ from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.figures import INTERVAL_RULE, Estimate, estimate, ratio, wilson
+from bigtrk.reports.figures import INTERVALS, Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import COLUMNS, DENOMINATORS, PAPER
 from bigtrk.reports.runs import finite
 from bigtrk.reports.scaling import (
@@ -373,9 +373,7 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
     notes = [_TIME_RULE, _PREDICTION, *_notes(every)]
     return [
         table_of("Scaling", speed, *rules, *notes),
-        table_of(
-            "Validation after the last epoch", validation, PAPER, INTERVAL_RULE, text_columns=3
-        ),
+        table_of("Validation after the last epoch", validation, PAPER, INTERVALS, text_columns=3),
         table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
         table_of("Memory, energy and cost per epoch", resources, _POWER_NOTE, *_absent(every)),
     ]

@@ -37,10 +37,9 @@ from bigtrk.records.studies import (
     trial_name,
 )
 from bigtrk.studies.launch import open_study, split_study
-from bigtrk.training.best import check_recorded
 from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.named_code import users_configuration
-from bigtrk.training.settings import MINIMISED, Configuration, Metric
+from bigtrk.training.schedule import check_recorded
+from bigtrk.training.settings import MINIMISED, Configuration, Metric, users_configuration
 
 # Settings that a search makes, and the way to choose them.
 SET_HERE = {
