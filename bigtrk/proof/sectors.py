@@ -184,7 +184,7 @@ def run_sectors(
     SectorError if a model fails in a sector, gives the exchange other rows than the owned ones or
     of another width than others do, or makes another number of exchanges.
     """
-    running, widths = [_Pass(run) for run in passes], []
+    running, widths = [_Pass(run) for run in passes], list[int]()
     brought: Sequence[Tensor | None] = [None] * len(passes)
     try:
         while True:

@@ -364,8 +364,8 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
                 "memory %": figures.percent_with_error(power["memory"], 1),
                 "accelerator J": figures.with_error(power["accelerator_joules"], 0),
                 "host J": figures.with_error(power["host_joules"], 0),
-                "kWh": figures.small(energy and energy.mean),
-                "$": figures.small(cost and cost.mean),
+                "kWh": figures.small(energy.mean if energy else None),
+                "$": figures.small(cost.mean if cost else None),
             }
         )
     rules = dict.fromkeys(_SPEEDUP_RULES[series.record.kind] for series in every)
