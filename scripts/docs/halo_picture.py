@@ -95,6 +95,10 @@ def _losses(whole: list[float], cut: list[float]) -> list[str]:
     ]
 
 
+def _recorded(run: Path) -> list[float]:
+    return [step.loss for step in read_run(run).steps if step.loss is not None]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("sectors", type=Path, help="folder of sectors, of whose first event")
@@ -104,9 +108,7 @@ def main() -> None:
     folder = SectorFolder(options.sectors)
     event = folder.events[0]
     sectors = [folder.read(event, part, len(COLOURS)) for part in range(len(COLOURS))]
-    whole, cut = (
-        [step.loss for step in read_run(run).steps] for run in (options.whole, options.cut)
-    )
+    whole, cut = _recorded(options.whole), _recorded(options.cut)
     PICTURE.write_text(draw(sectors, whole, cut))
 
 
