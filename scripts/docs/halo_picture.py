@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.console import exit_on_bad_input
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.event_graph import Sector
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.records.run_folder import read_run
 from scripts.results import CHECKOUT
