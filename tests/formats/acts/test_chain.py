@@ -1,5 +1,6 @@
 """ACTS itself: an event of 500 particles through simulation, baseline and fit."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bigtrk.formats.acts.software import generic_detector, load_acts
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.matching import majority_particles
-from tests.programs import run_here, run_in_one
+from tests.programs import CHECKOUT, run_here, run_in_one, run_shell
 
 pytest.importorskip("acts", reason="pyacts is not installed: its wheels need glibc 2.34")
 OPTIONS = FatrasOptions(particles=500, seed=5)
@@ -184,6 +185,23 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
         tmp_path,
     )
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page(tmp_path: Path) -> None:
+    """Those of docs/kalman_filter.md, on smaller events."""
+    page = (CHECKOUT / "docs" / "kalman_filter.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    quick = (CHECKOUT / "bigtrk" / "configs" / "pipeline_quick.yaml").read_text()
+    (tmp_path / "quick.yaml").write_text(quick)
+    commands = [
+        line for block in blocks for line in block.splitlines() if not line.startswith("pip ")
+    ]
+    assert len(commands) >= 10
+    for command in commands:
+        small = command.replace("--particles 1000", "--particles 300")
+        printed = run_shell(small, tmp_path)
+        assert "TrackML" in printed or "--rules" not in command
 
 
 def write_hepmc3(path: Path) -> None:
