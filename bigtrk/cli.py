@@ -8,7 +8,6 @@ import typer
 
 import bigtrk
 from bigtrk.commands import data, judge, plan, tracks, training
-from bigtrk.commands.hand_over import export
 from bigtrk.console import exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
 
@@ -92,7 +91,7 @@ for _name, _command in _COMMANDS:
         no_args_is_help=_name == "import-model",
     )(_command)
 app.add_typer(tracks.pipeline, name="pipeline")
-app.add_typer(export, name="export")
+app.add_typer(training.export, name="export")
 
 
 def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
@@ -109,7 +108,3 @@ def main() -> None:
     """Runs the program; the entry point of the console script."""
     exit_on_bad_input("bigtrk", lambda: _refuse_what_is_gone(sys.argv[1:]))
     run_commands("bigtrk", app)
-
-
-if __name__ == "__main__":
-    main()

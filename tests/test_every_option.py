@@ -75,10 +75,9 @@ COMMANDS = [
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
-    "simulate --with own": "the default",
     "simulate --format acts": "tests/formats/acts/test_chain.py, refused",
     **dict.fromkeys(
-        (*("baseline", "fit", "simulate --with acts", "simulate --hepmc3"), "simulate --clusters"),
+        (*("baseline", "fit", "simulate --with", "simulate --hepmc3"), "simulate --clusters"),
         "tests/formats/acts/test_chain.py",
     ),
     "build --from acts": "tests/formats/acts/test_chain.py",

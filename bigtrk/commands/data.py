@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,20 +15,12 @@ from bigtrk.formats.registry import GRAPH_READERS, PtUnit, options_of
 from bigtrk.user_code import Code, allow_code
 
 # mypy cannot know the members of what a registry names.
-Source = StrEnum(  # type: ignore[misc]
-    "Source", {name.upper(): name for name in (*READERS, *GRAPH_READERS)}
-)
+_SOURCES = {name.upper(): name for name in (*READERS, *GRAPH_READERS)}
+Source = StrEnum("Source", _SOURCES)  # type: ignore[misc]
 _TRACKML = Source(EventFormat.TRACKML)
 Columns = Annotated[
     str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
 ]
-
-
-class Simulator(StrEnum):
-    """A simulator of events."""
-
-    OWN = "own"
-    ACTS = "acts"
 
 
 def simulate(
@@ -36,37 +28,27 @@ def simulate(
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
-    first_event: Annotated[
-        int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
-    ] = 0,
+    first_event: Annotated[int, typer.Option(min=0, help="number of the first event")] = 0,
     detectors: Annotated[
         str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv")
     ] = "trackml",
-    no_truth: Annotated[
-        bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
-    ] = False,
+    no_truth: Annotated[bool, typer.Option("--no-truth", help="measurements alone")] = False,
     file_format: Annotated[
         EventFormat,
         typer.Option("--format", help="TrackML files, or ColliderML's Parquet: no cells"),
     ] = EventFormat.TRACKML,
     simulator: Annotated[
-        Simulator,
-        typer.Option(
-            "--with",
-            help="own, or acts: Fatras in TrackML's detector, as ACTS's CSV; it needs "
-            "the extra acts",
-        ),
-    ] = Simulator.OWN,
+        Literal["own", "acts"],
+        typer.Option("--with", help="acts: Fatras in TrackML's detector; it takes the extra acts"),
+    ] = "own",
     hepmc3: Annotated[
         Path | None, typer.Option(help="with acts: HepMC3 file of collisions, in place of pions")
     ] = None,
-    clusters: Annotated[
-        bool, typer.Option("--clusters", help="with acts: clusters of cells, not smeared positions")
-    ] = False,
+    clusters: Annotated[bool, typer.Option("--clusters", help="with acts: no smearing")] = False,
 ) -> None:
     """Simulate events and write them as files; what is there already is kept."""
     numbers = range(first_event, first_event + events)
-    if simulator is Simulator.ACTS:
+    if simulator == "acts":
         from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 
         if no_truth or detectors != "trackml" or file_format is not EventFormat.TRACKML:
@@ -200,9 +182,7 @@ def filter_graphs(
     run: Annotated[Path, typer.Argument(help="run of an edge model, such as model.name=mlp")],
     graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
     out: Annotated[Path, typer.Argument(help="folder for the thinned graphs")],
-    efficiency: Annotated[
-        float | None, typer.Option(help="share of target edges to keep; 0.995")
-    ] = None,
+    efficiency: Annotated[float | None, typer.Option(help="target edges kept; 0.995")] = None,
     cut: Annotated[
         float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
     ] = None,

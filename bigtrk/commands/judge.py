@@ -18,7 +18,6 @@ from bigtrk.commands.options import (
     Spill,
     TracksFrom,
     check_page,
-    spill_folder,
 )
 from bigtrk.console import console, print_result, say
 from bigtrk.errors import InputError
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(help="run folder, a file of weights in it, or folder of a pipeline"),
-    ],
+    run: Annotated[Path, typer.Argument(help="run, weights in it, or folder of a pipeline")],
     data: Annotated[
         list[Path],
         typer.Argument(help="folders of graphs or sectors; of a pipeline, events with truth"),
@@ -65,54 +61,43 @@ def evaluate(
     from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
-    from bigtrk.records.pipeline import is_pipeline
+    from bigtrk.pipeline.evaluation import evaluate_pipeline
+    from bigtrk.records.pipeline import is_pipeline, read_pipeline
     from bigtrk.records.run_folder import RUN, read_run_if_any
     from bigtrk.reports.evaluation import evaluation_report
     from bigtrk.reports.model_card import refresh_card
+    from bigtrk.reports.pipeline import pipeline_evaluation_report
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
+    from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
     from bigtrk.training.run_folder import run_of
 
     allow_code(code or ())
-    folder = spill_folder(spill)
+    ranks = discover()
     if is_pipeline(run):
-        if builder or score_cut is not None or scan_cuts or folder:
+        if builder or score_cut is not None or scan_cuts or spill:
             raise InputError(
                 f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
                 f"--builder, --score-cut, --scan-cuts and --spill out"
             )
         if len(data) > 1:
             raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
-        _evaluate_stages(run, data[0], min_hits, pt_min, html, as_json)
+        if ranks.world_size > 1:
+            raise InputError(f"{run}: one rank evaluates a pipeline; start it without a launcher")
+        losses = evaluate_pipeline(run, data[0], Criteria(min_hits, pt_min))
+        made = pipeline_evaluation_report(read_pipeline(run), losses)
+        _give(made, losses.model_dump(mode="json"), html, as_json)
         return
     scanned, chosen = SCAN_CUTS if scan_cuts else (), builder or BuilderName.COMPONENTS
     options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
-    ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
-        evaluation = evaluate_run(run, data, options if tracks else None, ranks, folder)
+        evaluation = evaluate_run(run, data, options if tracks else None, ranks, spill)
     if ranks.is_first:
         if (run_of(run) / RUN).is_file():
             refresh_card(run_of(run))
         made = evaluation_report(evaluation, read_run_if_any(run_of(run)))
         _give(made, evaluation.model_dump(mode="json"), html, as_json)
-
-
-def _evaluate_stages(
-    folder: Path, events: Path, min_hits: int, pt_min: float, html: Path | None, as_json: bool
-) -> None:
-    """Evaluates a pipeline."""
-    from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.evaluation import evaluate_pipeline
-    from bigtrk.records.pipeline import read_pipeline
-    from bigtrk.reports.pipeline import pipeline_evaluation_report
-    from bigtrk.tracks.matching import Criteria
-
-    if discover().world_size > 1:
-        raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
-    record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
-    made = pipeline_evaluation_report(read_pipeline(folder), record)
-    _give(made, record.model_dump(mode="json"), html, as_json)
 
 
 def _give(report: "Document", content: object, html: Path | None, as_json: bool) -> None:
@@ -174,22 +159,17 @@ def report(
     from bigtrk.records.pipeline import is_pipeline, read_pipeline
     from bigtrk.records.run_folder import read_run
     from bigtrk.records.studies import is_search, is_series, read_search
-    from bigtrk.reports.page import write_page
     from bigtrk.reports.pipeline import pipelines_report, summarise_pipelines
     from bigtrk.reports.runs import runs_report, summarise
     from bigtrk.reports.search import search_report, summarise_search
-    from bigtrk.reports.terminal import show
 
     if any(map(is_series, runs)):
         from bigtrk.studies.scaling.report import series_report
 
         series = series_report(runs)
-        if html:
-            write_page(series.document, html)
-        if as_json:
-            print(series.text, end="")
-        else:
-            show(series.document, console)
+        _give(series.document, None, html, as_json=False) if not as_json else print(
+            series.text, end=""
+        )
     elif any(map(is_pipeline, runs)):
         pipelines = [read_pipeline(folder) for folder in runs]
         content = summarise_pipelines(pipelines)
@@ -207,9 +187,7 @@ def report(
 
 
 def watch(
-    runs: Annotated[
-        list[Path], typer.Argument(help="run folders, also of runs that are yet to begin")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="run folders, also of runs to come")],
 ) -> None:
     """Show runs while they train: ranks, epoch, step, losses, rate, stalls.
 
@@ -226,16 +204,12 @@ def display(
     run: Annotated[Path, typer.Argument(help="run of an edge model, or folder of a pipeline")],
     data: Annotated[Path, typer.Argument(help="folder of graphs; of a pipeline, of events")],
     page: Annotated[Path, typer.Argument(help="HTML page to write", callback=check_page)],
-    event: Annotated[
-        str | None, typer.Option(help="name of the event; the first without it")
-    ] = None,
+    event: Annotated[str | None, typer.Option(help="event's name; else the first")] = None,
     builder: Builder = None,
     score_cut: ScoreCut = None,
     min_hits: MinHits = 3,
     pt_min: PtMin = 1.0,
-    parts: Annotated[
-        int | None, typer.Option(min=1, help="sectors to cut the event into, and to show")
-    ] = None,
+    parts: Annotated[int | None, typer.Option(min=1, help="sectors to cut it into")] = None,
     code: Code = None,
 ) -> None:
     """Draw an event in three dimensions, across and along the beam: hits, tracks and sectors."""

@@ -1,7 +1,7 @@
 """Options that several commands of the `bigtrk` program share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,20 +11,22 @@ from bigtrk.errors import InputError
 from bigtrk.pipeline.options import Precision
 from bigtrk.tracks.names import BuilderName
 
-if TYPE_CHECKING:
-    from bigtrk.training.spill import SpillFolder
-
 
 def check_page(page: Path | None) -> Path | None:
-    """Refuses a page that could not be written, or would replace a file of another kind, before
-    anything is computed for it.
-    """
+    """Refuses a page that could not be written, before anything is computed for it."""
     if page is None:
         return None
     page = given_path(page)
     if not page.parent.is_dir():
         raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
     return check_output_name(page, ".html")
+
+
+def _spill_folder(text: str) -> Any:
+    """Returns the SpillFolder that --spill names."""
+    from bigtrk.training.spill import SpillFolder
+
+    return SpillFolder(given_path(text))
 
 
 Arguments = Annotated[
@@ -54,19 +56,9 @@ ScoreCut = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="edges above it make tracks; the builder's own without"),
 ]
-Spill = Annotated[
-    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
-]
+_spill = "folder of a local disk for edges that memory has no room for"
+Spill = Annotated[Any, typer.Option(parser=_spill_folder, metavar="PATH", help=_spill)]
 TracksFrom = Annotated[
     Path,
     typer.Argument(help="folder of event<id>-tracks.parquet, one such file, or a submission"),
 ]
-
-
-def spill_folder(folder: Path | None) -> "SpillFolder | None":
-    """Returns the folder that --spill names."""
-    if folder is None:
-        return None
-    from bigtrk.training.spill import SpillFolder
-
-    return SpillFolder(folder)

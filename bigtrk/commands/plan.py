@@ -1,8 +1,7 @@
 """The commands of the `bigtrk` program that plan runs or start series; the demo, and doctor."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,12 +16,8 @@ _MOST = 2**31 - 1  # ids of a sector have 32 bits
 
 def plan(
     arguments: Arguments = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, max=_MOST, help="of an event, with --edges")
-    ] = None,
-    edges: Annotated[
-        int | None, typer.Option(min=1, max=_MOST, help="of an event, with --nodes")
-    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event")] = None,
+    edges: Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event")] = None,
     ranks: Annotated[str, typer.Option(help="number of ranks, to 4096")] = "32",
     ranks_per_node: Annotated[int, typer.Option(min=1, help="ranks per host")] = 4,
     memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
@@ -69,15 +64,11 @@ def plan(
         print_result(answer, as_json, lambda: tables.show_plan(answer, console))
 
 
-class Kind(StrEnum):
-    """The growth of the work with the ranks."""
-
-    WEAK = "weak"
-    STRONG = "strong"
-
-
 def scale(
-    kind: Annotated[Kind, typer.Argument(help="weak: events per rank fixed; strong: in all")],
+    kind: Annotated[
+        Literal["weak", "strong"],
+        typer.Argument(help="weak: events per rank fixed; strong: in all"),
+    ],
     arguments: Arguments = None,
     out: Annotated[Path, typer.Option(help="folder of the series; one there is continued")] = Path(
         "scaling"
@@ -87,15 +78,11 @@ def scale(
         int, typer.Option(min=1, help="to train on: per rank (weak), in all (strong)")
     ] = 100,
     validation: Annotated[int, typer.Option(min=0, help="to validate, likewise")] = 20,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="runs per world size, seeds differ")
-    ] = 3,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="runs per world size")] = 3,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="print a script that submits job arrays instead")
     ] = False,
-    ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="with --slurm; 4 without it")
-    ] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="with --slurm (4)")] = None,
 ) -> None:
     """Train over numbers of ranks on this host, and report; an unfinished series is taken up.
 
@@ -108,7 +95,7 @@ def scale(
         raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
     per_node, cores = ((ranks_per_node or 4), None) if slurm else (None, open_cores())
     counts = (ranks, events, validation, repeats)
-    series = plan_series(kind.value, arguments or [], DEFAULT, *counts, out, per_node, cores)
+    series = plan_series(kind, arguments or [], DEFAULT, *counts, out, per_node, cores)
     if slurm:
         print(slurm_script(series), end="")
     else:
@@ -120,9 +107,7 @@ def search(
         Path, typer.Argument(metavar="SPACE.yaml", help="the metric, and the settings to search")
     ],
     arguments: Arguments = None,
-    trials: Annotated[
-        int, typer.Option(min=1, help="parameter sets in all; more continue a search")
-    ] = 20,
+    trials: Annotated[int, typer.Option(min=1, help="in all; more continue a search")] = 20,
     out: Annotated[Path, typer.Option(help="folder of the search; one there is continued")] = Path(
         "search"
     ),
@@ -150,7 +135,7 @@ def doctor(as_json: AsJson = False) -> None:
     from bigtrk.doctor import examine, show
 
     findings = examine()
-    print_result(findings, as_json, lambda: show(findings, console))
+    print_result(findings, as_json, lambda: show(findings))
     raise typer.Exit(0 if findings["ready"] else 1)
 
 

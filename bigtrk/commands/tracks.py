@@ -8,13 +8,13 @@ import typer
 
 from bigtrk.commands.options import (
     AsJson,
+    Builder,
     MaxEdges,
     MinHits,
     Precise,
     ScoreCut,
     Spill,
     TracksFrom,
-    spill_folder,
 )
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
@@ -61,10 +61,7 @@ def reconstruct(
     spill: Spill = None,
     code: Code = None,
     fitted: Annotated[
-        bool,
-        typer.Option(
-            "--fit", help="also fit the tracks by ACTS, as `bigtrk fit` does, into the same folder"
-        ),
+        bool, typer.Option("--fit", help="fit the tracks, too, as `bigtrk fit` does, in OUT")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,11 +78,10 @@ def reconstruct(
         load_acts()  # before hours of work
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    edges = spill_folder(spill)
-    made = _made_together(
-        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges)
+    _show_made(
+        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, spill),
+        as_json,
     )
-    _show_made(made, as_json)
     if fitted and discover().is_first:
         from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
@@ -109,11 +105,8 @@ def baseline(
 
     found = baseline_folder(events, out, chain_settings(settings or []))
     tracks = sum(one["tracks"] for one in found.values())
-    print_result(
-        {"events": found},
-        as_json,
-        lambda: say(f"{tracks:,} tracks of {len(found)} events were found, and are in {out}"),
-    )
+    said = f"{tracks:,} tracks of {len(found)} events were found, and are in {out}"
+    print_result({"events": found}, as_json, lambda: say(said))
 
 
 def fit(
@@ -122,15 +115,9 @@ def fit(
     out: Annotated[Path, typer.Argument(help="folder for the parameters of tracks")],
     chi2_max: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            help="also write the tracks whose chi2 per degree of freedom is at most this: fewer "
-            "fakes",
-        ),
+        typer.Option(min=0, help="also write the tracks up to this chi2 per degree of freedom"),
     ] = None,
-    csv: Annotated[
-        bool, typer.Option("--csv", help="also write ACTS's CSV of track parameters")
-    ] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="also write ACTS's CSV of them")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit tracks by ACTS's Kalman filter: parameters at the beam line, with covariance.
@@ -140,20 +127,14 @@ def fit(
     from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
     counts = fit_folder(tracks, events, out, FitOptions(chi2_max, csv))
-    print_result(
-        counts.as_json(),
-        as_json,
-        lambda: say(f"{counts} are in {out}"),
-    )
+    print_result(counts.as_json(), as_json, lambda: say(f"{counts} are in {out}"))
 
 
 def infer(
     run: Annotated[Path, typer.Argument(help="run of an edge model")],
     graphs: Annotated[Path, typer.Argument(help="folder of graphs, with truth or without")],
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
-    builder: Annotated[
-        BuilderName, typer.Option(help="what makes tracks of the scores")
-    ] = BuilderName.COMPONENTS,
+    builder: Builder = None,
     score_cut: ScoreCut = None,
     min_hits: MinHits = 3,
     max_edges: MaxEdges = None,
@@ -169,20 +150,14 @@ def infer(
     from bigtrk.pipeline.reconstruct import infer_folder
     from bigtrk.tracks.builders.registry import make_builder
 
-    build = make_builder(builder, score_cut)
+    build = make_builder(builder or BuilderName.COMPONENTS, score_cut)
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    edges = spill_folder(spill)
-    made = _made_together(
-        lambda ranks: infer_folder(run, graphs, out, build, options, ranks, edges)
-    )
-    _show_made(made, as_json)
+    _show_made(lambda ranks: infer_folder(run, graphs, out, build, options, ranks, spill), as_json)
 
 
 def submit(
-    run: Annotated[
-        Path, typer.Argument(help="folder of a pipeline, or of tracks that are made already")
-    ],
+    run: Annotated[Path, typer.Argument(help="folder of a pipeline, or of finished tracks")],
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="file to write, such as mine.parquet")],
     majority_particles: Annotated[
@@ -205,12 +180,12 @@ def submit(
 
     allow_code(code or ())
     check_submission_name(out)
-    tracks, edges, ranks = run, spill_folder(spill), discover()
+    tracks, ranks = run, discover()
     if is_pipeline(run):
         tracks = out.with_name(f"{out.stem}-tracks")
         options = MakingOptions(max_edges=max_edges)
         made = _made_together(
-            lambda ranks: reconstruct_folder(run, events, tracks, options, ranks, spill=edges)
+            lambda ranks: reconstruct_folder(run, events, tracks, options, ranks, spill=spill)
         )
         if made.failed and not ranks.is_first:
             raise typer.Exit(2)
@@ -228,11 +203,12 @@ def submit(
         print_result(found.as_json(), as_json, lambda: say(f"{out}: {found}"))
 
 
-def _show_made(made: "TracksMade", as_json: bool) -> None:
-    """Prints what became of the events, on the first rank; exit status 2 where one failed."""
+def _show_made(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
+    """Makes tracks on all ranks and prints what became of the events; status 2 if one failed."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.reconstruct import show_tracks
 
+    made = _made_together(make)
     if discover().is_first:
         print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
         if made.failed:

@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that train models, check and import them."""
+"""The commands of the `bigtrk` program that train, check, import and export models and results."""
 
 import json
 import sys
@@ -10,16 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bigtrk.commands.options import TracksFrom
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.formats.registry import MODEL_READERS
-from bigtrk.user_code import Code
+from bigtrk.formats.registry import (
+    GRAPH_WRITERS,
+    MODEL_READERS,
+    MODEL_WRITERS,
+    TRACK_WRITERS,
+    Format,
+    options_of,
+)
+from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.proof.prove import Proof
 
 # mypy cannot know the members of what a registry names.
-ModelSource = StrEnum(  # type: ignore[misc]
-    "ModelSource", {name.upper(): name for name in MODEL_READERS}
+ModelSource = StrEnum("ModelSource", {n.upper(): n for n in MODEL_READERS})  # type: ignore[misc]
+TrackFormat = StrEnum("TrackFormat", {n.upper(): n for n in TRACK_WRITERS})  # type: ignore[misc]
+export = typer.Typer(
+    help="Hand graphs, models and tracks over to other software.", no_args_is_help=True
 )
 
 
@@ -52,17 +62,12 @@ def resume(
 
 
 def check_model(
-    spec: Annotated[
-        str,
-        typer.Argument(help="what follows `model.name=`: interaction, or my_module:MyModel"),
-    ],
+    spec: Annotated[str, typer.Argument(help="of model.name: mlp, or my_module:MyModel")],
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="[key.sub=value]...", help="such as model.options.hidden=16"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print the line of JSON alone, without a table")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the line of JSON alone")] = False,
 ) -> None:
     """Prove that a model gives in sectors what it gives in the whole graph: all results and
     gradients in float64, on random graphs cut into 2 to 4 sectors.
@@ -128,3 +133,66 @@ def import_model(
     refresh_card(out)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     say(f"{out}: a model of {n_parameters:,} parameters")
+
+
+@export.command("tracks")
+def export_tracks(
+    tracks: TracksFrom,
+    out: Annotated[Path, typer.Argument(help="file to write, or folder for files of events")],
+    form: Annotated[
+        TrackFormat,
+        typer.Option(
+            "--format",
+            help="TrackML's submission; a row per track with its hits; ACTS's prototracks",
+        ),
+    ],
+    events: Annotated[
+        Path | None, typer.Option(help="with --format acts: folder or zip of the events")
+    ] = None,
+) -> None:
+    """Write tracks in the form that other software reads."""
+    options = options_of(TRACK_WRITERS, form, "--format", {"events": events})
+    written = TRACK_WRITERS[form](tracks, out, **options)
+    if written:
+        say(f"{len(written)} files are in {out}")
+
+
+def _add_graphs(name: str, form: Format) -> None:
+    run_option = typer.Option(
+        help="run of an edge model, whose scores of the edges are written", hidden=not form.options
+    )
+
+    @export.command(name, help=form.help)
+    def write(
+        graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
+        out: Annotated[Path, typer.Argument(help="folder for the files")],
+        run: Annotated[Path | None, run_option] = None,
+        code: Code = None,
+    ) -> None:
+        from bigtrk.parallel.ranks import discover
+        from bigtrk.pipeline.models import load_scorer
+
+        allow_code(code or ())
+        options_of(GRAPH_WRITERS, name, "export", {"run": run})
+        scorer = {} if run is None else {"scorer": load_scorer(run, discover().device)}
+        say(f"{len(form(graphs, out, **scorer))} files are in {out}")
+
+
+def _add_model(name: str, form: Format) -> None:
+    @export.command(name, help=form.help)
+    def write(
+        run: Annotated[Path, typer.Argument(help="run of a model, or folder of a pipeline")],
+        out: Annotated[Path, typer.Argument(help="file to write, or folder for several")],
+        code: Code = None,
+    ) -> None:
+        from bigtrk.pipeline.trained import stages_of
+
+        allow_code(code or ())
+        trained = {"trained": stages_of} if form.options else {}
+        say(f"{out}: {', '.join(form(run, out, **trained))}")
+
+
+for _name, _form in GRAPH_WRITERS.items():
+    _add_graphs(_name, _form)
+for _name, _form in MODEL_WRITERS.items():
+    _add_model(_name, _form)
