@@ -1,19 +1,18 @@
-"""The interface for scripts and notebooks: what the commands do, and that on objects in memory.
+"""The interface for scripts and notebooks: what the commands do, on objects in memory, too.
 
-All of it is there as an attribute of `bigtrk`. For the same input it gives what the commands give,
-and bad input raises a ValueError with the line that a command would print. Lengths are in mm,
-momenta in GeV, angles in rad.
-
-Shapes: N nodes (hits), E edges.
+All of it is an attribute of `bigtrk`. For the same input it gives what the commands give. Bad input
+raises a ValueError with the line that a command would print. Lengths are in mm, momenta in GeV,
+angles in rad; N nodes (hits), E edges.
 """
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -63,10 +62,6 @@ def simulate(
     TrackML files, as `bigtrk simulate` does. What is there already is kept.
 
     detectors: `trackml`, `odd` (the Open Data Detector), or a detectors.csv.
-
-    Raises:
-        ValueError: the folder holds something else, a number is out of range, such as no events, or
-            there is no such detector.
     """
     _check_least(1, events=events, particles=particles)
     _check_least(0, seed=seed, first_event=first_event)
@@ -81,9 +76,6 @@ def read_event(path: str | Path, name: str | None = None, with_truth: bool = Tru
     path: a folder or zip archive of TrackML files that holds event `name` (which may be left out
     where there is only one), a file of the event, a prefix such as `DIR/event000001000`, or the
     folder of a ColliderML sample.
-
-    Raises:
-        ValueError: there is no such event, or a table is damaged, incomplete or inconsistent.
     """
     return reader.read_event(Path(path), name, with_truth)
 
@@ -92,10 +84,8 @@ def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph
     """Builds the graph of an event: N hits, E pairs of hits that one particle may have made one
     after another. With truth, y [E] says which it has.
 
-    builder: what chooses the pairs, by default the windows that `bigtrk build` uses.
-
-    Raises:
-        ValueError: without a builder, of an event in a detector that no windows are shipped for.
+    builder: what chooses the pairs, by default the windows that `bigtrk build` uses for detectors
+    that it knows.
     """
     return graph_builders.build_graph(event, builder or WindowBuilder(find_windows(None, event)))
 
@@ -104,35 +94,23 @@ def build_graphs(
     events: str | Path, folder: str | Path, builder: GraphBuilder | None = None
 ) -> "Graphs":
     """Builds a graph of each event of `events`, a folder or zip archive, as `build_graph` does, and
-    writes them to `folder`. Graphs there of the same events by the same builder are kept.
-
-    Raises:
-        ValueError: an event is damaged, or the folder holds something else; graphs written before
-            stay.
+    writes them to `folder`. Graphs there of the same events by the same builder are kept, also
+    where a damaged event ends the call.
     """
     build_with(Path(events), Path(folder), builder or WindowBuilder(windows_of(Path(events))))
     return open_graphs(folder)
 
 
 def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
-    """Writes graphs from anywhere to `folder`, where `train`, `open_graphs` and the commands find
-    them by their names. It is then the folder of these alone; those unchanged are kept.
-
-    Raises:
-        ValueError: the folder holds something else, two graphs have the same name, or a name is
-            none of a file.
+    """Writes graphs from anywhere, each of another name, to `folder`, where `train`, `open_graphs`
+    and the commands find them. It is then the folder of these alone; those unchanged are kept.
     """
-
-    def to_write() -> Iterator[GraphToMake]:
-        names: set[str] = set()
-        for graph in graphs:
-            if graph.name in names:
-                raise InputError(f"two graphs are called {graph.name!r}; name each another way")
-            names.add(graph.name)
-            yield GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
-
+    for name, count in Counter(graph.name for graph in graphs).items():
+        if count > 1:
+            raise InputError(f"two graphs are called {name!r}; name each another way")
     made = {"from": "python"}
-    fill_folder(Path(folder), to_write(), len(graphs), made, "writing graphs", alone=True)
+    tasks = (GraphToMake(one.name, graph_digest(one), partial(as_it_is, one)) for one in graphs)
+    fill_folder(Path(folder), tasks, len(graphs), made, "writing graphs", alone=True)
     return open_graphs(folder)
 
 
@@ -155,26 +133,14 @@ class Graphs(Sequence[EventGraph]):
     def __getitem__(self, index: slice) -> "Graphs": ...
 
     def __getitem__(self, index: int | slice) -> "EventGraph | Graphs":
-        """Reads the graph at `index`; of a slice nothing is read yet.
-
-        Raises:
-            IndexError: there are fewer graphs.
-            ValueError: the file is missing, damaged, or not the folder's.
-        """
+        """Reads the graph at `index`; of a slice nothing is read yet."""
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
-        if not -len(self) <= index < len(self):
-            there = f"{len(self)} graphs here"
-            raise IndexError(f"{self.folder.path}: has {there}, and none at {index}")
         return self.folder.read(self.names[index])
 
 
 def open_graphs(folder: str | Path) -> Graphs:
-    """Opens a folder of graphs, as `bigtrk build` or `write_graphs` fills it, by ascending names.
-
-    Raises:
-        ValueError: the folder is missing, holds something else, or has a damaged manifest.
-    """
+    """Opens a folder of graphs, as `bigtrk build` or `write_graphs` fills it, in order of names."""
     opened = GraphFolder(Path(folder))
     return Graphs(opened, tuple(opened.events))
 
@@ -182,15 +148,8 @@ def open_graphs(folder: str | Path) -> Graphs:
 def configure(*arguments: str) -> Configuration:
     """Makes the configuration that `bigtrk train` makes of the same arguments, in any order: a YAML
     file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
-    as `key.sub=value`, such as `data.train=graphs`.
-
-    Raises:
-        ValueError: a file cannot be read, a key is unknown (the nearest one is suggested), or a
-            value is bad.
+    as `key.sub=value`, such as `data.train=graphs`. The nearest of an unknown key is suggested.
     """
-    for argument in arguments:
-        if not isinstance(argument, str):
-            raise InputError(f"{argument!r}: is no string, such as 'training.epochs=2' or a file's")
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 
@@ -203,9 +162,6 @@ class TrainedModel:
     def score(self, graph: EventGraph) -> Tensor:
         """Scores the edges of a whole graph, with truth or without: [E] float64 in [0, 1], in the
         order of graph.edge_index.
-
-        Raises:
-            ValueError: the graph lacks a feature that the model reads.
         """
         return self.scorer(graph)
 
@@ -215,9 +171,6 @@ def load_model(run: str | Path, code: str | Sequence[str] = ()) -> TrainedModel:
 
     code: the module, or modules, of users' own that the run names and that you trust, where they
     are not installed.
-
-    Raises:
-        ValueError: the folder has no model, one that embeds hits, or a damaged one.
     """
     allow_code([code] if isinstance(code, str) else code)
     return TrainedModel(load_scorer(Path(run), discover().device))
@@ -235,14 +188,10 @@ def build_tracks(
 
     scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
     junction_removal, walk or fast_walk. score_cut: the score above which it reads edges; its own
-    without it. min_hits: of a track.
-
-    Raises:
-        ValueError: an argument is out of range, or the graph does not know where its hits are (r,
-            phi and z).
+    without it. min_hits: of a track. The graph needs the features r, phi and z of its hits.
     """
     chosen = _choice(BuilderName, builder, "builder")
-    if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
+    if score_cut is not None and not 0 <= score_cut <= 1:
         raise InputError(f"score_cut={score_cut!r}: must be between 0 and 1")
     _check_least(1, min_hits=min_hits)
     checked = _checked_scores(graph, scores)
@@ -271,9 +220,6 @@ def partition(
 
     Give either `parts`, the number of sectors, or `max_edges`, for 1, 2, 4 ... sectors of at most
     so many edges. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
-
-    Raises:
-        ValueError: both or neither are given, or the graph cannot be cut so.
     """
     if (parts is None) == (max_edges is None):
         raise InputError("give either parts or max_edges")

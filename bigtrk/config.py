@@ -30,11 +30,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 class Settings(BaseModel):
-    """A section of the configuration: immutable; unknown keys are errors, and so are numbers that
-    JSON cannot write down again.
-
-    The docstring of a field is its meaning, with the unit in brackets at the end, if it has one.
-    """
+    """A section. The docstring of a field is its meaning, its unit in brackets at the end."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -67,11 +63,6 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
         errors = error.errors()[:MOST_COMPLAINTS]
         complaints = [_complaint(kind, dict(item), source, overrides) for item in errors]
         raise InputError("; ".join(complaints)) from None
-
-
-def by_key(settings: Settings) -> dict[str, str]:
-    """Returns every value as JSON, by its dotted key."""
-    return flat(settings.model_dump(mode="json"))
 
 
 def override(key: str, value: Any) -> str:
@@ -131,7 +122,11 @@ def types_of_setting(types: Types, key: str) -> Types:
 def _complaint(
     kind: type[BaseModel], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
-    key = one_line(_key_of(kind, error["loc"]))
+    place = error["loc"]
+    field = kind.model_fields.get(str(place[0])) if place else None
+    if field is not None and field.discriminator:  # then the name of one of several kinds follows
+        place = [place[0], *place[2:]]
+    key = one_line(".".join(map(str, place)))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
     where = f"override {given[-1]!r}" if given else source
     if not key:  # the overrides that do not go together by what is said before the remedy
@@ -151,16 +146,6 @@ def _complaint(
     if not key:
         return f"{where}: must hold keys and their values (got {_SHORT.repr(error['input'])})"
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
-
-
-def _key_of(kind: type[BaseModel], place: Sequence[Any]) -> str:
-    """Returns the dotted key of an error's place, in which a section of one of several kinds, as
-    the model, is followed by the kind's name.
-    """
-    field = kind.model_fields.get(str(place[0])) if place else None
-    if field is not None and field.discriminator:
-        place = [place[0], *place[2:]]
-    return ".".join(str(part) for part in place)
 
 
 def overlap(key: str, other: str) -> bool:

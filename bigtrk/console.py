@@ -1,7 +1,6 @@
 """The output that a person sees: progress on a terminal, plain lines elsewhere, errors in one line.
 
-Names and texts of files may be anybody's, so they are shown as they are and never obeyed: not by
-rich, which knows markup, nor by the terminal, which knows escape codes.
+Texts may be anybody's, so neither rich's markup nor escape codes in them are obeyed.
 """
 
 import errno
@@ -46,7 +45,6 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Yields the segments of all that is printed; only those for control hold escape codes."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable_lines(segment.text)
             yield segment._replace(text=text)
@@ -70,9 +68,9 @@ def duration(seconds: float) -> str:
 
 
 def print_result(content: Any, as_json: bool, show: Callable[[], None]) -> None:
-    """Prints a command's result: `content` as JSON, or what `show` prints."""
+    """Prints a command's result: `content` as JSON (text as it is), or what `show` prints."""
     if as_json:
-        print(json.dumps(content, indent=1))
+        print(content if isinstance(content, str) else json.dumps(content, indent=1))
     else:
         show()
 
@@ -104,9 +102,8 @@ def follow(items: Iterable[Item], total: int, what: str, lines: int = MOST_LINES
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
     """Calls `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
-    in one line and status 75, Ctrl-C in one line and status 130.
-
-    Rank 0 speaks for all that they agree on, any rank for what it met alone.
+    in one and status 75, Ctrl-C in one and status 130. Rank 0 speaks for all that they agree on,
+    any rank for what it met alone.
     """
     sys.excepthook = _show_defect
     if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
@@ -115,14 +112,11 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         result = run()
         sys.stdout.flush()  # here an error can be told in a line
         return result
-    except StoppedError as stopped:
+    except (StoppedError, KeyboardInterrupt) as end:
+        stopped = isinstance(end, StoppedError)
         if rank == 0:
-            complain(f"{program}: {stopped}")
-        raise SystemExit(TRY_AGAIN) from None
-    except KeyboardInterrupt:
-        if rank == 0:
-            complain(f"{program}: interrupted")
-        raise SystemExit(INTERRUPTED) from None
+            complain(f"{program}: {end if stopped else 'interrupted'}")
+        raise SystemExit(TRY_AGAIN if stopped else INTERRUPTED) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         said, of_disk = str(error), isinstance(error, OSError)
@@ -134,10 +128,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
-    """Runs what the command line asks of `app` and exits; a bad command line is bad input, too.
-
-    arguments: those of a program within another; those of the process without any.
-    """
+    """Runs what `arguments`, by default the process's own, ask of `app`, and exits."""
     # Programs that are no commands do not wait for this import.
     import typer
     from typer.main import get_command
@@ -189,13 +180,12 @@ def _expand_paths(app: "typer.Typer") -> None:
 
 
 def _call(command: Callable[..., Any], **values: Any) -> Any:
-    return command(**{name: _given(value) for name, value in values.items()})
+    def given(value: Any) -> Any:
+        if isinstance(value, list):
+            return [given(one) for one in value]
+        return given_path(value) if isinstance(value, Path) else value
 
-
-def _given(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_given(one) for one in value]
-    return given_path(value) if isinstance(value, Path) else value
+    return command(**{name: given(value) for name, value in values.items()})
 
 
 def _show_defect(

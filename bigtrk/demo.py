@@ -24,28 +24,13 @@ _UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is valid
 
 
 def commands(out: Path, particles: int, seed: int) -> list[str]:
-    """Returns the command lines of the demo, in order: from events to a trained classifier and its
-    evaluation; then from hits without truth to tracks, judged by the truth of the same events.
-
-    particles: number in each event. seed: of the events, and of the classifier's weights.
-    """
-    overrides = [
-        f"data.train={out}/sectors",
-        "data.validation=2",
-        "model.hidden=32",
-        "model.layers=3",
-        "optimizer.lr=0.005",
-        "optimizer.schedule=cosine",
-        "target.pt_min=1",
-        "target.hits_min=3",
-        "training.class_balance=equal",
-        "training.epochs=12",
-        f"training.seed={seed}",
-        "engine.name=deepspeed",
-        "engine.ds_config=zero1",
-        f"run.folder={out}/run",
-    ]
-    train = f"{shipped('train.py')} {' '.join(overrides)}"
+    """Returns the command lines: from events to an evaluation, from hits to judged tracks."""
+    train = (
+        f"{shipped('train.py')} data.train={out}/sectors data.validation=2 model.hidden=32 "
+        "model.layers=3 optimizer.lr=0.005 optimizer.schedule=cosine target.pt_min=1 "
+        f"target.hits_min=3 training.class_balance=equal training.epochs=12 training.seed={seed} "
+        f"engine.name=deepspeed engine.ds_config=zero1 run.folder={out}/run"
+    )
     unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles} --seed {seed}"
     settings = shipped("configs/pipeline_quick.yaml")
     return [

@@ -10,33 +10,18 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from bigtrk.console import console, say
+from bigtrk.errors import InputError
 from bigtrk.machine import machine, memory_bytes, open_cores, slow_cards, version
 from bigtrk.native_code import build, compiler
 
-REQUIRED = {
-    "torch>=2.10": "training",
-    "deepspeed>=0.19.5,<0.20": "the deepspeed engine and launcher",
-    "torch-geometric": "graph neural network layers",
-    "pymetis>=2025.1": "partitioning with METIS",
-    "numpy>=2": "arrays",
-    "scipy": "graph construction and tracks",
-    "pyarrow": "reading events",
-    "pydantic>=2": "checking configurations",
-    "PyYAML": "reading configurations",
-    "plotly>=7.1,<8": "pages of reports",
-    "jinja2": "pages of reports and cards of models",
-    "safetensors": "graph, sector and model files",
-    "rich": "tables and progress",
-    "typer": "the command line",
-}
+# What the packages of an extra are for.
 OPTIONAL = {
     "mlflow": "run.loggers=mlflow",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
@@ -55,18 +40,32 @@ IN_C = {
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
+def required() -> list[str]:
+    """Lists what the installed package requires, such as "torch>=2.10"."""
+    try:
+        return [one for one in metadata.requires("bigtrk") or () if ";" not in one]
+    except metadata.PackageNotFoundError:
+        raise InputError("bigtrk is not installed; pip install -e . in its checkout") from None
+
+
 def examine() -> dict[str, Any]:
     """Returns all findings, JSON-able; `ready` tells whether the engines can train here.
 
-    A package or tool has its version or path in `found`, and in `remedy` the command that gets it.
+    A package or tool has its version or path in `found`, and in `remedy` how to get it.
     """
-    packages = [_package(name, purpose, True) for name, purpose in REQUIRED.items()]
+    packages = [_package(name, "", True) for name in required()]
     packages += [_package(name, purpose, False) for name, purpose in OPTIONAL.items()]
     tools = list(_tools())
-    missing = [each for each, package in zip(REQUIRED, packages, strict=False) if package["remedy"]]
+    missing = [each["requirement"] for each in packages if each["required"] and each["remedy"]]
     problem, compiled, warnings = None, {}, []
+    device: dict[str, Any] = {"accelerator": None, "count": 0, "backend": None}
     try:
+        import torch
+
         host = machine()
+        count = torch.cuda.device_count() if host["accelerator"] != "cpu" else 0
+        backend = "nccl" if count else "gloo"
+        device = {"accelerator": host["accelerator"], "count": count, "backend": backend}
         compiled, warnings = _compiled(), list(_warnings(host["accelerator"]))
     except (ImportError, OSError) as error:
         host = {"cores": open_cores(), "memory_bytes": memory_bytes(), "accelerator": None}
@@ -77,7 +76,7 @@ def examine() -> dict[str, Any]:
         "packages": packages,
         "tools": tools,
         "machine": host,
-        "device": _device(host["accelerator"]),
+        "device": device,
         "compiled": compiled,
         "warnings": [problem] if problem else warnings,
         "commands": [_pip(*missing)] if missing else [],
@@ -89,15 +88,11 @@ def examine() -> dict[str, Any]:
     }
 
 
-def will_do(installed: str, versions: str) -> bool:
-    """True if `installed`, such as "2.13.0+cpu", is of `versions`, such as ">=2.10,<3".
-
-    Release numbers alone decide.
-    """
+def will_do(installed: str, requirement: str) -> bool:
+    """True if `installed`, as "2.13.0+cpu", is what `requirement`, as "torch<3,>=2", wants."""
     return all(
-        (_release(installed) < _release(bound)) == bound.startswith("<")
-        for bound in versions.split(",")
-        if bound
+        (_release(installed) < _release(bound)) == (sign == "<")
+        for sign, bound in re.findall("(<|>=)([^,]+)", requirement)
     )
 
 
@@ -107,15 +102,16 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _package(requirement: str, purpose: str, required: bool) -> dict[str, Any]:
-    name, at_least, rest = requirement.partition(">=")
-    found, versions = version(name), at_least + rest
-    remedy = None if found and will_do(found, versions) else _pip(requirement)
-    return _finding(name, purpose, found, remedy) | {"required": required, "versions": versions}
+    name = re.split("[<>=]", requirement)[0]
+    found = version(name)
+    remedy = None if found and will_do(found, requirement) else _pip(requirement)
+    finding = _finding(name, purpose, found, remedy)
+    return {**finding, "required": required, "requirement": requirement}
 
 
 def _finding(name: str, purpose: str, found: str | None, remedy: str | None) -> dict[str, Any]:
     known = {"name": name, "purpose": purpose, "found": found, "remedy": remedy}
-    return {**known, "required": False, "versions": ""}
+    return {**known, "required": False}
 
 
 def _pip(*requirements: str) -> str:
@@ -123,30 +119,15 @@ def _pip(*requirements: str) -> str:
 
 
 def _tools() -> Iterator[dict[str, Any]]:
-    path = None
+    cc = None
     with suppress(OSError):
-        path = shlex.join(compiler())
+        cc = shlex.join(compiler())
+    get = "load the module of {}, or sudo apt-get install {} (dnf install {})"
     purpose = "fast passes over edges and sampling on CPUs"
-    yield _finding("C compiler", purpose, path, None if path else _system("g++", "gcc-c++"))
+    yield _finding("C compiler", purpose, cc, None if cc else get.format("gcc", "g++", "gcc-c++"))
     yield _finding("srun", "several nodes under SLURM", shutil.which("srun"), None)
-    path, purpose = shutil.which("pdsh"), "several nodes with the deepspeed launcher"
-    yield _finding("pdsh", purpose, path, None if path else _system("pdsh", "pdsh"))
-
-
-def _system(debian: str, red_hat: str) -> str:
-    for manager, package in (("apt-get", debian), ("dnf", red_hat)):
-        if shutil.which(manager):
-            return f"sudo {manager} install {package}"
-    return "load its module, or ask your administrator"
-
-
-def _device(accelerator: str | None) -> dict[str, Any]:
-    """Returns the devices and the communication between ranks, as a run would choose them."""
-    if accelerator in (None, "cpu"):
-        return {"accelerator": accelerator, "count": 0, "backend": accelerator and "gloo"}
-    import torch
-
-    return {"accelerator": accelerator, "count": torch.cuda.device_count(), "backend": "nccl"}
+    pdsh, purpose = shutil.which("pdsh"), "several nodes with the deepspeed launcher"
+    yield _finding("pdsh", purpose, pdsh, None if pdsh else get.format("pdsh", "pdsh", "pdsh"))
 
 
 def _warnings(accelerator: str) -> Iterator[str]:
@@ -160,9 +141,7 @@ def _warnings(accelerator: str) -> Iterator[str]:
 
 
 def _compiled() -> dict[str, dict[str, Any]]:
-    """Returns what a run on CPUs has in C and C++, compiled here and now if it was not before:
-    whether it is used, where it is kept, and the problem if it is not used or kept.
-    """
+    """Compiles the libraries in C: whether each is used, where it is kept, or the problem."""
     found = {}
     with suppress(ImportError):  # of a package that is missing, which is said elsewhere
         for name, module in IN_C.items():
@@ -173,57 +152,48 @@ def _compiled() -> dict[str, dict[str, Any]]:
     return found
 
 
-def show(findings: dict[str, Any], console: Console) -> None:
+def show(findings: dict[str, Any]) -> None:
     """Prints what `examine` found."""
     host, device = findings["machine"], findings["device"]
     count = f"{device['count']} x " if device["count"] > 1 else ""
-    pairs = {
+    facts = {
         "host": host.get("host", "-"),
         "CPU": f"{host.get('cpu', '-')}, {host['cores']} cores",
         "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
         "accelerator": f"{count}{device['accelerator'] or '-'}",
         "communication": device["backend"] or "-",
     }
-    _show_rows("This machine", [(Text(k, style="dim"), Text(pairs[k])) for k in pairs], console)
-    for title in ("packages", "tools"):
-        _show_rows(title.capitalize(), map(_row, findings[title]), console)
-    in_c = []
+    in_c = {}
     for name, built in findings["compiled"].items():
-        state = f"plain, and compiled ones are faster: {built['problem']}"
-        if built["used"]:
-            state = (
-                f"compiled, {built['path'] or 'by each process for itself: ' + built['problem']}"
-            )
-        in_c.append(f"{name}: {state}")
-    _show_lines("In C on CPUs", in_c, console)
+        alone = f"by each process for itself: {built['problem']}"
+        plain = f"plain, and compiled ones are faster: {built['problem']}"
+        in_c[name] = f"compiled, {built['path'] or alone}" if built["used"] else plain
+    _show_rows("This machine", facts.items())
+    for title in ("packages", "tools"):
+        _show_rows(title.capitalize(), map(_row, findings[title]))
+    _show_lines("In C on CPUs", [f"{name}: {state}" for name, state in in_c.items()])
     for warning in findings["warnings"]:
-        console.print(Text(f"Warning: {warning}", style="yellow"), soft_wrap=True)
-    _show_lines("To get what is missing", findings["commands"], console)
-    _show_lines("To get what is optional", findings["optional_commands"], console)
-    verdict = "Ready to train." if findings["ready"] else "Not ready to train: see above."
-    console.print(Text(verdict, style="bold"))
+        say(f"Warning: {warning}", "yellow")
+    _show_lines("To get what is missing", findings["commands"])
+    _show_lines("To get what is optional", findings["optional_commands"])
+    say("Ready to train." if findings["ready"] else "Not ready to train: see above.", "bold")
 
 
-def _row(finding: dict[str, Any]) -> tuple[Text, ...]:
-    missing = finding["required"] and finding["remedy"]
-    style = "bold red" if missing else "" if finding["found"] else "dim"
+def _row(finding: dict[str, Any]) -> tuple[str, str, str]:
     state = finding["found"] or ("missing" if finding["required"] else "- (optional)")
     if finding["found"] and finding["remedy"]:
-        state += f" (needs {finding['versions']})"
-    name, purpose = Text(finding["name"], style=style), Text(finding["purpose"], style="dim")
-    return name, Text(state, style=style), purpose
+        state += f" (needs {finding['requirement'].removeprefix(finding['name'])})"
+    return finding["name"], state, finding["purpose"]
 
 
-def _show_rows(title: str, rows: Iterable[tuple[Text, ...]], console: Console) -> None:
+def _show_rows(title: str, rows: Iterable[tuple[str, ...]]) -> None:
     grid = Table.grid(padding=(0, 2))
     for row in rows:
         grid.add_row(*row)
-    console.print(Text(title, style="bold"), grid, "", sep="\n")
+    say(title, "bold")
+    console.print(grid, "", sep="\n")
 
 
-def _show_lines(title: str, lines: Sequence[str], console: Console) -> None:
-    if lines:
-        console.print(Text(title, style="bold"))
-    for line in lines:
-        # Soft wrap: commands and paths must survive being copied.
-        console.print(Text(f"  {line}"), soft_wrap=True)
+def _show_lines(title: str, lines: Sequence[str]) -> None:
+    for line in [title, *(f"  {line}" for line in lines)] if lines else ():
+        say(line, "bold" if line == title else None)

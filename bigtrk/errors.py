@@ -39,9 +39,7 @@ def damage_told(problem: str, remedy: str) -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """Makes `text` one line that is safe to print: unprintable characters (line breaks, escape
-    codes of terminals, halves of characters) are escaped as Python does.
-    """
+    """Makes `text` one line that is safe to print: what is unprintable is escaped."""
     if text.isprintable():  # pages are of megabytes
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -37,12 +37,14 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place:
-    """Reads the place from what deepspeed, torchrun, mpirun or srun left in the environment;
-    without any of them this is rank 0 of 1 (plain python).
-    """
+    """Reads the place that the launcher left in the environment; plain python is 0 of 1."""
     given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
     if any(given) and None not in given:  # both set to nothing are as good as not set
-        return _from_launcher(environment)
+        sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
+        local = next((name for name in sizes if environment.get(name)), "WORLD_SIZE")
+        launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed"
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", local)
+        return _from_variables({"LOCAL_RANK": "0", **environment}, names, launcher)
     # The step's number of tasks counts: SLURM_NTASKS, the job's, is also set in the batch script
     # and in the shell that salloc opens, which are one plain process each.
     tasks = whole({_STEP_TASKS: "1", **environment}, _STEP_TASKS)
@@ -63,14 +65,6 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
     if not mpi:
         _refuse_unknown(environment)
     return Place(0, 1, 0, 1, "python")
-
-
-def _from_launcher(environment: Mapping[str, str]) -> Place:
-    sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
-    local = next((name for name in sizes if environment.get(name)), "WORLD_SIZE")
-    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed"
-    row = ("RANK", "WORLD_SIZE", "LOCAL_RANK", local)
-    return _from_variables({"LOCAL_RANK": "0", **environment}, row, launcher)
 
 
 def _from_variables(environment: Mapping[str, str], row: Sequence[str], launcher: str) -> Place:
@@ -94,11 +88,9 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         raise RankError(
             f"{name}: {given}; srun sets it for each task, so start ranks by it"
         ) from None
-    rank, world_size = (
-        _index(environment, "SLURM_PROCID", _STEP_TASKS),
-        whole(environment, _STEP_TASKS),
-    )
-    return Place(rank, world_size, whole(environment, "SLURM_LOCALID"), local_size, "srun")
+    rank = _index(environment, "SLURM_PROCID", _STEP_TASKS)
+    world_size, local_rank = (whole(environment, one) for one in (_STEP_TASKS, "SLURM_LOCALID"))
+    return Place(rank, world_size, local_rank, local_size, "srun")
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:

@@ -53,19 +53,17 @@ def accelerator() -> str:
 
 
 def slow_cards() -> str | None:
-    """Returns a line that names this host's GPUs without compiled passes, if there are any."""
+    """Returns a line that names this host's first GPU without compiled passes, if there is any."""
     import torch
 
     cards = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    slow = [torch.cuda.get_device_properties(i) for i in cards if takes_plain_passes(i)]
-    named = dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in slow)
-    needed = ".".join(map(str, LOWEST_CAPABILITY))
-    if not slow:
-        return None
-    return (
-        f"passes over edges are plain, and slower, on {', '.join(named)}: compiled ones need an "
-        f"NVIDIA GPU of compute capability {needed}"
-    )
+    for card in map(torch.cuda.get_device_properties, filter(takes_plain_passes, cards)):
+        return (
+            f"passes over edges are plain, and slower, on {card.name} ({card.major}.{card.minor}): "
+            f"compiled ones need an NVIDIA GPU of compute capability "
+            f"{'.'.join(map(str, LOWEST_CAPABILITY))}"
+        )
+    return None
 
 
 def takes_plain_passes(device: "torch.device | int") -> bool:
@@ -90,9 +88,7 @@ def cpu_info(name: str) -> str | None:
 
 
 def open_cores() -> int:
-    """Counts the cores of this process: of its affinity, or of its job's or container's CPU quota
-    where those are fewer.
-    """
+    """Counts the cores that affinity, job and container leave this process."""
     return min([len(os.sched_getaffinity(0)), *cpu_quotas(CGROUP, OWN_GROUPS)])
 
 
@@ -121,9 +117,8 @@ def cpu_quotas(root: Path, own: Path) -> list[int]:
 
 def _group_files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[Path]:
     """Yields the files of a controller in a process's control groups and in those above them, up to
-    `root`: named `second` in version 2 and `first` in version 1; a host may have both.
-
-    own: the file that names the groups: "0::/group" in version 2, "4:memory:/group" in version 1.
+    `root`: named `second` in version 2 and `first` in version 1; a host may have both. The file
+    `own` names the groups: "0::/group" in version 2, "4:memory:/group" in version 1.
     """
     for line in own.read_text().splitlines() if own.exists() else []:
         _, controllers, group = line.split(":", 2)

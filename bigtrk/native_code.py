@@ -8,7 +8,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import pwd
 import shlex
 import shutil
 import stat
@@ -63,9 +62,7 @@ def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
 def build(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Build:
-    """Compiles like `compiled`, and tells where it is kept: where the user's cache cannot be used,
-    in a temporary folder of this process. The next process retries a failure.
-    """
+    """Compiles like `compiled`; where the cache cannot be used, for this process alone."""
     try:
         command = [*compiler(), *FLAGS, *flags, str(source)]
         file = f"{name}-{_key([source, *headers], command)}.so"
@@ -101,29 +98,18 @@ def compiler() -> list[str]:
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
     """Hashes what determines the result: the sources, the compiler, its flags and the machine."""
-    texts = [source.read_text() for source in sources]
-    facts = [*texts, *command, platform.machine(), *([_cpu_flags()] if NATIVE in command else [])]
+    facts = [*(source.read_text() for source in sources), *command, platform.machine()]
+    if NATIVE in command:  # unlike hosts may share a home folder
+        facts.append(cpu_info("flags") or cpu_info("Features") or "")  # of x86, of ARM
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _cpu_flags() -> str:
-    """Returns the instruction sets of this CPU, since unlike hosts may share a home folder."""
-    return cpu_info("flags") or cpu_info("Features") or ""  # of x86, of ARM
-
-
 def _cache_folder() -> Path:
-    """Returns the folder in $XDG_CACHE_HOME, else in ~/.cache, and makes it for the user alone.
-
-    An empty or relative path counts as unset, as the XDG base directory specification has it.
-    """
-    try:
-        entered = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:  # the user of a container may be in no list
-        entered = ""
-    own, home = (os.environ.get(variable, "") for variable in ("XDG_CACHE_HOME", "HOME"))
-    places = ((own, ""), (home, ".cache"), (entered, ".cache"))
-    cache = next((Path(*place) for place in places if Path(place[0]).is_absolute()), None)
-    if cache is None:
+    """Makes the folder in $XDG_CACHE_HOME, if that is absolute, else in ~/.cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():
+        cache = Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  # which may know no home
+    if not cache.is_absolute():
         raise FileNotFoundError(f"user {os.getuid()} has no home folder: {_REMEDY}")
     folder = cache / "bigtrk"
     for place in (*reversed(folder.parents), folder):
@@ -152,12 +138,9 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
 
 
 def _check(path: Path) -> None:
-    """Refuses a library that is missing, a link, not the user's own, or has changed since it was
-    made: a cut one would end the process (SIGBUS) when it is mapped.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "rb") as file:
-        _check_private(path, os.fstat(descriptor))
+    """Refuses a library that is not the user's own, or not as it was made: a cut one is SIGBUS."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        _check_private(path, os.fstat(file.fileno()))
         content = file.read()
     made, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(made).digest() != digest:
@@ -176,21 +159,19 @@ def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False)
 
 def _compile(path: Path, command: Sequence[str]) -> None:
     """Makes a library. Ranks that make it at the same time replace each other's, digest and all."""
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        output = Path(folder) / "library.so"
+    with atomic_path(path, mode=0o600) as temporary:
         done = subprocess.run(
-            [*command, "-o", str(output), "-lm"],
+            [*command, "-o", str(temporary), "-lm"],
             # Its intermediate files are as safe here as its result.
-            env={**os.environ, "TMPDIR": folder},
+            env={**os.environ, "TMPDIR": str(path.parent)},
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
         )
-        made = output.read_bytes() if output.exists() and not done.returncode else b""
-    if not made:
-        lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
-        said = next((line for line in lines if "error" in line), lines[0])
-        raise OSError(f"{command[0]} made no library: {said}")
-    with atomic_path(path, mode=0o600) as temporary:
+        if done.returncode:
+            lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
+            said = next((line for line in lines if "error" in line), lines[0])
+            raise OSError(f"{command[0]} made no library: {said}")
+        made = temporary.read_bytes()
         temporary.write_bytes(made + hashlib.sha256(made).digest())

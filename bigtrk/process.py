@@ -17,23 +17,19 @@ _PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3, "MALL
 
 
 def give_back_large_blocks() -> None:
-    """Has freed tensors of 4 MiB or more go back to the system, and smaller ones stay: in blocks
-    that glibc would keep, later ones do not fit, and memory is not what is counted.
-    """
+    """Has freed tensors of 4 MiB or more go back to the system, not into glibc's heap."""
     _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
 
 
 def share_heap() -> None:
     """Has all threads take small tensors from one heap: of its own each would keep what it freed.
-    Threads that have a heap keep it. ShaDow's, which sample at once, would wait for each other.
+    ShaDow's threads, which sample at once, would wait for each other.
     """
     _set(MALLOC_ARENA_MAX=1)
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed arrays of up to a GiB: partitioning takes a quarter less time, since the system
-    need not clear their pages again, and little more memory.
-    """
+    """Keeps freed arrays of up to a GiB: partitioning takes a quarter less time."""
     _set(MALLOC_MMAP_THRESHOLD_=2**30, MALLOC_TRIM_THRESHOLD_=2**31 - 1)
 
 
@@ -45,11 +41,7 @@ def _set(**values: int) -> None:
 
 
 def silence_sparse_warnings() -> None:
-    """Silences what torch says of a process's first sparse matrix: that such are in beta and, in
-    torch 2.11, that nobody chose whether they are checked; a user's choice stands.
-
-    It takes no memory: huge pages are asked for (parallel/host.py) before torch's first allocation.
-    """
+    """Silences what torch says of a process's first sparse matrix."""
     checks = torch.sparse.check_sparse_tensor_invariants
     with warnings.catch_warnings(action="ignore"):
         torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
@@ -59,10 +51,8 @@ def silence_sparse_warnings() -> None:
 
 @contextmanager
 def cores_for_this_thread() -> Iterator[None]:
-    """Lets threads that start while the block runs use one core, and this one as many as before.
-
-    Once the threads of all teams of OpenMP are more than the cores, they sleep as soon as they
-    wait: steps took up to 1.8 times as long while a thread read the next ones.
+    """Lets threads that start while the block runs use one core, and this one as many as before:
+    with more threads of OpenMP than cores, steps took up to 1.8 times as long.
     """
     cores = torch.get_num_threads()
     torch.set_num_threads(cores)
@@ -76,9 +66,7 @@ def cores_for_this_thread() -> Iterator[None]:
 
 
 class Prefetcher:
-    """A thread that makes one thing while the one before it is used, for as long as this exists:
-    with a new thread for each epoch, whose heap keeps what was freed in it, memory grew.
-    """
+    """A thread that makes one thing while the one before it is used, of one heap for all."""
 
     def __init__(self) -> None:
         self._name = f"prefetcher {id(self)}"
@@ -86,8 +74,7 @@ class Prefetcher:
 
     def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
         """Yields, for each call, a function that waits for it and returns or raises what it did,
-        to be called once, before the next is asked for. An end waits for what is being made. A call
-        must not itself take from this.
+        to be called once, before the next is asked for. An end waits for what is being made.
         """
         calls: list[Future[T]] = []
 

@@ -55,8 +55,8 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 
 def _files(arguments: argparse.Namespace) -> list[Path]:
     """Lists the files of a command line; `-` is standard input."""
-    named = [argument for argument in arguments.arguments if "=" not in argument]
-    return [STDIN if argument == "-" else given_path(argument) for argument in named]
+    named = [one for one in arguments.arguments if "=" not in one]
+    return [STDIN if one == "-" else given_path(one) for one in named]
 
 
 def configure(arguments: argparse.Namespace) -> Configuration:
@@ -94,9 +94,8 @@ def run_configured(
     resume: Path | None,
     is_restart: bool = False,
 ) -> Path:
-    """Trains on all ranks that meet, and writes the model's card; returns the run folder.
-
-    is_restart: torchrun has restarted the ranks, which go on with their run.
+    """Trains on all ranks that meet, and writes the model's card; returns the run folder. After a
+    restart by torchrun (`is_restart`) they go on with their run.
     """
     configure_process(ranks)
     if slow := slow_cards():
@@ -124,13 +123,8 @@ def train(configuration: Configuration) -> Path:
     """Trains in this process, without a launcher, as `bigtrk train` does; returns the run folder,
     which `load_model` takes. Afterwards environment and signal handlers are what they were.
 
-    An interrupt (Ctrl-C, or that of a notebook) saves after the step that is computed, and raises;
-    a second one ends the process.
-
-    Raises:
-        ValueError: the data or a setting is bad, this is no Configuration, or not the main thread,
-            which alone gets signals.
-        StoppedError: it was interrupted; `bigtrk resume` goes on.
+    An interrupt (Ctrl-C, or that of a notebook) saves after the step that is computed, and raises a
+    StoppedError: `bigtrk resume` goes on. A second one ends the process.
     """
     if not isinstance(configuration, Configuration):
         raise InputError(f"{configuration!r}: is no Configuration; make one with configure(...)")
@@ -157,12 +151,7 @@ def _process_restored() -> Iterator[None]:
 
 
 def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
-    """Runs a training; bad input ends in one line, from one rank, and exit status 2.
-
-    program: the command typed; arguments: those that followed it, by default those of the process.
-    """
+    """Runs `program`, as it was typed, with the arguments that followed, or the process's own."""
     ranks = exit_on_bad_input(program, discover)
-    parser = argument_parser(program)
-    exit_on_bad_input(
-        program, lambda: run(ranks, parser.parse_intermixed_args(arguments)), rank=ranks.rank
-    )
+    parse = argument_parser(program).parse_intermixed_args
+    exit_on_bad_input(program, lambda: run(ranks, parse(arguments)), rank=ranks.rank)

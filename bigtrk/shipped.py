@@ -8,8 +8,6 @@ DEFAULT = _PACKAGE / "configs" / "default.yaml"
 
 
 def shipped(name: str) -> Path:
-    """Returns a file of the package: by the short path that one types in a checkout, else by the
-    full one.
-    """
+    """Returns the path of a file of the package, in a checkout the short one that one types."""
     path = _PACKAGE / name
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

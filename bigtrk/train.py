@@ -4,8 +4,8 @@ deepspeed --num_gpus 2 bigtrk/train.py bigtrk.yaml engine.name=deepspeed
 torchrun --nproc-per-node 2 bigtrk/train.py training.epochs=5
 python bigtrk/train.py --resume runs/0001
 
-This is the file that launchers start; bigtrk/program.py is the program. No module imports this one:
-it would take the place of the function `bigtrk.train`.
+Launchers start this file; bigtrk/program.py is the program. No module imports this one: it would
+take the place of the function `bigtrk.train`.
 """
 
 import sys

@@ -38,9 +38,7 @@ def names_code(name: str) -> bool:
 
 
 def allow_code(names: Iterable[str]) -> None:
-    """Lets `load_code` import the modules of `names`, each a `package.module` or
-    `package.module:Name` that the user has named; from the working folder, too.
-    """
+    """Lets `load_code` import modules that the user has named, also from this folder."""
     modules = [name.partition(":")[0] for name in names]
     for module in modules:
         is_name = all(part.isidentifier() for part in module.split("."))
@@ -61,8 +59,7 @@ def code_origin(name: str, key: str) -> Origin:
     """Finds out the origin of what `load_code` gives."""
     found = load_code(name, key)
     module = getattr(found, "__module__", None) or name.partition(":")[0]
-    installed = _installed(tuple(sys.path)).get(module.partition(".")[0])
-    if installed:
+    if installed := _installed(tuple(sys.path)).get(module.partition(".")[0]):
         return Origin(installed[0], version_of(installed[0]))
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
@@ -71,17 +68,26 @@ def code_origin(name: str, key: str) -> Origin:
 
 
 def load_code(name: str, key: str) -> Any:
-    """Imports the module of `name`, `package.module:Name`, and gives what it calls Name.
-
-    key: the configuration's, for messages. Refuses a module that is neither allowed nor installed.
-    """
+    """Imports Name of `module:Name`, of an allowed or installed module, for setting `key`."""
     module, _, attribute = name.partition(":")
     if module not in _allowed and module.partition(".")[0] not in _installed(tuple(sys.path)):
         raise InputError(
             f"{key}={name}: {module} is not installed, and a run's own word is not enough to "
             f"import it; say that you trust it with --code {module}"
         )
-    loaded = _import(name, key, module)
+    folder = str(Path.cwd())
+    if module in _allowed and folder not in sys.path:
+        sys.path.append(folder)  # last, so that it hides nothing installed
+    try:
+        with no_exit():
+            loaded = importlib.import_module(module)
+    except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError)
+        where = f"start in the folder that holds it (here {folder}) or install it"
+        raise InputError(
+            f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
+            f"{one_line(str(error))}); {where if is_missing else 'mend it'}"
+        ) from error
     if not hasattr(loaded, attribute):
         file = getattr(loaded, "__file__", None) or "a package without code"
         raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}")
@@ -102,20 +108,3 @@ def no_exit() -> Iterator[None]:
 def _installed(_: tuple[str, ...]) -> Mapping[str, list[str]]:
     """Lists the distributions of each installed package, by a search path: a fifth of a second."""
     return packages_distributions()
-
-
-def _import(name: str, key: str, module: str) -> Any:
-    """Imports a module, from the working folder last, so that it hides nothing installed."""
-    folder = str(Path.cwd())
-    if module in _allowed and folder not in sys.path:
-        sys.path.append(folder)
-    try:
-        with no_exit():
-            return importlib.import_module(module)
-    except Exception as error:
-        is_missing = isinstance(error, ModuleNotFoundError)
-        where = f"start in the folder that holds it (here {folder}) or install it"
-        raise InputError(
-            f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
-            f"{one_line(str(error))}); {where if is_missing else 'mend it'}"
-        ) from error

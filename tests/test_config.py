@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.config import by_key, load_settings
+from bigtrk.config import flat, load_settings
 from bigtrk.errors import InputError
 from bigtrk.shipped import DEFAULT
 from bigtrk.training.settings import Configuration
+
+
+def values_of(path: Path | None, *typed: str) -> dict[str, str]:
+    """The settings as JSON by their keys."""
+    return flat(load_settings(Configuration, path, typed).model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_a_value_is_read_by_the_type_of_its_setting(
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("SCRATCH", "/scratch")
     key = typed.partition("=")[0]
-    assert by_key(load_settings(Configuration, None, [typed]))[key] == json.dumps(read)
+    assert values_of(None, typed)[key] == json.dumps(read)
 
 
 def test_a_file_is_read_by_the_types_of_its_settings(
@@ -127,7 +132,7 @@ def test_a_file_is_read_by_the_types_of_its_settings(
         "run: {folder: 2024-06-01}\n"
         "data: {train: ~/graphs, validation: [007, '~/more']}\n"
     )
-    values = by_key(load_settings(Configuration, path))
+    values = values_of(path)
     assert values["training.spike_guard"] == '"off"'
     assert values["training.epochs"] == "8"
     assert values["run.folder"] == '"2024-06-01"'

@@ -79,13 +79,10 @@ def test_a_read_only_home(place: Place) -> None:
     assert place.ask_apart(read_only) == ("42", [])
 
 
-def test_a_full_disk(place: Place) -> None:
+def test_a_full_disk_and_one_whose_files_may_not_be_run(place: Place) -> None:
     place.cache.parent.mkdir(mode=0o700)
     full = f"mount -t tmpfs -o size=4k,mode=700 tmpfs {place.cache.parent}"
     assert_made_apart(place.ask_apart(full), "No space left on device")
-
-
-def test_a_cache_whose_files_may_not_be_run(place: Place) -> None:
     noexec = "mount -t tmpfs -o noexec tmpfs"
     assert_made_apart(place.ask_apart(f"{noexec} {place.home}"), "is mounted noexec")
     everywhere = f"{noexec} {place.home}; {noexec} {place.temporary}"
@@ -119,7 +116,7 @@ def test_the_first_rank_of_a_host_says_it_once(place: Place) -> None:
 def test_hosts_of_other_processors_have_a_library_each(monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for flags in ("flags: avx2", "flags: avx2 avx512f", "flags: avx2"):
-        monkeypatch.setattr(native_code, "_cpu_flags", lambda flags=flags: flags)
+        monkeypatch.setattr(native_code, "cpu_info", lambda _, flags=flags: flags)
         found.add(native_code._key([], ["cc", NATIVE]))
     assert len(found) == 2
 

@@ -35,9 +35,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns errors of the disk (it is full, read-only, gone) into an InputError that names the
-    file, which ranks can tell each other.
-    """
+    """Turns errors of the disk (it is full, read-only, gone) into an InputError."""
     try:
         yield
     except OSError as error:
@@ -74,12 +72,8 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yields a temporary path beside `path`; on success it is fsynced and renamed to `path` (or
     what else `place` does), with the permissions of `mode` that the umask leaves. Their folder must
-    be there.
-
-    If the block raises, the temporary file is removed and `path` is left as it was. Where either
-    is a symbolic link, the link is replaced: what it points to is not written to.
-
-    A device, pipe or socket at `path`, which a rename would replace, is refused.
+    be there. If the block raises, `path` is left as it was. A symbolic link is replaced; a device,
+    pipe or socket is refused.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is no regular file, and cannot be replaced by one; name another")
@@ -112,12 +106,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_output_name(path: Path, *endings: str) -> Path:
-    """Returns the name of a file to be written; refuses a folder's, and one without one of the
-    `endings` by which such files are told.
-    """
+    """Returns the name of a file to be written; refuses a folder's, and one of other `endings`."""
     if path.is_dir():
-        named = path / f"mine{endings[0]}"
-        raise InputError(f"{path}: is a folder; name a file in it, such as {named}")
+        raise InputError(f"{path}: is a folder; name a file in it, such as {path}/mine{endings[0]}")
     if not path.name.endswith(endings):
         raise InputError(
             f"{path}: would not be read as what it holds, since its name does not end with "
@@ -136,9 +127,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_new_json(path: Path, content: Any) -> None:
-    """Writes `content` as indented JSON, atomically, where nothing is yet, else raises
-    FileExistsError; its folder is there.
-    """
+    """Writes JSON as `write_json` into a folder; FileExistsError where something is already."""
 
     def place_new(temporary: Path, path: Path) -> None:
         try:
@@ -156,29 +145,21 @@ def write_new_json(path: Path, content: Any) -> None:
 def unlinked(path: Path) -> Path:
     """Returns `path`, to be written to or removed; refuses a link, which leads elsewhere."""
     if path.is_symlink():
-        raise InputError(
-            f"{path}: is a symbolic link, which may lead to another's files; remove it (the folder "
-            f"that it is in may be one)"
-        )
+        raise InputError(f"{path}: is a symbolic link, which may lead to others' files; remove it")
     return path
 
 
 def open_to_append(path: Path) -> TextIO:
     """Opens a text file to append to, made if it is missing; refuses a symbolic link."""
-
-    def no_link(name: str, flags: int) -> int:  # nor if somebody lays one in this moment
-        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
-
-    return open(unlinked(path), "a", opener=no_link)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(unlinked(path), flags, 0o666), "a")
 
 
 _SEAL = b',\n "sha256": "'
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """Encodes `content`, which is not empty, as indented JSON whose last entry vouches for all
-    before it: "sha256" is the digest of the bytes up to there.
-    """
+    """Encodes `content` as indented JSON whose last entry, "sha256", is of all before it."""
     return _sealed(_indented(content).encode().removesuffix(b"\n}\n"))
 
 
@@ -205,9 +186,7 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
 
 
 def check_file(path: Path, piped: bool = False) -> None:
-    """Refuses a path that is missing or cannot be read to its end, such as a pipe or a device; but
-    not, if `piped`, a pipe that this process was started with.
-    """
+    """Refuses a path that is missing, or no file; `piped` allows a pipe of this process's own."""
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the name or its folder's")
     if not path.is_file() and not (piped and is_own_pipe(path)):
@@ -230,16 +209,15 @@ def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> byte
         with path.open("rb") as handle:
             content = handle.read(-1 if most is None else most + 1)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); check its permissions"
-        ) from None
+        said = f"{path}: cannot be read ({error.strerror}); check its permissions"
+        raise InputError(said) from None
     if most is not None and len(content) > most:
         raise InputError(f"{path}: is larger than {most >> 20} MiB; name another file")
     return content
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file of text, numbers and no more nesting than a record has."""
+    """Reads a JSON file as `parse_json` does."""
     content = read_bytes(path, MAX_JSON_BYTES)
     try:
         return parse_json(content.decode())
@@ -260,11 +238,7 @@ def parse_json(text: str) -> Any:
 
 
 def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
-    """Returns the content of JSON unchanged, once it has been checked.
-
-    Raises:
-        ValueError: it nests too deep, a number is infinite, or text holds half of a character.
-    """
+    """Returns JSON's content; ValueError if it is too deep, infinite, or has half a character."""
     if depth == 0:
         raise ValueError("it nests too deep")
     if isinstance(content, str) and not content.isascii():
@@ -281,9 +255,8 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder beside `path`; on success the files written there are
-    fsynced, and it takes the place of `path` and of all that was there. If the block raises, the
-    temporary folder is removed and `path` is left as it was.
+    """Yields an empty temporary folder beside `path`; on success its files are fsynced, and it
+    takes the place of `path` and all that was there. If the block raises, `path` is left as it was.
     """
     unlinked(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,9 @@
 """One process at a time writes in a folder: the one that holds its lock, on whatever host.
 
-    FOLDER/lock/HOST-PROCESS-STARTED-SPACE
-
-is there as long as a process holds the folder; its time of change is the last sign of life. Not
-every shared file system has the kernel's locks, but a rename is one operation on all of them: a new
-owner renames a folder with its file to `lock`, which fails while that holds another's; or it
-renames a dead owner's file to its own name, which only one of those who try can do.
+The file FOLDER/lock/HOST-PROCESS-STARTED-SPACE is there as long as a process holds the folder; its
+time of change is the last sign of life. Not every shared file system has the kernel's locks, but a
+rename is one operation on all of them: a new owner renames a folder with its file to `lock`, which
+fails while that holds another's; or it renames a dead owner's file, which only one can do.
 """
 
 import errno
@@ -14,10 +12,9 @@ import os
 import platform
 import threading
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, unlinked
@@ -27,8 +24,8 @@ LOCK = "lock"
 ENDED = 0  # in place of a time of start
 BEAT = 5.0  # s between two signs of life
 DEAD = 60.0  # s without one
-# A lock is watched for so long before its owner is judged dead: a file system that stood still did
-# so for the owner, too, and on Lustre times are those of clients' clocks.
+# s to watch before an owner is judged dead: a file system that stood still did so for it, too, and
+# on Lustre times are those of clients' clocks.
 WATCHED = 3 * BEAT
 POLL = 0.5  # s
 SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
@@ -40,9 +37,7 @@ class HeldError(InputError):
 
 @dataclass(frozen=True)
 class Owner:
-    """A process. started: in ticks since the kernel's start, as another process may get the same
-    number later. space: the boot of a kernel and the container, within which numbers mean the same.
-    """
+    """A process: its start in ticks, and the boot and container that its number is of."""
 
     host: str
     process: int
@@ -68,17 +63,14 @@ class Owner:
         return f"{self.host}-{self.process}-{self.started}-{self.space}"
 
     def has_ended(self) -> bool | None:
-        """True if the process has ended; None where that cannot be known here: it runs elsewhere,
-        or is hidden as another user's.
-        """
+        """Whether the process has ended; None where it runs elsewhere, or is hidden."""
         if self.space != _space():
             return None
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
+        with suppress(PermissionError):
+            try:
+                os.kill(self.process, 0)
+            except ProcessLookupError:
+                return True
         found = _started(self.process)
         return None if found is None else found != self.started
 
@@ -88,12 +80,11 @@ class Owner:
 
 def _started(process: int) -> int | None:
     """Returns a process's start in ticks since the kernel's, or ENDED; None where it is hidden."""
-    try:
+    with suppress(OSError):
         stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # its name may hold anything
-    return ENDED if state in "ZX" else int(fields[18])
+        state, *fields = stat.rpartition(")")[2].split()  # its name may hold anything
+        return ENDED if state in "ZX" else int(fields[18])
+    return None
 
 
 def _space() -> str:
@@ -106,10 +97,8 @@ def _space() -> str:
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-class FolderLock:
-    """The right to write in a folder: from `take` to `release`, or to the end of the block that
-    enters this.
-    """
+class FolderLock(AbstractContextManager["FolderLock"]):
+    """The right to write in a folder: from `take` to `release`, or the end of a with block."""
 
     def __init__(self) -> None:
         self._own = Owner.here()
@@ -119,11 +108,7 @@ class FolderLock:
     def take(self, folder: Path, patient: bool = False) -> None:
         """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
         with a message; where its process runs elsewhere, after a minute without a sign of life.
-        A patient process waits for as long as a living one holds the folder.
-
-        Raises:
-            HeldError: another process holds the folder.
-            InputError: the disk refuses.
+        Raises HeldError where a living one holds the folder; a patient process waits for it.
         """
         place, new = unlinked(folder / LOCK), folder / f".{LOCK}-{self._own.name}"
         with disk_errors():
@@ -140,12 +125,7 @@ class FolderLock:
         threading.Thread(target=self._beat, args=(place,), name="lock", daemon=True).start()
 
     def check(self) -> None:
-        """Checks that the folder is still held, for instance before writing in it: a process that
-        was suspended, or whose host was cut off, may have been taken for dead.
-
-        Raises:
-            InputError: the folder is no longer held.
-        """
+        """Raises InputError if the lock is lost: a suspended process may be taken for dead."""
         assert self._place is not None, "not taken"
         ends = "so that this process, which held it, ends; what it saved can be resumed"
         try:
@@ -157,10 +137,8 @@ class FolderLock:
             raise InputError(f"{self._place.parent}: is held by {taken}, {ends}")
 
     def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:
-        """Takes over the lock of a dead owner; False if it has been released meanwhile, or may be
-        soon. Raises HeldError where the owner lives, and is not waited for.
-        """
-        try:
+        """Takes over a dead owner's lock; False if it has been released, or may be soon."""
+        with suppress(FileNotFoundError):  # released, or another process was first
             for held in place.iterdir():
                 owner = Owner.of(held)
                 if self._is_dead(owner, held, new, patient):
@@ -174,14 +152,10 @@ class FolderLock:
                         f"end it, or choose another folder"
                     )
                 time.sleep(SHORT)
-        except FileNotFoundError:  # released, or another process was first
-            pass
         return False
 
     def _is_dead(self, owner: Owner, held: Path, new: Path, patient: bool) -> bool:
-        """True if the owner has ended; watches for signs of life where that cannot be known. Raises
-        FileNotFoundError once it has released the lock, or somebody has taken it over.
-        """
+        """Whether the owner has ended; watches for signs of life where that cannot be known."""
         ended = owner.has_ended()
         if ended is not None:
             return ended
@@ -200,9 +174,6 @@ class FolderLock:
         while not self._released.wait(BEAT):
             with suppress(OSError):  # whoever is about to write finds it out
                 os.utime(place / self._own.name, follow_symlinks=False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -226,16 +197,13 @@ class LockWatch:
 
     @property
     def owner(self) -> Owner | None:
-        """The process that holds the folder, dead or alive; None if there is none."""
-        try:
+        """The process that holds the folder, dead or alive."""
+        with suppress(FileNotFoundError):
             return next(map(Owner.of, self._place.iterdir()), None)
-        except FileNotFoundError:
-            return None
+        return None
 
     def lives(self) -> bool | None:
-        """True if a living process holds the folder. Where its process runs elsewhere, the first
-        sign of life says so, or a minute without one; until then None: it is not known yet.
-        """
+        """Whether a living process holds the folder; None until it is known of one elsewhere."""
         owner = self.owner
         ended = owner.has_ended() if owner else True
         if owner is None or ended is not None:
@@ -251,18 +219,15 @@ class LockWatch:
         return True if self._moved else None
 
     def silence(self) -> float | None:
-        """Returns the seconds since the last sign of life, by this host's clock; None where nobody
-        holds the folder.
-        """
+        """Returns the seconds since the last sign of life; None where nobody holds the folder."""
         owner = self.owner
         changed = self._changed(owner) if owner else None
         return None if changed is None else max(0.0, time.time() - changed)
 
     def _changed(self, owner: Owner) -> float | None:
-        try:
+        with suppress(FileNotFoundError):  # released, or taken over, in this moment
             return _changed(self._place / owner.name)
-        except FileNotFoundError:  # released, or taken over, in this moment
-            return None
+        return None
 
 
 def _replaces(new: Path, place: Path) -> bool:

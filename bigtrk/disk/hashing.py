@@ -9,13 +9,12 @@ def signed(bits: int) -> int:
 
 
 GOLDEN = signed(0x9E3779B97F4A7C15)
-MIXERS = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 
 
 def mixed(bits: Tensor) -> Tensor:
     """Mixes each of `bits`, int64, one to one (SplitMix64, doi:10.1145/2714064.2660195)."""
-    bits = (bits ^ shifted(bits, 30)) * MIXERS[0]
-    bits = (bits ^ shifted(bits, 27)) * MIXERS[1]
+    bits = (bits ^ shifted(bits, 30)) * signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ shifted(bits, 27)) * signed(0x94D049BB133111EB)
     result: Tensor = bits ^ shifted(bits, 31)
     return result
 

@@ -21,12 +21,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
-    """Yields the lines of a file that hold these bytes, except blank ones and a last line that a
-    crash left half-written.
-
-    Raises:
-        InputError: the file is missing or cannot be read; or a line is too long or no JSON object.
-    """
+    """Yields the lines that hold these bytes, but blank ones and a last half-written one."""
     check_file(path)
     with disk_errors(), naming(path), path.open("rb") as handle:
         number = 0
@@ -37,9 +32,7 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
 
 
 def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
-    """Parses a line of a file, of which at most `LONGEST_LINE` + 1 bytes were read; returns None
-    for one that is blank or half-written.
-    """
+    """Parses up to `LONGEST_LINE` + 1 bytes of a line; None for a blank or half-written one."""
     place = f"{path}, line {number}"
     if number > MOST_LINES:
         raise InputError(f"{path}: has more than {MOST_LINES} lines; cut off the first ones")
@@ -59,18 +52,14 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
 
 
 class JsonTail:
-    """Reads the lines that were added since the last look. The file may come later, be replaced or
-    go; a last line without its end is left until it is whole.
-    """
+    """Reads the lines added since the last look to a file that may come, be replaced or go."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._end, self._number, self._last = 0, 0, b""
 
     def begins_anew(self) -> bool:
-        """True if lines that were read are no longer there, so that all are to be read again: a
-        run that is resumed drops those after its checkpoint.
-        """
+        """Whether lines that were read are gone, as of a resumed run: all are read again."""
         found = b""
         if self._path.is_file():
             with disk_errors(), naming(self._path), self._path.open("rb") as handle:
@@ -82,9 +71,7 @@ class JsonTail:
         return True
 
     def new_lines(self) -> Iterator[Line]:
-        """Yields the whole lines after those already read; none where there is no file. A line that
-        is refused, as by `read_lines`, is read again by the next call.
-        """
+        """Yields the whole lines after those already read. One that is refused is read again."""
         if not self._path.exists():
             return
         check_file(self._path)

@@ -1,5 +1,5 @@
-"""The file systems that folders lie on; and files without a name on local disks, which are gone
-with the process, and read and written past the cache: its pages would count as memory of a job.
+"""The file systems of folders; and files without a name, which are gone with the process, and read
+and written past the cache: its pages would count as memory of a job.
 """
 
 import fcntl
@@ -16,23 +16,11 @@ from bigtrk.errors import RankError, reason
 
 MOUNTS = Path("/proc/self/mountinfo")
 # Types whose files lie on other machines, as Linux names them.
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p"}
-_NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
-_NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"}
-_MEMORY = {"tmpfs", "ramfs"}
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p"}
+NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
+NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"}
+MEMORY = {"tmpfs", "ramfs"}
 PAGE = 4096  # direct reads and writes begin and end at multiples of this
-
-
-def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """Returns the type of the file system of `folder` if that lies on other machines, else None."""
-    kind = _type_of(folder, mounts)
-    return kind if kind in _NETWORK else None
-
-
-def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """Returns the type of the file system of `folder` if its files lie in memory, else None."""
-    kind = _type_of(folder, mounts)
-    return kind if kind in _MEMORY else None
 
 
 def free_bytes(place: Path | int) -> int:
@@ -41,8 +29,8 @@ def free_bytes(place: Path | int) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _type_of(folder: Path, mounts: Path) -> str | None:
-    """Returns the type of the file system mounted nearest above `folder`."""
+def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """Returns the type of the file system of `folder`: that mounted nearest above it."""
     path = folder.resolve()
     found: dict[Path, str] = {}
     lines = mounts.read_text().splitlines() if mounts.exists() else []
@@ -55,18 +43,14 @@ def _type_of(folder: Path, mounts: Path) -> str | None:
 
 @dataclass
 class UnnamedFile:
-    """An open file without a name, of `size` bytes that are its own; direct: its reads and writes
-    pass the file system's cache by.
-    """
+    """An open file without a name, of `size` bytes; direct: past the file system's cache."""
 
     handle: int
     direct: bool
     size: int = 0
 
     def grow(self, size: int) -> None:
-        """Reserves room. Where a file system cannot, the C library writes bytes, through the cache:
-        a direct file would refuse them. An OSError says how much was asked for, and is free.
-        """
+        """Reserves room. Some file systems write it through the cache, which O_DIRECT refuses."""
         flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
         fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         try:
@@ -100,9 +84,7 @@ class UnnamedFiles:
         self._taking = Lock()
 
     def take(self, size: int) -> UnnamedFile:
-        """Takes the smallest unused file that is large enough, or else the largest, and enlarges
-        it; a new one if there is none.
-        """
+        """Takes the smallest unused file that is large enough, else enlarges one."""
         with self._taking:  # other threads free files meanwhile
             unused = sorted(self._unused, key=lambda file: file.size)
             fitting = [file for file in unused if file.size >= size]

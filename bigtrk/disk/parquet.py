@@ -4,7 +4,7 @@ Shapes: M rows of the file.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,10 +26,7 @@ TRUE, FALSE, BYTE, INTEGERS, DOUBLE, BINARY, LISTS, STRUCT = 1, 2, 3, (4, 5, 6),
 
 
 def values_of_groups(file: BinaryIO) -> list[int]:
-    """Returns the number of values of each row group, of all of its columns.
-
-    It is read here, since pyarrow ends the process when it is asked for a column of a damaged file.
-    """
+    """Counts the values of each row group, as pyarrow, which crashes on damage, cannot."""
     size = file.seek(0, 2)
     file.seek(max(size - TAIL_BYTES, 0))
     tail = file.read()
@@ -37,20 +34,16 @@ def values_of_groups(file: BinaryIO) -> list[int]:
     if tail[4:] != MAGIC or length > size - TAIL_BYTES:
         raise ValueError("it does not end in a footer")
     file.seek(size - TAIL_BYTES - length)
-    try:
+    with suppress(StopIteration, KeyError, TypeError, RecursionError):
         footer = _value(iter(file.read(length)), STRUCT)
         groups = [[one[META_DATA][NUM_VALUES] for one in g[COLUMNS]] for g in footer[ROW_GROUPS]]
         if all(isinstance(values, int) and values >= 0 for group in groups for values in group):
             return [sum(group) for group in groups]
-    except (StopIteration, KeyError, TypeError, RecursionError):
-        pass
     raise ValueError("its footer is damaged")
 
 
 def _value(content: Iterator[int], kind: int) -> Any:
-    """Reads a value of the compact protocol: a structure as its fields by their ids; of text and
-    numbers that are none of integers nothing. StopIteration and TypeError tell damage.
-    """
+    """Reads a value of the compact protocol: a structure as its fields by their ids."""
     if kind in (TRUE, FALSE):
         return kind == TRUE
     if kind in INTEGERS:
@@ -95,13 +88,7 @@ NONE = np.iinfo(np.uint64).max
 
 
 def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) -> dict[str, Int64]:
-    """Reads columns by name, each [M] int64; `optional` ones are left out where the file has none,
-    and other columns are not read.
-
-    Raises:
-        InputError: the file is damaged, would unpack to more than `bigtrk.disk.unpacking` allows,
-            lacks a column, or one holds other values than whole numbers below 2^63.
-    """
+    """Reads columns by name, each [M] int64, as `IntegerGroups` does it."""
     groups = IntegerGroups(path, required, optional)
     groups.check_size(int(groups.first_row[-1]))
     none: Int64 = np.zeros(0, np.int64)
@@ -111,11 +98,11 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
 
 
 class IntegerGroups:
-    """Columns of integers of a parquet file that need not fit memory: as `read_integers` does it,
-    but a group of rows at a time.
+    """Columns of whole numbers below 2^63 of a parquet file, a group of rows at a time; `optional`
+    ones are left out where the file has none, and other columns are not read.
 
-    first_row [G + 1]: the row at which each group begins, counted from 0, and where the last ends.
-    or_none: columns in which -1 stands for none; where they are unsigned, 2^64 - 1 does.
+    names: of the columns there. first_row [groups + 1]: the file's row that each group begins with.
+    or_none: columns in which -1 stands for none; where they are unsigned, 2^64 - 1 does, too.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Where the type of a setting is text, a value is the text as it is written.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -19,8 +19,8 @@ MAX_DIGITS = 100  # "1:2:3 ..." is a number to the base of 60, whose cost grows 
 _TEXT, _BOOL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
-# The types that a value may have; none where nothing is known of it. A mapping has the types of
-# each key of a mapping; of EACH, those of the items of a list.
+# The types that a value may have, none where nothing is known of it; in a mapping those of each
+# key, and of EACH item of a list.
 Types = Sequence[Any]
 EACH = "*"
 _LIST = "tag:yaml.org,2002:seq"
@@ -32,18 +32,17 @@ _READ_AS: dict[str, set[Any]] = {
     "tag:yaml.org,2002:float": {float},
     "tag:yaml.org,2002:timestamp": set(),
 }
+# Its declared types leave out what it returns of a list.
+_origin: Callable[[Any], Any] = get_origin
 _QUOTES = ("'", '"')
 _RESOLVER = yaml.resolver.Resolver()
 
 
 def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
     """Parses YAML text whose value is to have one of the types; tags of Python objects are refused.
+    ValueError, of one line, where the text is not YAML or larger than a configuration.
 
     as_one: all of the text is one plain scalar, whatever signs of YAML are in it.
-
-    Raises:
-        InputError: as of `given_path`.
-        ValueError: the text is not YAML or is larger than a configuration; the message is one line.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
@@ -85,9 +84,7 @@ def types_of_key(types: Types, key: str) -> Types:
 
 
 def parse_typed(text: str, types: Types) -> Any:
-    """Parses what was typed for one setting. Where text is due, that is all of it unless it is in
-    quotes, and a list needs no brackets; else it is YAML.
-    """
+    """Parses a setting's text: YAML, but where text is due, all of it unless in quotes."""
     written, is_list = text.strip(), _take_text(_items(types))
     quoted = written[:1] in _QUOTES, written[-1:] in _QUOTES
     if is_list and any(quoted):
@@ -118,8 +115,10 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         return yaml.SequenceNode(node.tag, [_typed(one, each) for one in node.value], *marks)
     assert isinstance(node, yaml.ScalarNode)
     is_plain = node.style is None and node.tag in _READ_AS
-    if is_plain and not {int, float}.isdisjoint(types):
-        _check_number(node, types)
+    if is_plain and not {int, float}.isdisjoint(types):  # not 010 (8), 1:30 (90), yes (1)
+        is_yes = node.tag == _BOOL and bool not in types
+        if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
+            raise InputError(f"{node.value}: write a number, without a leading 0 or a colon")
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node
     if node.tag != _TEXT and not is_plain:
@@ -128,7 +127,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         parts = [part.strip() for part in node.value.split(",")] if node.style is None else []
         if parts and not all(parts):
             raise InputError(f"{node.value}: an item is empty; leave out a comma")
-        scalars = [_scalar(part, *marks, style=node.style) for part in parts or [node.value]]
+        scalars = [_scalar(part, node) for part in parts or [node.value]]
         return yaml.SequenceNode(_LIST, [_typed(one, items) for one in scalars], *marks)
     if not _take_text(types):
         return node
@@ -136,17 +135,6 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
         raise InputError(f"{node.value}: write null for none, or ./{node.value} for a folder")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
-
-
-def _check_number(node: yaml.ScalarNode, types: Types) -> None:
-    """Refuses what YAML reads as a number that nobody means: 010 (8), 1:30 (90), yes (1)."""
-    is_yes = node.tag == _BOOL and bool not in types
-    if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
-        raise InputError(f"{node.value}: write a number, without a leading 0 or a colon")
-
-
-def _origin(kind: Any) -> Any:  # get_origin's declared types leave out what it returns of a list
-    return get_origin(kind)
 
 
 def _take_text(types: Types) -> bool:
@@ -159,21 +147,15 @@ def _items(types: Types) -> Types:
     return [kind for inner in lists if inner[1:] in ((), (...,)) for kind in types_of(inner[0])]
 
 
-def _scalar(
-    text: str,
-    start: yaml.Mark | None = None,
-    end: yaml.Mark | None = None,
-    style: str | None = None,
-) -> yaml.ScalarNode:
-    """Makes a scalar: text if it has the style of a quoted one, else what YAML takes it for."""
+def _scalar(text: str, like: yaml.ScalarNode | None = None) -> yaml.ScalarNode:
+    """Makes a scalar: text if it is `like` a quoted one, else what YAML takes it for."""
+    start, end, style = (like.start_mark, like.end_mark, like.style) if like else (None, None, None)
     tag = _TEXT if style else _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
     return yaml.ScalarNode(tag, text, start, end, style)
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML without aliases, of which a few lines make billions of values, nor keys that are
-    written twice, of which PyYAML would take the last.
-    """
+    """Refuses aliases, of which a few lines make billions of values, and keys written twice."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -35,12 +35,7 @@ def check_members(path: Path, archive: ZipFile) -> None:
 
 
 def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
-    """Returns the content of one member of the zip archive at `path`, and its limit (`limit_of`).
-
-    Raises:
-        InputError: the member unpacks to more than that, or is not packed by deflate.
-        Exception: whatever zipfile raises for damage.
-    """
+    """Returns a member of the zip archive at `path`, and its limit (`limit_of`)."""
     info = archive.getinfo(member)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         # zipfile unpacks these without a bound.
@@ -57,12 +52,7 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
 
 
 def gunzip(content: bytes, limit: int, where: str) -> bytes:
-    """Unpacks as gzip.decompress does, up to `limit` bytes.
-
-    Raises:
-        InputError: the content is longer.
-        EOFError, gzip.BadGzipFile, zlib.error: the stream is damaged.
-    """
+    """Unpacks as gzip.decompress does, up to `limit` bytes."""
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         unpacked = file.read(limit + 1)
     if len(unpacked) > limit:

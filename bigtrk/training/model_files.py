@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import bigtrk
-from bigtrk.config import Settings, Tree, by_key, parse
+from bigtrk.config import Settings, Tree, flat, parse
 from bigtrk.console import say, warn_once
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line, reason
@@ -275,7 +275,7 @@ def starting_model(configuration: Configuration) -> StartingModel:
 
 def _differences(earlier: Configuration, configuration: Configuration) -> list[str]:
     """Lists, as overrides, the settings that the weights are for and that are others here."""
-    theirs, ours = by_key(earlier), by_key(configuration)
+    theirs, ours = (flat(one.model_dump(mode="json")) for one in (earlier, configuration))
     return [
         quote(f"{key}={value}")
         for key, value in theirs.items()

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from bigtrk.config import by_key
+from bigtrk.config import flat
 from bigtrk.console import complain, say, warn_once
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
@@ -80,7 +80,7 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
     for; or as of `completed`.
     """
     versions = {name: str(version) for name, version in software().items()}
-    check_agreement({**versions, **by_key(configuration)})
+    check_agreement({**versions, **flat(configuration.model_dump(mode="json"))})
     code = together(code_records, configuration)
     check_agreement({f"version of {name}": str(one.version) for name, one in code.items()})
     with traced("opening data"):

@@ -12,7 +12,7 @@ from torch import nn
 
 from bigtrk.console import complain, say
 from bigtrk.cost.machines import find_machine
-from bigtrk.disk.local_files import free_bytes, memory_file_system, network_file_system
+from bigtrk.disk.local_files import MEMORY, NETWORK, file_system, free_bytes
 from bigtrk.errors import InputError
 from bigtrk.machine import memory_bytes
 from bigtrk.models.edges.stores import FileStore
@@ -199,12 +199,13 @@ def check_folder(folder: SpillFolder) -> None:
         raise InputError(f"{folder}: no such folder; make it on a local disk")
     if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
         raise InputError(f"{folder}: cannot be written; name a folder of your own")
-    if kind := network_file_system(folder.path):
+    kind = file_system(folder.path)
+    if kind in NETWORK:
         complain(
             f"{folder} lies on a network file system ({kind}), which is slower than a local disk "
             f"and shared"
         )
-    if kind := memory_file_system(folder.path):
+    if kind in MEMORY:
         complain(f"{folder} lies in memory ({kind}), where files spare none; name a disk's folder")
 
 

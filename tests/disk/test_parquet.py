@@ -120,7 +120,6 @@ def footer(content: bytes) -> bytes:
     "content",
     [
         b"",
-        footer(b"PAR1")[:-1],
         b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1",
         footer(b"\x1c" * 5000),  # nests
         footer(b"\x19\xfc" + b"\xff" * 9 + b"\x01"),  # lists

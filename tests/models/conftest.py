@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from bigtrk.machine import cpu_info
 from bigtrk.models.edges import native
-from bigtrk.native_code import NATIVE, _cpu_flags, build
+from bigtrk.native_code import NATIVE, build
 from tests.models.interpreted import mended
 
 _X86 = ("-march=x86-64", "-march=x86-64-v3") if platform.machine() == "x86_64" else ()
@@ -28,7 +29,7 @@ def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Has the passes in C compiled for a processor; this one can run them."""
     if native.library() is None:
         pytest.skip("no C compiler")
-    if request.param.endswith("v3") and "avx2" not in _cpu_flags():
+    if request.param.endswith("v3") and "avx2" not in (cpu_info("flags") or ""):
         pytest.skip("this processor has no AVX2")
     name, source, headers, flags = native.CODE
     of_it = [request.param if flag == NATIVE else flag for flag in flags]

@@ -26,7 +26,7 @@ from bigtrk.training.settings import Configuration
 from tests.reports.run_folders import run_record, step_record
 from tests.training.checkpoint.test_files import write
 
-LINK = "is a symbolic link, which may lead to another's files; remove it"
+LINK = "is a symbolic link, which may lead to others' files; remove it"
 
 
 def link(path: Path, target: Path) -> str:

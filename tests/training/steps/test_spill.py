@@ -68,14 +68,13 @@ def test_folders_on_a_network_or_in_memory_are_known_by_their_mount(
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(folder=tmp_path))
     names = (".", "far away", "far away/home/me", "far away/near/x", "far away!")
-    found = [local_files.network_file_system(tmp_path / name, mounts) for name in names]
-    assert found == [None, "nfs4", "nfs4", None, None]
-    assert local_files.network_file_system(tmp_path, tmp_path / "none") is None
-    assert local_files.memory_file_system(tmp_path / "shm/me", mounts) == "tmpfs"
-    assert local_files.memory_file_system(tmp_path, mounts) is None
-    monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
-    monkeypatch.setattr(spill, "memory_file_system", lambda _: "tmpfs")
-    check_folder(SpillFolder(tmp_path))
+    found = [local_files.file_system(tmp_path / name, mounts) for name in names]
+    assert found == ["ext4", "nfs4", "nfs4", "xfs", "ext4"]
+    assert local_files.file_system(tmp_path, tmp_path / "none") is None
+    assert local_files.file_system(tmp_path / "shm/me", mounts) == "tmpfs"
+    for kind in ("lustre", "tmpfs"):
+        monkeypatch.setattr(spill, "file_system", lambda _, kind=kind: kind)
+        check_folder(SpillFolder(tmp_path))
     said = capsys.readouterr().err
     assert "lies on a network file system (lustre), which is slower" in said
     assert "lies in memory (tmpfs), where files spare none; name" in said
