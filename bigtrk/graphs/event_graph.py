@@ -332,26 +332,21 @@ def whole_sector(graph: EventGraph) -> Sector:
     order = edge_order(graph.edge_index, graph.n_nodes)
     if not is_ordered(graph.edge_index):
         graph = graph.take_edges(order)
+    columns = {**vars(graph)}
     return Sector(
-        event=graph.name,
+        event=columns.pop("name"),
         part=0,
         parts=1,
         n_owned=graph.n_nodes,
-        node_feature_names=graph.node_feature_names,
-        edge_feature_names=graph.edge_feature_names,
         event_nodes=graph.n_nodes,
         event_edges=graph.n_edges,
-        node_features=graph.node_features,
-        edge_index=graph.edge_index,
-        edge_features=graph.edge_features,
         node_id=torch.arange(graph.n_nodes),
         edge_id=order,
         owns_edge=torch.ones(graph.n_edges, dtype=torch.bool),
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
         recv_splits=(0,),
-        **{name: getattr(graph, name) for name in LABELS},
-        particles=graph.particles,
+        **columns,
     )
 
 
@@ -359,11 +354,9 @@ def empty_sector(
     node_feature_names: tuple[str, ...], edge_feature_names: tuple[str, ...]
 ) -> Sector:
     """Returns a sector without nodes, for a rank that has no event in a micro-step."""
-    nodes, edges = (
-        torch.empty(0, len(names)) for names in (node_feature_names, edge_feature_names)
-    )
-    no_edges, y = torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
     names = (node_feature_names, edge_feature_names)
+    nodes, edges = (torch.empty(0, len(columns)) for columns in names)
+    no_edges, y = torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
     return whole_sector(EventGraph("", *names, nodes, no_edges, edges, y=y))
 
 
@@ -384,11 +377,6 @@ class Target(Settings):
     """Weight of the other true edges; 0 leaves them out, and with a negative one they are trained
     as false."""
 
-    @property
-    def takes_all(self) -> bool:
-        """Says whether every true edge is a target, so that no particle need be known."""
-        return self.pt_min == 0 and self.hits_min == 0 and self.eta_max is None
-
 
 def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:
     """Returns the weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
@@ -407,7 +395,8 @@ def target_edges(
     [2, E], particle_id [N] -> [E] bool; InputError if the graph does not know the particles that
     the target asks for.
     """
-    if target.takes_all or y.numel() == 0:
+    takes_all = target.pt_min == 0 and target.hits_min == 0 and target.eta_max is None
+    if takes_all or y.numel() == 0:
         return y
     if particle_id is None or particles is None:
         raise InputError(
@@ -425,13 +414,6 @@ def target_edges(
     # The index -1 (not in the table) selects a spare last row, never a target.
     chosen[y] = torch.cat([wanted, torch.tensor([False])])[row]
     return chosen
-
-
-def edge_log_pt(
-    y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
-) -> Tensor:
-    """Returns the log of `edge_pt`: the auxiliary target, [E] float32, whose error is relative."""
-    return edge_pt(y, edge_index, particle_id, particles).log()
 
 
 def edge_pt(

@@ -224,8 +224,7 @@ def check_finite(
 
 
 Function = Callable[..., Tensor]
-# The largest change, relative to the column's largest value, of what rows alone give: torch's
-# kernels round the last few rows of a tensor in another way than the others.
+# Relative to the column's largest value: torch rounds the last rows in another way than the others.
 _SAME = 1e-5
 
 
@@ -282,11 +281,7 @@ def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
 
 
 def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
-    """Imports the functions among the features `chosen`, by name; `key` is the configuration's.
-
-    Raises:
-        InputError: one cannot be imported (`load_code`), or is no function.
-    """
+    """Imports the functions among the features `chosen`, by name; `key` is the configuration's."""
     functions = {name: load_code(name, key) for name in chosen if names_code(name)}
     for name, function in functions.items():
         if not callable(function):
@@ -299,8 +294,8 @@ def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
 
 @dataclass(frozen=True)
 class ComputedFeatures:
-    """The functions of users' own among the features that a model reads, by name, and those of
-    edges that positions give where a graph does not store them.
+    """The functions of users' own among the features of a model, by name, and those of edges that
+    positions give where a graph does not store them.
     """
 
     nodes: Mapping[str, Function]
@@ -308,10 +303,8 @@ class ComputedFeatures:
     of_positions: Sequence[str] = ()
 
     def of(self, sector: Sector) -> Sector:
-        """Adds the columns that functions compute or positions give and that the sector lacks.
-
-        Raises:
-            InputError: a function fails, or gives anything but a finite number for each row.
+        """Adds the columns that the sector lacks; InputError where a function fails, or gives
+        anything but a finite number for each row.
         """
         sector = self._with_positions(sector)
         node_names, edge_names = sector.node_feature_names, sector.edge_feature_names
@@ -341,11 +334,7 @@ class ComputedFeatures:
         return replace(sector, edge_features=features, edge_feature_names=(*stored, *missing))
 
     def check_by_row(self, sector: Sector) -> None:
-        """Checks that functions compute each row from it alone.
-
-        Raises:
-            InputError: as `of`, or some rows alone give other values than among all.
-        """
+        """Checks that functions compute each row from it alone."""
         sector = self._with_positions(sector)
         for functions, rows in zip((self.nodes, self.edges), _rows_of(sector), strict=True):
             for name, function in functions.items():

@@ -1,5 +1,8 @@
 """Sectors of an event merged into those of a coarser cut, without the event's graph."""
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,15 +31,16 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
     edges, ends = _edges(sectors, owner)
     edge_index = row[ends]
     sent, send_splits = _sent(sectors, part, parts)
-    return Sector(
-        event=first.event,
+    labels: dict[str, Any] = {
+        name: torch.cat([getattr(s, name) for s in sectors])[edges if name == "y" else nodes]
+        for name in LABELS
+        if getattr(first, name) is not None
+    }
+    return replace(
+        first,
         part=part,
         parts=parts,
         n_owned=n_owned,
-        node_feature_names=first.node_feature_names,
-        edge_feature_names=first.edge_feature_names,
-        event_nodes=first.event_nodes,
-        event_edges=first.event_edges,
         node_features=torch.cat([s.node_features for s in sectors])[nodes],
         edge_index=edge_index,
         edge_features=torch.cat([s.edge_features for s in sectors])[edges],
@@ -46,12 +50,7 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
         send_index=row[sent],
         send_splits=send_splits,
         recv_splits=recv_splits,
-        **{
-            name: torch.cat([getattr(s, name) for s in sectors])[edges if name == "y" else nodes]
-            for name in LABELS
-            if getattr(first, name) is not None
-        },
-        particles=first.particles,
+        **labels,
     )
 
 

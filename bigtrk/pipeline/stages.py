@@ -13,18 +13,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import event_graph
-from bigtrk.graphs.builders.radius import (
-    expected_pairs,
-    hit_tree,
-    largest_radius,
-    outwards,
-    pairs_within,
-)
+from bigtrk.graphs.builders.radius import expected_pairs, largest_radius, outwards, pairs_within
 from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import Ints
 from bigtrk.pipeline.models import CPU, EdgeScorer, Embedding, load_embedding, load_scorer
@@ -132,7 +127,7 @@ class Pipeline:
         with passage.stage("embedding"):
             places = self.embedding(event)
         with passage.stage("radius"):
-            tree = hit_tree(places)
+            tree = cKDTree(places)
             radius = largest_radius(tree, self.radius, self.most_edges)
             if radius < self.radius:
                 passage.notes.append(

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.builder import event_graph
-from bigtrk.graphs.builders.radius import hit_tree, largest_radius, outwards, pairs_within
+from bigtrk.graphs.builders.radius import largest_radius, outwards, pairs_within
 from bigtrk.pipeline.models import load_embedding, load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
@@ -36,7 +37,7 @@ def write_pipeline(folder: Path, event: Event) -> None:
     for stage in STAGES:
         write_run(folder / stage, stage)
     embedding = load_embedding(folder / EMBEDDING)
-    tree = hit_tree(embedding(event))
+    tree = cKDTree(embedding(event))
     radius = largest_radius(tree, 10.0, PAIRS_PER_HIT * tree.n)
     pairs = outwards(event.hits, pairs_within(tree, radius, event.hits))
     graph = event_graph(event, pairs, true=None)

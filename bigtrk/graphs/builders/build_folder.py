@@ -39,9 +39,6 @@ def build_folder(
     the detector that it names (`trackml`, `odd`), or with `learn` learnt from the truth of the
     first events (particles above `pt_min` GeV), else those shipped for the first event's detector;
     they are written to `out`/windows.yaml.
-
-    Raises:
-        InputError: bad input, or options that exclude each other; graphs built before stay.
     """
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
@@ -68,11 +65,8 @@ def build_with(
     `builder`; returns the manifest.
 
     names: the events, all by default. prefix: comes before them in the names of graphs. Graphs
-    already in `out` that were made from the same event by the same builder are kept.
-
-    Raises:
-        InputError: bad input, or `out` has a graph of another event of the same name; graphs built
-            before stay.
+    already in `out` that were made from the same event by the same builder are kept. A graph of
+    another event of the same name is refused.
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
@@ -104,9 +98,7 @@ SHOWN = {
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Prints a line for each of the first events, with its size and the known edge efficiencies and
-    purities; then one for all events.
-    """
+    """Prints size and known quality of each of the first graphs, then of all."""
     records = manifest["events"]
     known = [key for key in SHOWN if any(one.get(key) is not None for one in records.values())]
     hidden = len(records) - LONGEST_TABLE
@@ -166,14 +158,8 @@ def build_by_module_map(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds a graph of each event of `events` in folder `out` by a module map; returns the
-    manifest.
-
-    names, prefix: as of `build_with`. The map is that of `file`, else it is learnt from the truth
+    """Builds graphs as `build_with` by the module map of `file`, else by one learnt from the truth
     of all these events (particles above `pt_min` GeV); it is written to `out`/MODULE_MAP.
-
-    Raises:
-        InputError: bad input; graphs built before stay.
     """
     names = find_events(events) if names is None else names
     if file:

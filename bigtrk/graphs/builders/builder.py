@@ -39,8 +39,7 @@ TARGET_HITS = 3
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge, sorted
-    by (destination, source). true: the event's true edges [2, T], None without truth: then y,
-    particle_id, hit_weight and particles are None.
+    by (destination, source). true: the event's true edges [2, T], None without truth.
     """
     features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
     order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
@@ -79,9 +78,7 @@ def hit_columns(event: Event) -> dict[str, Floats]:
 def shares(
     found: int, found_target: int, n_edges: int, true: int, target: int
 ) -> dict[str, float | None]:
-    """Returns QUALITY of a graph of `n_edges`, with so many of an event's true and target edges;
-    None where a share is of none.
-    """
+    """Returns QUALITY of a graph with so many edges of each kind; None for a share of none."""
     return {
         "true_edges": true,
         "target_edges": target,

@@ -105,7 +105,7 @@ _MAP: Layout = {
     "counts": (torch.int64, "T"),
 }
 _BOUNDS: Layout = {"lower": (torch.float64, "FT"), "upper": (torch.float64, "FT")}
-_WINDOWS = "minmax"  # their section; older files have others, too
+_WINDOWS = "minmax"  # their section
 
 
 def write_module_map(path: Path, module_map: ModuleMap) -> None:

@@ -48,9 +48,6 @@ def learn_module_map(
     """Learns the triplets of modules that three consecutive hits of a target particle lie on, also
     where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= `min_hits`
     hits. Triplets of hits without a slope (dr = 0) teach nothing.
-
-    Raises:
-        InputError: an event has no truth, or no target particle has three such hits.
     """
     seen = [_seen(event, pt_min, min_hits) for event in events]
     keys = np.concatenate([np.empty((0, 9), dtype=np.int64), *(keys for keys, _ in seen)])

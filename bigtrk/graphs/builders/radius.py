@@ -38,12 +38,10 @@ class RadiusBuilder:
         return {"embedding": self.embedding, "radius": self.radius}
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, ordered outwards: [2, E].
-
-        Raises:
-            InputError: there are more than `most`, known before memory is taken for them.
+        """Gives pairs of hit rows, ordered outwards: [2, E]; InputError where there are more than
+        `most`, known before memory is taken for them.
         """
-        tree = hit_tree(self.embed(event))
+        tree = cKDTree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
             remedy = "lower --radius or --efficiency, or train the embedding for longer"
@@ -58,11 +56,6 @@ class RadiusBuilder:
     def true(self, event: Event) -> Ints:
         """Gives the pairs that are to be found [2, T], also those of a layer."""
         return true_pairs(event)
-
-
-def hit_tree(places: NDArray[np.float32]) -> cKDTree:
-    """Makes the search tree of embedded hits [N, D]."""
-    return cKDTree(places)
 
 
 def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
@@ -91,9 +84,8 @@ def expected_pairs(tree: cKDTree, radius: float) -> float:
 
 
 def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
-    """Says whether more than `most` pairs of points are within `radius` of each other.
-
-    They are counted only where half or twice of `most` are expected.
+    """Whether more than `most` pairs of points are within `radius` of each other; they are counted
+    only where half or twice of `most` are expected.
     """
     expected = expected_pairs(tree, radius)
     if most / 2 < expected < 2 * most:

@@ -43,8 +43,8 @@ NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # for a layer pair on which the first
 
 @dataclass(frozen=True)
 class Step:
-    """A state of a pair's box [6] (None: the pair is dropped). price: doublets shed per true edge
-    lost on the way here; kept: true edges inside the box.
+    """A pair's box [6] (None: dropped), the doublets shed per true edge lost on the way here
+    (`price`), and the true edges kept inside.
     """
 
     price: float
@@ -65,9 +65,6 @@ def learn_windows(
     default 0.985 of them are held, and a layer pair needs 3, or FEW_EFFICIENCY and 1 where the
     events hold less than FEW. Doublets are counted on the first event, which should be a full one.
     A margin is added for events not seen, largest for rare pairs.
-
-    Raises:
-        InputError: an event has no truth, or there are no target edges.
     """
     found = [_target_edges(event, pt_min, min_hits) for event in events]
     layers = np.concatenate([np.empty((0, 4), dtype=np.int64), *(rows for rows, _ in found)])

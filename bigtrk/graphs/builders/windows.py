@@ -91,10 +91,6 @@ def builtin_windows(detector: str = "trackml") -> Windows:
 def find_windows(given: str | Path | None, event: Event) -> Windows:
     """Finds the windows for events like `event`: those that are shipped for a detector, by its
     name, or a file's; by default those shipped for the detector in whose volumes the hits are.
-
-    Raises:
-        InputError: there is no such file, or the windows know none, or by default not all, of the
-            volumes that the event has hits in.
     """
     volumes = event.hits["volume_id"].astype(np.int64)
     name = str(given or ("odd" if is_open_data_detector(volumes) else "trackml"))

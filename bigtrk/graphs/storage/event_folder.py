@@ -302,9 +302,7 @@ def describe(opened: SectionFile) -> dict[str, Any]:
 def write_manifest(
     folder: Path, kind: str, parameters: dict[str, Any], events: Iterable[str]
 ) -> dict[str, Any]:
-    """Assembles the manifest of `events`, "graphs" or "sectors", from their files' records and
-    writes it.
-    """
+    """Writes the manifest of `events`, "graphs" or "sectors", from their files' records."""
     ordered = sorted(events, key=by_numbers)
     manifest = {
         "format": f"bigtrk {kind}",
@@ -318,11 +316,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Reads the kind ("graphs" or "sectors") and content of a folder's manifest.
-
-    Raises:
-        InputError: it is missing, damaged, or of another program or version.
-    """
+    """Reads the kind ("graphs" or "sectors") and content of a folder's manifest."""
     path = folder / MANIFEST
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
@@ -352,13 +346,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 class EventFolder:
-    """The files of many events.
-
-    events: the names, ascending. manifest: the content of manifest.json.
-
-    Raises:
-        InputError: as `read_manifest`, or the folder holds something else, or entries are bad.
-    """
+    """The files of many events. events: the names, ascending. manifest: that of manifest.json."""
 
     kind: ClassVar[str]  # in the manifest
     entry: ClassVar[type[GraphEntry]]

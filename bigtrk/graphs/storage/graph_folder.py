@@ -38,11 +38,10 @@ def write_graph(
     record: dict[str, Any],
     beside: Mapping[str, Section] | None = None,
 ) -> Path:
-    """Writes one graph to its file in `folder`, atomically; returns the path.
+    """Writes one graph to its file in `folder`, atomically; returns the path. `record` is JSON-able
+    and comes back, completed, from `GraphFolder.record`.
 
     beside: sections of what the graph's source knows and a graph has no place for.
-    `record` is JSON-able and comes back from `GraphFolder.record` with these keys added: event,
-    node_feature_names, edge_feature_names, scales of these features, nodes, edges.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     described = {
@@ -98,11 +97,7 @@ def fill_folder(
     call.
 
     prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
-    only, and they replace others of their names.
-
-    Raises:
-        InputError: `out` holds something else, or a graph of this name from another source, or a
-            task's input is bad; the graphs made before stay.
+    only, and they replace others of their names, which are refused else.
     """
     _check_out(out)
     events = []

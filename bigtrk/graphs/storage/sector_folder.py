@@ -90,10 +90,7 @@ _REMEDY = "make the file again"
 def _check_content(
     content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
 ) -> None:
-    """Refuses tensors that do not match the record, or that index rows that are not there.
-
-    counts: those of this sector in the record.
-    """
+    """Refuses tensors that do not match the record or `counts`, this sector's part of it."""
     nodes, n_sent = counts["owned"] + counts["halo"], sum(counts["send_splits"])
     node_names, edge_names = record["node_feature_names"], record["edge_feature_names"]
     features = {"F": len(node_names), "G": len(edge_names)}
@@ -149,19 +146,24 @@ def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
 
 MOST_IDS = 2**31 - 1  # nodes or edges of an event
 _IDS = ("edge_index", "node_id", "edge_id", "send_index")
-_VALUES = ("node_features", "edge_features")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
     """Writes all sectors of one event to its file in `folder`; returns the file's path.
 
-    `record` is JSON-able and comes back from `SectorFolder.record` with these keys added: event,
-    parts, nodes, edges, node_feature_names, edge_feature_names, labels, and sectors, a list of
-    {owned, halo, edges, send_splits, recv_splits, sums}.
+    `record` is JSON-able and comes back, completed, from `SectorFolder.record`.
     """
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
-    sections = {f"sector/{sector.part}": _stored_section(sector) for sector in sectors}
+    assert max(first.event_nodes, first.event_edges) <= MOST_IDS, "ids are stored in 32 bits"
+    sections = particle_sections(first.particles)
+    for sector in sectors:
+        columns = {name: getattr(sector, name) for name in SECTOR}
+        sections[f"sector/{sector.part}"] = {
+            name: column.to(torch.int32) if name in _IDS else column
+            for name, column in columns.items()
+            if column is not None
+        }
     described = {
         "event": first.event,
         "parts": first.parts,
@@ -183,17 +185,8 @@ def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -
         ],
     }
     path = file_of(folder, first.event)
-    write_sections(path, sections | particle_sections(first.particles), {**record, **described})
+    write_sections(path, sections, {**record, **described})
     return path
-
-
-def _stored_section(sector: Sector) -> Section:
-    assert max(sector.event_nodes, sector.event_edges) <= MOST_IDS, "ids are stored in 32 bits"
-    columns = {name: getattr(sector, name) for name in (*_VALUES, *LABELS)}
-    return {
-        **{name: getattr(sector, name).to(torch.int32) for name in _IDS},
-        **{name: column for name, column in columns.items() if column is not None},
-    }
 
 
 class SectorFolder(EventFolder):
@@ -204,7 +197,7 @@ class SectorFolder(EventFolder):
     maker = "python -m partition GRAPHS {path}"
 
     def parts(self, event: str) -> int:
-        """Returns the number of sectors that `event` is stored in."""
+        """Returns the number of stored sectors of `event`."""
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
@@ -215,10 +208,7 @@ class SectorFolder(EventFolder):
         """Reads sectors `numbers` of `event` cut into `parts`, each merged if more are stored.
 
         Only the stored sectors of these are read; with one part, all of them: the whole graph.
-
-        Raises:
-            InputError: the event is not stored in a multiple of `parts`, nor `parts` a smaller
-                power of two; or the file is damaged or has changed.
+        `parts` divides the number stored, or is a smaller power of two.
         """
         stored = self.parts(event)
         assert all(0 <= part < parts for part in numbers), "parts are numbered from 0"

@@ -13,7 +13,6 @@ from torch.nn.functional import pad
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import (
     Sector,
-    edge_log_pt,
     edge_pt,
     edge_weights,
     empty_sector,
@@ -415,7 +414,7 @@ class BatchMaker:
             is_target=is_target,
             weights=weights,
             truth=truth.to(device),
-            pt=pt_truth(edge_log_pt(*known), counted, device) if self._has_pt else None,
+            pt=pt_truth(edge_pt(*known).log(), counted, device) if self._has_pt else None,
         )
         return self._files.moved(batch) if self._files else batch
 

@@ -137,21 +137,6 @@ def test_the_plain_search_finds_some_and_leaves_some() -> None:
     assert 10 < len(plainly(hits, module_map)) < 0.7 * len(all_pairs)
 
 
-def test_a_doublet_alone_is_not_enough() -> None:
-    """Two hits that pass all windows of a doublet are joined only with a third one."""
-    triplets = np.array([[1, 0, 3]])
-    on = replace(some_map(0), triplets=triplets, bounds=unbounded(1))
-    hits = {
-        "hit_id": np.arange(1, 4),
-        "x": np.array([30.0, 70.0, 110.0]),
-        "y": np.array([1.0, 2.0, 4.0]),
-        "z": np.array([5.0, 9.0, 15.0]),
-        **dict(zip(("volume_id", "layer_id", "module_id"), MODULES[triplets[0]].T, strict=True)),
-    }
-    assert found_by(on, hits) == {(0, 1), (1, 2)}
-    assert found_by(on, {name: column[:2] for name, column in hits.items()}) == set()
-
-
 @pytest.mark.parametrize("chunk", [1, 7])
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     whole = found_by(some_map(3), some_hits(45, 3))
@@ -251,24 +236,17 @@ def test_the_graph_holds_all_that_was_learnt(events: list[Event], learnt: Module
         assert record["target_efficiency"] > 0.95, "the others are of two hits in a row"
 
 
-def test_nothing_to_learn_from_is_told(events: list[Event]) -> None:
-    with pytest.raises(InputError, match="no particle above 1000 GeV has three hits"):
-        learn_module_map(events, "", pt_min=1000)
+def test_events_without_truth_teach_nothing(events: list[Event]) -> None:
     with pytest.raises(InputError, match="has hits but no truth"):
         learn_module_map([replace(events[0], truth=None)], "")
 
 
 def test_what_is_written_is_read(tmp_path: Path, learnt: ModuleMap) -> None:
-    """Also of an older file, which has windows of another kind, too."""
     write_module_map(tmp_path / "map", learnt)
-    opened = SectionFile(tmp_path / "map")
-    sections = {name: opened.read(name) for name in opened.digests}
-    write_sections(tmp_path / "older", {**sections, "sigma": sections["minmax"]}, opened.record)
-    for name in ("map", "older"):
-        read = read_module_map(tmp_path / name)
-        assert (read.made, read.digest()) == (learnt.made, learnt.digest())
-        assert np.array_equal(read.triplets, learnt.triplets)
-        assert np.array_equal(read.bounds, learnt.bounds)
+    read = read_module_map(tmp_path / "map")
+    assert (read.made, read.digest()) == (learnt.made, learnt.digest())
+    assert np.array_equal(read.triplets, learnt.triplets)
+    assert np.array_equal(read.bounds, learnt.bounds)
 
 
 def repeat(sections: dict[str, Section]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -16,7 +17,6 @@ from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_w
 from bigtrk.graphs.builders.radius import (
     RadiusBuilder,
     count_pairs,
-    hit_tree,
     largest_radius,
     pairs_within,
 )
@@ -54,12 +54,12 @@ def test_pairs_are_those_within_the_radius(event: Event) -> None:
 def test_a_smaller_radius_has_hardly_more_pairs() -> None:
     """With many hits in one place there is none."""
     points = np.random.default_rng(4).normal(0, 2, (9000, 3)).astype(np.float32)
-    tree = hit_tree(points)
+    tree = cKDTree(points)
     assert count_pairs(tree, 0.5) > 50_000
     for most in (5000, 30_000):
         assert 0.9 * most <= count_pairs(tree, largest_radius(tree, 0.5, most)) <= 1.1 * most
     points[:4000] = 1
-    tree = hit_tree(points)
+    tree = cKDTree(points)
     assert pairs_within(tree, largest_radius(tree, 0.5, 100_000), {}).shape == (2, 0)
 
 
