@@ -84,10 +84,8 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         per_node = [int(count) for count, _, times in items for _ in range(int(times or 1))]
         local_size = per_node[whole(environment, "SLURM_NODEID")]
     except (KeyError, ValueError, IndexError):
-        given = environment.get(name, "not set")
-        raise RankError(
-            f"{name}: {given}; srun sets it for each task, so start ranks by it"
-        ) from None
+        said = f"{name}: {environment.get(name, 'not set')}"
+        raise RankError(f"{said}; srun sets it for each task, so start ranks by it") from None
     rank = _index(environment, "SLURM_PROCID", _STEP_TASKS)
     world_size, local_rank = (whole(environment, one) for one in (_STEP_TASKS, "SLURM_LOCALID"))
     return Place(rank, world_size, local_rank, local_size, "srun")

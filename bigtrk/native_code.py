@@ -150,9 +150,8 @@ def _check(path: Path) -> None:
 def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False) -> None:
     """Refuses what others could change."""
     if state.st_uid not in (0, os.geteuid()) and not of_anybody:
-        raise PermissionError(
-            f"{place}: belongs to user {state.st_uid}, who could change what is there; {_REMEDY}"
-        )
+        said = f"{place}: belongs to user {state.st_uid}, who could change it"
+        raise PermissionError(f"{said}; {_REMEDY}")
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{place}: others may write to it; chmod go-w it, or {_REMEDY}")
 

@@ -43,10 +43,8 @@ def allow_code(names: Iterable[str]) -> None:
     for module in modules:
         is_name = all(part.isidentifier() for part in module.split("."))
         if not is_name or module.endswith(".py"):
-            raise InputError(
-                f"{one_line(module)}: is no name of a module; write it as Python imports it, such "
-                f"as --code package.module, without a folder and .py"
-            )
+            said = f"{one_line(module)}: is no name of a module"
+            raise InputError(f"{said}; write it as Python imports it: --code package.module")
     _allowed.update(modules)
 
 
@@ -71,10 +69,8 @@ def load_code(name: str, key: str) -> Any:
     """Imports Name of `module:Name`, of an allowed or installed module, for setting `key`."""
     module, _, attribute = name.partition(":")
     if module not in _allowed and module.partition(".")[0] not in _installed(tuple(sys.path)):
-        raise InputError(
-            f"{key}={name}: {module} is not installed, and a run's own word is not enough to "
-            f"import it; say that you trust it with --code {module}"
-        )
+        said = f"{key}={name}: {module} is not installed"
+        raise InputError(f"{said}; say that you trust it with --code {module}")
     folder = str(Path.cwd())
     if module in _allowed and folder not in sys.path:
         sys.path.append(folder)  # last, so that it hides nothing installed

@@ -110,10 +110,7 @@ def check_output_name(path: Path, *endings: str) -> Path:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {path}/mine{endings[0]}")
     if not path.name.endswith(endings):
-        raise InputError(
-            f"{path}: would not be read as what it holds, since its name does not end with "
-            f"{' or '.join(endings)}; name it so"
-        )
+        raise InputError(f"{path}: its name does not end with {' or '.join(endings)}; name it so")
     return path
 
 

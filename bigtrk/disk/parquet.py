@@ -150,19 +150,15 @@ def _present(
 ) -> list[str]:
     """Lists the wanted columns that the file has, all of one kind of integer."""
     if missing := [name for name in required if name not in schema.names]:
-        raise InputError(
-            f"{path}: missing column {', '.join(missing)}; the table needs {', '.join(required)}: "
-            "rename its columns"
-        )
+        said = f"{path}: missing column {', '.join(missing)}"
+        raise InputError(f"{said}; the table needs {', '.join(required)}: rename its columns")
     present = [name for name in (*required, *optional) if name in schema.names]
     for name in present:
         if schema.names.count(name) > 1:
             raise InputError(f"{path}: column {name} appears twice; remove one of the two")
         if not pa.types.is_integer(kind := schema.field(name).type):
-            raise InputError(
-                f"{path}: column {name} holds {one_line(str(kind))}, not integers; write it as "
-                "int64, without blanks"
-            )
+            said = f"{path}: column {name} holds {one_line(str(kind))}"
+            raise InputError(f"{said}, not integers; write it as int64, without blanks")
     return present
 
 
@@ -174,8 +170,6 @@ def _integers(column: pa.ChunkedArray, or_none: bool, name: str, path: Path, fir
     values = column.to_numpy()
     none = (values == NONE) & or_none
     if values.dtype == np.uint64 and len(large := np.flatnonzero((values > LARGEST) & ~none)):
-        row = first + int(large[0])
-        raise InputError(
-            f"{path}, row {row + 1}: {name} is {values[large[0]]}, beyond int64; number them from 0"
-        )
+        said = f"{path}, row {first + int(large[0]) + 1}: {name} is {values[large[0]]}"
+        raise InputError(f"{said}, beyond int64; number them from 0")
     return np.array(values, np.int64)

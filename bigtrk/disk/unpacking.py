@@ -27,11 +27,9 @@ def check_members(path: Path, archive: ZipFile) -> None:
         drive = name[1:2] == ":" and name[:1].isalpha()
         leads_out = parts.is_absolute() or ".." in parts.parts or drive
         if leads_out or stat.S_ISLNK(member.external_attr >> 16):
-            raise InputError(
-                f"{path}: holds the {'unsafe member' if leads_out else 'symbolic link'} "
-                f"{member.filename!r}; refused: make the archive again with relative names of "
-                "files inside it"
-            )
+            kind = "unsafe member" if leads_out else "symbolic link"
+            said = f"{path}: holds the {kind} {member.filename!r}"
+            raise InputError(f"{said}; make the archive again with names of files inside it")
 
 
 def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
@@ -39,9 +37,7 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
     info = archive.getinfo(member)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         # zipfile unpacks these without a bound.
-        raise InputError(
-            f"{path / member}: is not packed by deflate; unpack the archive, or make it again"
-        )
+        raise InputError(f"{path / member}: is not packed by deflate; unpack the archive")
     # The sizes that the archive states may be lies.
     limit = limit_of(min(info.compress_size, path.stat().st_size))
     if info.file_size > limit:

@@ -147,7 +147,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(
         ),
         (
             "submit tracks events mine.csv",
-            "mine.csv: would not be read as what it holds",
+            "mine.csv: its name does not end with",
         ),
         (
             "submit tracks events event000000021-tracks.parquet",
