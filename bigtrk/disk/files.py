@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, damage_told
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
@@ -216,10 +216,8 @@ def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> byte
 def read_json(path: Path) -> Any:
     """Reads a JSON file as `parse_json` does."""
     content = read_bytes(path, MAX_JSON_BYTES)
-    try:
+    with damage_told(f"{path}: not a JSON file", "make it again"):
         return parse_json(content.decode())
-    except ValueError as error:
-        raise InputError(f"{path}: not a JSON file ({reason(error)}); make it again") from None
 
 
 def parse_json(text: str) -> Any:
