@@ -106,9 +106,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class StageCounts:
-    """Counts of what a stage leaves: edges, those of them that are true, and those of the target
-    (true, of particles that are to be found); and particles that can still be found.
-    """
+    """Edges that a stage leaves, true ones, target ones, and particles that can still be found."""
 
     edges: int
     true_edges: int
@@ -305,7 +303,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
 
 
 def _notes(found: dict[str, EventLosses]) -> tuple[str, ...]:
-    """Returns the first notes of events' ways; all are printed."""
+    """Prints the notes of events' ways, and returns the first ones."""
     notes = [f"{name}: {note}" for name, event in found.items() for note in event.passage.notes]
     for note in notes:
         complain(note)
@@ -313,9 +311,7 @@ def _notes(found: dict[str, EventLosses]) -> tuple[str, ...]:
 
 
 def _unseen(folder: Path, events: Path) -> tuple[list[str], int, int]:
-    """Returns the names of the events to evaluate, how many of these a stage was trained on, and
-    how many others were and are left out. Events without truth are told before any is evaluated.
-    """
+    """Returns the events to evaluate, how many were trained on, and how many are left out."""
     trained = frozenset[str]().union(
         *(load_model(folder / stage).trained_on for stage in (EMBEDDING, FILTER, CLASSIFIER))
     )

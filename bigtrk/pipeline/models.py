@@ -37,10 +37,8 @@ _NAMES = {"hit": "model.name=embedding", "edge": "model.name=mlp, or another for
 
 
 def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
-    """Loads the model of `kind` that `run` ended with on `device`, and the digest of its weights.
-
-    Raises:
-        InputError: the folder has no model, or one of the other kind.
+    """Loads the model that `run` ended with on `device`, and the digest of its weights; raises
+    InputError where there is none of this kind.
     """
     stored = load_model(run)
     model = stored.configuration.model
@@ -54,10 +52,8 @@ def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredMod
 
 
 def share_name(kept: Mapping[str, float], efficiency: float, instead: str) -> str:
-    """Returns the name of a share of target edges among those that validations look for.
-
-    Raises:
-        InputError: none is so; `instead` is the option to give.
+    """Returns the name of a share of target edges among those that validations look for; raises
+    InputError where none is so, which says what to give `instead`.
     """
     names = {share: name for name, share in kept.items()}
     if efficiency not in names:
@@ -112,22 +108,15 @@ class Embedding:
 
 
 def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
-    """Loads the embedding that `run` ended with, on `device`.
-
-    Raises:
-        InputError: the folder has no model, or one that classifies edges.
-    """
+    """Loads the embedding that `run` ended with; raises InputError where it has none."""
     stored, digest = load_trained(run, "hit", device)
     features = load_features(stored.configuration.data, stored.measured)
     return Embedding(stored.model, features, digest)
 
 
 def radius_for(run: Path, efficiency: float) -> float:
-    """Returns the radius that keeps a share `efficiency` of the target edges of the run's
-    validation events.
-
-    Raises:
-        InputError: the run has no validation, or did not look for that share.
+    """Returns the radius that keeps a share `efficiency` of the target edges of validation events;
+    raises InputError where no validation looked for that.
     """
     name = share_name(KEPT, efficiency, "--radius")
     epochs = read_run(run).epochs
@@ -185,11 +174,8 @@ class EdgeScorer:
 def load_scorer(
     run: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> EdgeScorer:
-    """Loads the edge model that `run` ended with, on `device`; it computes as it was trained, or
-    else in `precision`.
-
-    Raises:
-        InputError: the folder has no model, or one that embeds hits.
+    """Loads the edge model that `run` ended with, to compute in `precision`, or as it was trained;
+    raises InputError where it has none.
     """
     stored, digest = load_trained(run, "edge", device)
     features = load_features(stored.configuration.data, stored.measured)
@@ -209,7 +195,6 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
 
 
 def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
-    """Returns the settings of a model that computes in `rows`."""
     if "precision" not in type(settings).model_fields:
         raise InputError(
             f"--precision {rows}: {settings.name} computes as its class says; leave it out"
@@ -218,11 +203,8 @@ def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
 
 
 def cut_for(run: Path, efficiency: float) -> float:
-    """Returns the score that a share `efficiency` of the target edges of the run's validation
-    events reach.
-
-    Raises:
-        InputError: the run has no validation, or did not look for that share.
+    """Returns the score that a share `efficiency` of the target edges of validation events reach;
+    raises InputError where no validation looked for that.
     """
     name = share_name(edge_metrics.KEPT, efficiency, "--cut")
     epochs = read_run(run).epochs

@@ -71,7 +71,7 @@ class TracksMade:
 
 
 def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
-    """Joins what became of the ranks' events, in the order of their names."""
+    """Joins the events of all ranks, in the order of their names."""
     joined = TracksMade()
     for field_ in fields(TracksMade):
         found = {k: v for share in shares for k, v in getattr(share, field_.name).items()}
@@ -80,11 +80,7 @@ def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
 
 
 def make_folder(out: Path) -> None:
-    """Makes a folder, unless it is there.
-
-    Raises:
-        InputError: it is a file, or cannot be made.
-    """
+    """Makes a folder, unless it is there; raises InputError where it cannot be made."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,11 +90,8 @@ def make_folder(out: Path) -> None:
 
 
 def clear_folder(out: Path, names: Sequence[str]) -> None:
-    """Makes a folder, and removes earlier tracks of events from it: one that fails now is not to
-    keep them.
-
-    Raises:
-        InputError: the folder holds tracks of other events, or the disk refuses.
+    """Makes a folder, and removes earlier tracks of these events from it; raises InputError where
+    it holds tracks of others.
     """
     make_folder(out)
     files = {tracks_path(out, name) for name in names}
@@ -113,12 +106,7 @@ def clear_folder(out: Path, names: Sequence[str]) -> None:
 
 
 def submit(out: Path, made: TracksMade) -> None:
-    """Writes one TrackML submission of the tracks in `out` of all events, which are read back one
-    by one.
-
-    Raises:
-        InputError: the disk refuses, or files of tracks are not what they were.
-    """
+    """Writes one TrackML submission of the tracks in `out`, which are read event by event."""
 
     def written() -> Iterator[tuple[str, Ids, Ids]]:
         for name in made.passages:

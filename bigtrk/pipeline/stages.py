@@ -42,8 +42,8 @@ def unwatched(*_: object) -> None:
 
 @dataclass
 class Passage:
-    """Records an event's way through the stages: seconds of each, edges left after it, and notes
-    for the user. What stages leave is shown to `watch`.
+    """An event's way through the stages: seconds of each, edges left after it, and notes for the
+    user; `watch` is shown what stages leave.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -115,11 +115,7 @@ class Pipeline:
         return graph, passage
 
     def with_threshold(self, threshold: float) -> "Pipeline":
-        """Returns this pipeline with another threshold of the quality of tracks.
-
-        Raises:
-            InputError: the threshold is not between 0 and 1.
-        """
+        """Returns this pipeline with another threshold, from 0 to 1, of the quality of tracks."""
         return replace(self, builder=replace(self.builder, threshold=threshold))
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
@@ -160,11 +156,8 @@ def tracks_of(
 def load_pipeline(
     folder: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> Pipeline:
-    """Loads the pipeline in `folder`, its models on `device`; the classifier computes as it was
-    trained, or else in `precision`.
-
-    Raises:
-        InputError: a stage is missing, damaged or of another version.
+    """Loads the pipeline in `folder` on `device`, its classifier to compute in `precision`, or as it
+    was trained. Raises InputError where a stage is missing, damaged or of another version.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(

@@ -93,7 +93,7 @@ class _Begun:
 @dataclass(frozen=True)
 class TrackMaker:
     """Makes tracks of events by their names: graphs, whose edges are scored, and which the builder
-    turns into tracks. Without a limit of edges ranks never wait for each other.
+    turns into tracks.
     """
 
     graph: MakeGraph

@@ -224,7 +224,6 @@ def train_merge_tree(
 
 
 def _told(threshold: float, scan: Scan, fakes: float) -> str:
-    """Says what was chosen, and why."""
     if not scan:
         return (
             f"threshold {UNCHOSEN:g} of the quality: one held-back event alone can not choose it; "

@@ -82,12 +82,10 @@ class RunFollower:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, LockWatch(folder)
-        self._record: RunRecord | None = None
-        self._version: tuple[int, ...] = ()
+        self._tail = JsonTail(folder / METRICS)
         self._begin()
 
     def _begin(self) -> None:
-        self._tail, self._is_trained = JsonTail(self._folder / METRICS), False
         self._epoch: int | None = None
         self._recent = deque[StepRecord](maxlen=RECENT)
         self._newest: dict[str, float] = {}
@@ -111,10 +109,13 @@ class RunFollower:
         if not is_run:
             status = Status.STARTING if is_held else Status.WAITING
             return LiveRun(self._folder, status, owner=owner, silent=silent or 0.0)
-        record = self._read()
+        record = read_run_record(self._folder)
+        self._read_metrics()
+        # One that is resumed has records of before, and of its end.
+        first = record.resumed[-1].step if record.resumed else 0
         if is_held:
-            # One that is resumed has records of before, and of its end.
-            status = Status.TRAINING if self._is_trained else Status.STARTING
+            is_trained = bool(self._recent) and self._recent[-1].step >= first
+            status = Status.TRAINING if is_trained else Status.STARTING
         elif record.ended is not None:
             status = Status.FINISHED
         else:
@@ -140,21 +141,12 @@ class RunFollower:
             stall=read_if_any(StallRecord, self._folder / STALL),
         )
 
-    def _read(self) -> RunRecord:
-        """Reads the new lines of metrics, or all of them where the record or the file changed."""
-        found = (self._folder / RUN).stat()
-        version = (found.st_ino, found.st_mtime_ns, found.st_size)
-        if self._record is None or version != self._version:
-            self._record, self._version = read_run_record(self._folder), version
+    def _read_metrics(self) -> None:
+        if self._tail.begins_anew():
             self._begin()
-        elif self._tail.begins_anew():
-            self._begin()
-        first = self._record.resumed[-1].step if self._record.resumed else 0
         for line in self._tail.new_lines():
             record = metrics_record(line)
             self._epoch = record.epoch
             self._newest.update(scalars(record))
             if isinstance(record, StepRecord):
                 self._recent.append(record)
-                self._is_trained |= record.step >= first
-        return self._record

@@ -16,26 +16,10 @@ from bigtrk.records.evaluation import (
     TrackRecord,
 )
 from bigtrk.records.run_folder import Run, labels
-from bigtrk.reports import figures
+from bigtrk.reports import figures, metrics
 from bigtrk.reports.document import Command, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.figures import INTERVALS
-from bigtrk.reports.metrics import (
-    EDGES_RULE,
-    NO_PARTICLES,
-    PAPER,
-    TRACKS_RULE,
-    best_scan,
-    bin_plot,
-    edge_numbers,
-    loss_limit,
-    loss_rows,
-    lost_plot,
-    metric_cells,
-    score_plots,
-    share_cell,
-    share_number,
-)
 
 BUDGET = ("ATLAS", "strict")  # style and mode in which losses are counted
 CATEGORIES = {
@@ -124,7 +108,7 @@ def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
 
 def evaluation_numbers(record: EvaluationRecord) -> list[Number]:
     """Lists the numbers of tracks, where they were judged, before those of edges."""
-    return [*track_numbers(record.tracks or Judged()), *edge_numbers(record.edge_metrics)]
+    return [*track_numbers(record.tracks or Judged()), *metrics.edge_numbers(record.edge_metrics)]
 
 
 def track_numbers(tracks: Judged) -> list[Number]:
@@ -132,8 +116,8 @@ def track_numbers(tracks: Judged) -> list[Number]:
     numbers = []
     for match in tracks.matching:
         if (match.style, match.mode) == BUDGET:
-            numbers += share_number("track efficiency", match.efficiency, match.n_particles)
-            numbers += share_number("fake tracks", match.fake_rate, match.n_tracks)
+            numbers += metrics.share_number("track efficiency", match.efficiency, match.n_particles)
+            numbers += metrics.share_number("fake tracks", match.fake_rate, match.n_tracks)
     if tracks.trackml_score is not None:
         numbers.append(Number("TrackML score", f"{tracks.trackml_score:.4f}"))
     return numbers
@@ -141,7 +125,7 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
     """Says what limits the tracks, and what speaks against the numbers."""
-    limit = loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
+    limit = metrics.loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
     return [limit, *(trained_on(record) if record.events_trained_on else [])]
 
 
@@ -158,10 +142,10 @@ def evaluation_plots(
 ) -> Iterator[Plots | Command]:
     """Makes the plots; `name` goes into their titles, `run` into the command of the best cut."""
     whose = f"Evaluation of {name}" if name else "Evaluation"
-    notes = (TRACKS_RULE, EDGES_RULE) if record.tracks and record.tracks.scan else (EDGES_RULE,)
-    by_score = [plot for plot in score_plots(record) if plot.filled]
+    notes = [metrics.TRACKS_RULE] if record.tracks and record.tracks.scan else []
+    by_score = [plot for plot in metrics.score_plots(record) if plot.filled]
     if by_score:
-        yield Plots(f"{whose} against the score", by_score, notes)
+        yield Plots(f"{whose} against the score", by_score, [*notes, metrics.EDGES_RULE])
         yield _best_cut(record, run)
     yield Plots(f"{whose} in bins", [*_bin_plots(record)], (BINS_KEY,))
 
@@ -169,7 +153,7 @@ def evaluation_plots(
 def _best_cut(record: EvaluationRecord, run: Run | None) -> Command:
     model = shlex.quote(str(run.folder / (record.weights or ""))) if run else "RUN"
     tracks = record.tracks
-    best = best_scan(tracks.scan) if tracks else None
+    best = metrics.best_scan(tracks.scan) if tracks else None
     if tracks is None or best is None:
         data = shlex.join(record.folders or [record.data])
         return Command(
@@ -191,29 +175,29 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
 
     def by_mode(title: str, ratio: str, axis: str) -> Plot:
         ratios = {x: y.get(f"{ratio}_by_{axis}") for x, y in (modes | dashed).items()}
-        return bin_plot(title, axis, ratios, (0, 1), dashed)
+        return metrics.bin_plot(title, axis, ratios, (0, 1), dashed)
 
     for axis in ("pt", "eta", "vertex", "hits"):
         yield by_mode("Track efficiency, %", "efficiency", axis)
-        yield lost_plot(axis, LOST, tracks.loss_bins)
+        yield metrics.lost_plot(axis, LOST, tracks.loss_bins)
         yield by_mode("Found more than once, %", "duplicates", axis)
     yield by_mode("Fake tracks, %", "fakes", "eta")
     for ratio, axis in (("efficiency", "pt"), ("efficiency", "eta"), ("purity", "eta")):
         edges = {"edges": record.edge_bins.get(f"{ratio}_by_{axis}")}
-        yield bin_plot(f"Edge {ratio}, %", axis, edges, (2,))
+        yield metrics.bin_plot(f"Edge {ratio}, %", axis, edges, (2,))
 
 
 def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list[Table]:
     """Makes tables of edges, tracks and their limits, of evaluations by name."""
     edges, tracks, scans, limits = list[dict[str, str]](), list[dict[str, str]](), [], []
-    notes, track_notes = [PAPER], []
+    notes, track_notes = [metrics.PAPER], []
     folders = _data_folders([record for _, record in evaluated])
     for folder, (name, record) in zip(folders, evaluated, strict=True):
         run, whose = ({"run": name}, f"{name}: ") if name else ({}, "")
         counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
-        metrics = metric_cells(record.edge_metrics)
-        loss = {"loss": metrics.pop("val. loss")}
-        edges.append({**run, "data": figures.text(folder), **counts, **metrics, **loss})
+        cells = metrics.metric_cells(record.edge_metrics)
+        loss = {"loss": cells.pop("val. loss")}
+        edges.append({**run, "data": figures.text(folder), **counts, **cells, **loss})
         notes += [f"{whose}{note}" for note in _notes(record)]
         if judged := record.tracks:
             tracks += [run | matching_cells(match) for match in judged.matching]
@@ -236,10 +220,10 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
 
 
 def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
-    yield from loss_rows(tracks.losses, CATEGORIES)
+    yield from metrics.loss_rows(tracks.losses, CATEGORIES)
     for match in tracks.perfect.matching if tracks.perfect else ():
         if (match.style, match.mode) == BUDGET and (n := match.n_reconstructed) is not None:
-            share = share_cell(n, match.n_particles or 0)
+            share = metrics.share_cell(n, match.n_particles or 0)
             what = "found with perfect scores"
             yield {"particles to be found": what, "particles": figures.count(n), "%": share}
 
@@ -293,8 +277,8 @@ def score_report(record: ScoreRecord) -> Document:
     if found := record.colliderml:
         both = {"as submitted": found.submitted, "without those of track -1": found.in_tracks}
         public = [
-            {"rows": name, **{key: f"{value:.4f}" for key, value in metrics}}
-            for name, metrics in both.items()
+            {"rows": name, **{key: f"{value:.4f}" for key, value in own}}
+            for name, own in both.items()
         ]
         task = "ColliderML's tracking task, its own metrics"
         parts.insert(0, table_of(task, public, COLLIDERML_RULES))
@@ -338,7 +322,7 @@ def _score_notes(record: ScoreRecord) -> Iterator[str]:
             "of the others gives no weights."
         )
     if not any(match.n_particles for match in record.matching):
-        yield NO_PARTICLES
+        yield metrics.NO_PARTICLES
     if n := record.events_without_tracks:
         yield (
             f"{n} of the events are not in the submission, and judged as events without a track."

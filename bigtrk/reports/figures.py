@@ -72,12 +72,10 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Formats edges per second."""
     return DASH if value is None else count(value) if value >= 10 else f"{value:z.2f}"
 
 
 def memory(value: float | None) -> str:
-    """Formats bytes in MiB or GiB."""
     if value is None:
         return DASH
     mebibytes = value / 2**20
@@ -106,11 +104,6 @@ def decimal(value: float | None) -> str:
     return DASH if value is None else f"{value:z.2f}"
 
 
-def share(value: float | None) -> str:
-    """Formats a share of time in percent."""
-    return percent(value, 1)
-
-
 def small(value: float | None) -> str:
     """Formats dollars or kilowatt-hours, in three digits below 10."""
     return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
@@ -135,7 +128,6 @@ def percent_with_error(value: Estimate | None, decimals: int) -> str:
 
 
 def text(value: object) -> str:
-    """Formats any other value."""
     return DASH if value is None or value == "" else str(value)
 
 

@@ -34,14 +34,6 @@ _ESCAPED = str.maketrans(_MEANING)
 _LINKED = re.compile(r"(?<=:)//|(?<=www)\.|@", re.IGNORECASE)
 SCORES = "scores edges, pairs of hits: does one particle make them one after the other?"
 EMBEDS = "embeds hits, so that those which a particle makes one after the other are neighbours"
-SOURCES = {
-    "trackml": "files in TrackML's format",
-    "colliderml": "files in ColliderML's format",
-    "heptrkx": "graphs of HEPTrkX",
-    "acorn": "graphs of acorn",
-    "pyg": "graphs of PyTorch Geometric",
-    "python": "graphs made in Python",
-}
 TRAINED_BY = (
     *("epochs", "minutes", "events_per_step", "seed", "class_balance", "loss", "pt_weight"),
     "average_decay",
@@ -142,7 +134,7 @@ def _data(run: Run) -> dict[str, str]:
     of_hits, of_edges = (", ".join(map(str, x)) if isinstance(x, list) else "" for x in names)
     return {
         "trained on": known["trained on"],
-        "graphs built from": ", ".join(SOURCES.get(one, one) for one in data.sources),
+        "graphs built from the formats": ", ".join(data.sources),
         "validated on": "" if data.validation_events is None else known["validated on"],
         "target (cuts on particles)": known["target"],
         "features of hits": of_hits,

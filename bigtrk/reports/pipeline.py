@@ -7,21 +7,11 @@ from typing import Any
 
 from bigtrk.records.evaluation import PipelineEvaluationRecord
 from bigtrk.records.pipeline import PipelineFolder
-from bigtrk.reports import figures
+from bigtrk.reports import figures, metrics
 from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.evaluation import criteria_note, matching_cells, track_numbers, trained_on
 from bigtrk.reports.facts import section, software
 from bigtrk.reports.figures import INTERVALS
-from bigtrk.reports.metrics import (
-    AXES,
-    EDGES_RULE,
-    NO_PARTICLES,
-    bin_plot,
-    edge_plots,
-    loss_limit,
-    loss_rows,
-    lost_plot,
-)
 
 STAGES = {
     "event": "true edges of the events",
@@ -72,7 +62,7 @@ Shares = dict[str, float | None]  # by the names of SHARES; None where they say 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
     """Makes the report of pipelines and of their evaluations."""
     named = [(f"{one.name} on {each.data}", each) for one in pipelines for each in one.evaluations]
-    limits = [(name, loss_limit(record.losses, LIMITS)) for name, record in named]
+    limits = [(name, metrics.loss_limit(record.losses, LIMITS)) for name, record in named]
     return Document(
         title=f"bigtrk report: {', '.join(pipeline.name for pipeline in pipelines)}",
         lead=" ".join(map(_sentence, pipelines)),
@@ -148,14 +138,14 @@ def _facts(pipeline: PipelineFolder) -> Facts:
 def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Facts | Table]:
     yield Plots(f"Stages of {name}", [*_stage_plots(record)])
     if record.scores:
-        scores = [*edge_plots(record.scores, None)]
-        yield Plots(f"The classifier's scores, {name}", scores, (EDGES_RULE,))
+        scores = [*metrics.edge_plots(record.scores, None)]
+        yield Plots(f"The classifier's scores, {name}", scores, (metrics.EDGES_RULE,))
     lost = {x: what for x, what in CATEGORIES.items() if x != "found" and record.losses.get(x)}
     plots = []
-    for axis in AXES:
+    for axis in metrics.AXES:
         efficiency = record.loss_bins.get(f"found_by_{axis}")
-        plots.append(bin_plot("Track efficiency, %", axis, {"found": efficiency}, (0,)))
-        plots.append(lost_plot(axis, lost, record.loss_bins))
+        plots.append(metrics.bin_plot("Track efficiency, %", axis, {"found": efficiency}, (0,)))
+        plots.append(metrics.lost_plot(axis, lost, record.loss_bins))
     yield Plots(f"Particles of {name}", plots, (INTERVALS, AXES_RULE))
     made = f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}"
     counts = {"events": figures.count(record.events), "hits": figures.count(record.hits)}
@@ -167,7 +157,8 @@ def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Fact
         for number, (category, what) in enumerate(CATEGORIES.items())
         if total and category in record.losses
     ]
-    budget, plot = loss_rows(record.losses, CATEGORIES), Plot("", ("%",), bars, bars="stack")
+    budget = metrics.loss_rows(record.losses, CATEGORIES)
+    plot = Plot("", ("%",), bars, bars="stack")
     yield table_of("Where particles are lost", budget, LOSSES_RULE, INTERVALS, plot=plot)
     rows = map(matching_cells, record.tracks.matching)
     yield table_of("Tracks", rows, *_notes(record), text_columns=2)
@@ -232,6 +223,6 @@ def _stage_table(record: PipelineEvaluationRecord) -> Table:
 def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
     yield criteria_note(record, record.tracks.trackml_score, " by all stages")
     if not sum(record.losses.values()):
-        yield NO_PARTICLES
+        yield metrics.NO_PARTICLES
     yield from trained_on(record)
     yield from (f"{note}." for note in record.notes)

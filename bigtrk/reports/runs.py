@@ -9,11 +9,9 @@ from typing import Any
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.metrics import EpochRecord, StepRecord
 from bigtrk.records.run_folder import Run, labels
-from bigtrk.reports import evaluation, figures, scaling
+from bigtrk.reports import evaluation, facts, figures
 from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.facts import engine_name, headers, sentence
 from bigtrk.reports.metrics import METRICS, PAPER, edge_numbers, metric_cells, with_interval
-from bigtrk.reports.scaling import Timing, time_run
 
 MOST_SENTENCES = 3
 MOST_NAMED = 20  # spikes of a note; the JSON summary names all
@@ -33,7 +31,7 @@ Named = Sequence[tuple[str, Run]]
 def runs_report(runs: Sequence[Run]) -> Document:
     """Makes the report of runs."""
     named, few = [*zip(labels(runs), runs, strict=True)], len(runs) <= MOST_SENTENCES
-    timed = [(name, run, time_run(run)) for name, run in named]
+    timed = [(name, run, facts.time_run(run)) for name, run in named]
     many = f"{len(runs)} runs"
     names = ", ".join(name for name, _ in named) if few else many
     lead = f"{many} side by side; where they differ is said below the tables."
@@ -41,12 +39,12 @@ def runs_report(runs: Sequence[Run]) -> Document:
     for name, run, timing in timed:
         newest = newest_evaluation(run)
         own = evaluation.evaluation_verdict(newest) if newest else []
-        limits = [*own, *scaling.time_limit(timing)]
+        limits = [*own, *facts.time_limit(timing)]
         verdict += [f"{name}: {each}" if len(runs) > 1 else each for each in limits]
     evaluated = evaluation.named_evaluations(runs)
     return Document(
         title=f"bigtrk report: {names}",
-        lead=" ".join(map(sentence, runs)) if few else lead,
+        lead=" ".join(map(facts.sentence, runs)) if few else lead,
         numbers=[(name, [*_numbers(run, timing)]) for name, run, timing in timed],
         verdict=verdict,
         parts=[
@@ -54,7 +52,7 @@ def runs_report(runs: Sequence[Run]) -> Document:
             *(part for each in evaluated for part in evaluation.evaluation_plots(*each)),
             *_tables(timed),
             *evaluation.evaluation_tables([(name, record) for name, record, _ in evaluated]),
-            *headers(runs),
+            *facts.headers(runs),
         ],
     )
 
@@ -71,13 +69,13 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "routes": routes(run),
             "spikes": [step.step for step in spikes(run)],
             "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
-            "timing": time_run(run).summary(),
+            "timing": facts.time_run(run).summary(),
             "best": run.best and run.best.model_dump(mode="json"),
             "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
         }
         for name, run in named
     ]
-    rules, notes = [scaling.TIMING_RULE], [*_warm_up(named)]
+    rules, notes = [facts.TIMING_RULE], [*_warm_up(named)]
     summary: dict[str, Any] = finite({"rules": rules, "notes": notes, "runs": entries})
     return summary
 
@@ -114,7 +112,7 @@ def _warm_up(named: Named) -> Iterator[str]:
             yield f"{name} has no finished epoch yet: it has no figures."
 
 
-def _numbers(run: Run, timing: Timing) -> Iterator[Number]:
+def _numbers(run: Run, timing: facts.Timing) -> Iterator[Number]:
     validated = [epoch.validation for epoch in run.epochs if epoch.validation]
     if newest := newest_evaluation(run):
         yield from evaluation.evaluation_numbers(newest)
@@ -155,13 +153,13 @@ def _norm(parts: Mapping[str, float | None]) -> float | None:
     return math.hypot(*known) if parts and len(known) == len(parts) else None
 
 
-def _tables(timed: Sequence[tuple[str, Run, Timing]]) -> Iterator[Table]:
+def _tables(timed: Sequence[tuple[str, Run, facts.Timing]]) -> Iterator[Table]:
     named = [(name, run) for name, run, _ in timed]
     heads = [{"run": name, "ranks": str(run.record.world_size)} for name, run in named]
     speed = [
         {
             "run": name,
-            "engine": engine_name(run.record),
+            "engine": facts.engine_name(run.record),
             "ranks": str(run.record.world_size),
             "events": figures.count(run.record.data.train_events),
             "edges": figures.count(run.record.data.edges),
@@ -172,13 +170,13 @@ def _tables(timed: Sequence[tuple[str, Run, Timing]]) -> Iterator[Table]:
         }
         for name, run, timing in timed
     ]
-    yield table_of("Speed", speed, scaling.TIMING_RULE, *_warm_up(named), text_columns=2)
+    yield table_of("Speed", speed, facts.TIMING_RULE, *_warm_up(named), text_columns=2)
     shares = [
-        {**head, **scaling.share_cells(x.shares), "imbalance": figures.decimal(x.imbalance)}
+        {**head, **facts.share_cells(x.shares), "imbalance": figures.decimal(x.imbalance)}
         for head, (_, _, x) in zip(heads, timed, strict=True)
     ]
-    plot = scaling.shares_plot((name, timing.shares) for name, _, timing in timed)
-    yield table_of(scaling.TIME_SHARES, shares, scaling.TIME_SHARES_NOTE, plot=plot)
+    plot = facts.shares_plot((name, timing.shares) for name, _, timing in timed)
+    yield table_of(facts.TIME_SHARES, shares, facts.TIME_SHARES_NOTE, plot=plot)
     yield _routes(named)
     if len(named) > 1:
         last = [

@@ -31,7 +31,7 @@ def test_count(value: float | None, text: str) -> None:
 
 
 def test_no_zero_is_negative() -> None:
-    shown = (figures.count, figures.memory, figures.seconds, figures.share, figures.loss)
+    shown = (figures.count, figures.memory, figures.seconds, figures.percent, figures.loss)
     assert not [show for show in (*shown, figures.decimal) if "-" in show(-1e-12)]
 
 

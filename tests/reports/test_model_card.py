@@ -76,7 +76,7 @@ def test_a_card_says_what_the_records_say(make_run: MakeRun) -> None:
     low, high = (f"{100 * end:.1f}" for end in wilson(0.9, 120))
     for text in (
         "Model card: run 0001",
-        ": files in TrackML's format",
+        "graphs built from the formats: trackml",
         ": pt_min 1.0, hits_min 3",
         ": r, phi",
         ": dr, my_module:slope",

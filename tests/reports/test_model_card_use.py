@@ -37,7 +37,7 @@ def test_what_a_card_tells_to_type_works(
     before = (run / CARD).read_text("utf-8")
     assert "It was not evaluated" in before
     assert "epochs 1" in before
-    assert "files in TrackML's format" in before
+    assert "**graphs built from the formats**: trackml" in before
     assert re.search(r"hold \d+\.\d\d % of the true edges", before)
     monkeypatch.chdir(run)
     told = codes(run / CARD)

@@ -3,8 +3,8 @@
 import pytest
 
 from bigtrk.records.run_folder import read_run
+from bigtrk.reports.facts import time_run
 from bigtrk.reports.runs import summarise
-from bigtrk.reports.scaling import time_run
 from tests.reports.run_folders import MakeRun, epoch_record
 
 

@@ -20,20 +20,21 @@ from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.figures import INTERVALS, Estimate, estimate, ratio, wilson
-from bigtrk.reports.metrics import COLUMNS, DENOMINATORS, PAPER
-from bigtrk.reports.runs import finite
-from bigtrk.reports.scaling import (
+from bigtrk.reports.facts import (
     TIME_SHARES,
     TIME_SHARES_NOTE,
     Timing,
+    engine_name,
+    facts,
     mean_shares,
     share_cells,
     shares_plot,
     time_limit,
     time_run,
 )
+from bigtrk.reports.figures import INTERVALS, Estimate, estimate, ratio, wilson
+from bigtrk.reports.metrics import COLUMNS, DENOMINATORS, PAPER
+from bigtrk.reports.runs import finite
 
 JOULES_PER_KWH = 3.6e6
 _NAME = re.compile(r"ranks(\d+)-(\d+)")
