@@ -86,21 +86,15 @@ class Pipeline:
     def tracks(
         self, event: Event, min_hits: int, watch: Watch = unwatched
     ) -> tuple[NDArray[np.int64], Passage]:
-        """Makes the tracks of an event, with truth or without: the track of each hit [N], or
-        NO_TRACK. What the stages leave is shown to `watch`.
-
-        Raises:
-            InputError: the event lacks a feature that a stage reads.
+        """Makes the tracks of an event without its truth: the track of each hit [N], or NO_TRACK;
+        raises InputError where the event lacks a feature that a stage reads.
         """
         graph, passage = self.graph(event, watch)
         return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
 
     def graph(self, event: Event, watch: Watch = unwatched) -> tuple[EventGraph, Passage]:
-        """Makes the graph of an event that the classifier scores. What the stages leave is shown to
-        `watch`, also by those that follow.
-
-        Raises:
-            InputError: the event lacks a feature that a stage reads.
+        """Makes the graph of an event that the classifier scores; raises InputError where the event
+        lacks a feature that a stage reads.
         """
         passage = Passage(watch=watch)
         pairs = self._pairs(event, passage)
@@ -156,7 +150,7 @@ def tracks_of(
 def load_pipeline(
     folder: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> Pipeline:
-    """Loads the pipeline in `folder` on `device`, its classifier to compute in `precision`, or as it
+    """Loads the pipeline in `folder` on `device`; the classifier computes in `precision`, or as it
     was trained. Raises InputError where a stage is missing, damaged or of another version.
     """
     if not (folder / PIPELINE).is_file():

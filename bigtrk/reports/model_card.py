@@ -72,8 +72,7 @@ def model_card(run: Run) -> str:
         run=run,
         name=run.folder.resolve().name,
         sentence=sentence(run),
-        model=_model(run, embeds_hits),
-        data=_data(run),
+        known=_known(run, embeds_hits),
         validated=next((epoch for epoch in reversed(run.epochs) if epoch.validation), None),
         embedding=replace(embedding, rows=tuple(last)),
         evaluations=[
@@ -105,8 +104,9 @@ def escaped(text: str) -> str:
     return _LINKED.sub(lambda m: f"&#{ord(m[0][0])};{m[0][1:]}", line.translate(_ESCAPED))
 
 
-def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
-    known, record = facts(run), run.record
+def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
+    """Says what is known of the model and its data; "" of what is not."""
+    record, data, known = run.record, section(run.record, "data"), facts(run)
     weights = ["model.safetensors: those that the training ended with"]
     if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():
         weights.append(
@@ -114,8 +114,13 @@ def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
         )
     if (run.folder / "averaged.safetensors").exists():
         weights.append("averaged.safetensors: their exponential moving average")
-    told = {"task": EMBEDS if embeds_hits else SCORES, "model": known["model"]}
-    told["weights"] = "; ".join(weights)
+    told = {"task": EMBEDS if embeds_hits else SCORES, **known, "weights": "; ".join(weights)}
+    if record.data.validation_events is None:
+        told["validated on"] = ""
+    told["graphs built from the formats"] = ", ".join(record.data.sources)
+    for label, names in (("hits", "node_features"), ("edges", "edge_features")):
+        found = data.get(names)
+        told[f"features of {label}"] = ", ".join(map(str, found)) if isinstance(found, list) else ""
     if record.ended != "imported":  # by settings that nobody knows
         training, sampling = section(record, "training"), section(record, "sampling")
         some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
@@ -123,23 +128,8 @@ def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
         told["optimizer"] = figures.settings(section(record, "optimizer"))
         if sampling.get("method") not in (None, "none"):
             told["sampling"] = figures.settings(sampling)
-    told |= {label: known[label] for label in ("engine", "machine", "software", "progress")}
     at = record.finished
     return told | ({"written": f"{at:%Y-%m-%d %H:%M} {at.tzname()}"} if at else {})
-
-
-def _data(run: Run) -> dict[str, str]:
-    known, data, settings = facts(run), run.record.data, section(run.record, "data")
-    names = [settings.get(key) for key in ("node_features", "edge_features")]
-    of_hits, of_edges = (", ".join(map(str, x)) if isinstance(x, list) else "" for x in names)
-    return {
-        "trained on": known["trained on"],
-        "graphs built from the formats": ", ".join(data.sources),
-        "validated on": "" if data.validation_events is None else known["validated on"],
-        "target (cuts on particles)": known["target"],
-        "features of hits": of_hits,
-        "features of edges": of_edges,
-    }
 
 
 def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
