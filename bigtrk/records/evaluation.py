@@ -153,8 +153,8 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """The edges that a stage leaves of all events, and its mean `seconds` per event. target_edges:
-    true ones of particles to be found. findable: particles that the true edges left would find.
+    """What a stage leaves of all events, and its `seconds` per event. target_edges: true ones of
+    particles to be found. findable: particles that the true edges left would find.
     """
 
     stage: Text
@@ -166,13 +166,11 @@ class StageLeft(Record):
 
 
 class PipelineEvaluationRecord(FileRecord):
-    """A file in `evaluations/` of a pipeline's folder.
-
-    weights: the digests of the stages' weights. pt_min: in GeV. edge_cut: the score of the
-    classifier above which an edge counts as kept; the track builder reads all scores. stages:
-    "event" (the true edges that there are), "radius", "filter", "classifier" and "builder", whose
-    edges are those that would be true if each track were a particle, and whose `findable` particles
-    are those found. losses, loss_bins: as in `TrackRecord`. notes: such as of a reduced radius.
+    """A file in `evaluations/` of a pipeline's folder. weights: the digests of the stages' weights.
+    edge_cut: the score of the classifier above which an edge counts as kept; the track builder
+    reads all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder",
+    whose edges are those that would be true if each track were a particle, and whose `findable` are
+    those found.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"

@@ -49,11 +49,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run at one moment; values that are not known are None.
-
-    owner: the process that holds its folder, silent: seconds since its last sign of life. epoch and
-    step count from 1; `epochs` and `steps` are those planned in all. newest: the last value of each
-    scalar, by name. idle: seconds since the newest record.
+    """A run at one moment; values that are not known are None. owner: the process that holds its
+    folder; silent: seconds since its last sign of life. epoch and step count from 1; `epochs` and
+    `steps` are those planned. newest: the last scalars by name. idle: seconds since the newest
+    record.
     """
 
     folder: Path
@@ -91,10 +90,8 @@ class RunFollower:
         self._newest: dict[str, float] = {}
 
     def look(self) -> LiveRun:
-        """Reads what is new, and returns the state of the run.
-
-        Raises:
-            InputError: the folder is that of something else, or a record is broken.
+        """Reads what is new, and returns the state of the run; raises InputError where the folder
+        is that of something else, or a record is broken.
         """
         is_run = (self._folder / RUN).is_file()
         others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)

@@ -19,12 +19,10 @@ class NormsRecord(Record):
 
 
 class StepRecord(Record):
-    """One optimizer step; `step` counts from the start of the run.
-
-    micro_steps: the shares of events that each rank had one after another. routes: the number of
-    sectors of each event, by name; ranks: of the ranks that held them, where it is another.
-    imbalance: the most loaded rank's predicted seconds over the mean's. A `spike` was left out of
-    the training. pt_loss: before its weight.
+    """One optimizer step, counted from the start of the run. micro_steps: shares of events that a
+    rank had one after another. routes: the sectors of each event; ranks: those that held them,
+    where it is another number. imbalance: the most loaded rank's predicted seconds over the mean's.
+    A `spike` was left out of the training. pt_loss: before its weight.
     """
 
     kind: Literal["step"] = "step"
@@ -86,8 +84,8 @@ class Neighbourhood(Record):
 
 
 class EmbeddingMetrics(Record):
-    """Means over events of the loss of pairs, and of the graphs `at` the smallest radius that keeps
-    so many percent of the target edges of all events, "95" to "99.5".
+    """The mean loss of pairs, and graphs that keep so many percent of the target edges, "95" to
+    "99.5".
     """
 
     loss: Loss | None = None
@@ -115,8 +113,8 @@ class Shares(Record):
 
 
 class PowerRecord(Record):
-    """An epoch's energy of all accelerators and of all hosts; mean shares of time that a kernel ran
-    and of memory in use. Values that were not read are None; `absent` says why, by kind of device.
+    """An epoch's energy, and mean shares of time that a kernel ran and of memory in use; `absent`
+    says why something was not read, by kind of device.
     """
 
     accelerator_joules: Number | None = None

@@ -43,10 +43,9 @@ class ThresholdRecord(Record):
 
 
 class PipelineRecord(FileRecord):
-    """`pipeline.json`: of the runs in the folders embedding, filter and classifier beside it, and
-    of the merge tree in merge_tree.safetensors. radius: within which hits of the embedding are
-    joined. cut: the score of the filter that an edge needs. weights: the digests of the stages'
-    weights. quality: how the threshold of the merge tree was chosen, if it was.
+    """`pipeline.json`, beside the folders of the stages' runs. radius: within which hits of the
+    embedding are joined. cut: the score of the filter that an edge needs. weights: the digests of
+    the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
     """
 
     made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
@@ -82,7 +81,6 @@ def is_pipeline(folder: Path) -> bool:
 
 
 def read_pipeline(folder: Path) -> PipelineFolder:
-    """Reads a pipeline's folder; raises InputError as `read_record`."""
     if not is_pipeline(folder):
         raise InputError(f"{folder}: holds no {PIPELINE}; name folders of pipelines alone, or none")
     record = read_record(PipelineRecord, folder / PIPELINE)

@@ -78,9 +78,8 @@ class Resumption(Record):
 
 
 class RunRecord(FileRecord):
-    """`run.json`: written when training starts, and again when it is resumed, with the ranks and
-    engine that it goes on with. code: that of the user's own at the start, by its name in `config`.
-    ended: what ended the training; finished: when.
+    """`run.json`: written when training starts, and again when it is resumed. code: the user's own,
+    by its name in `config`. ended: what ended the training; finished: when.
     """
 
     made_again: ClassVar[str] = "train again"

@@ -28,11 +28,9 @@ RULE = (
 
 @dataclass(frozen=True)
 class EventPicture:
-    """An event with its scored edges and tracks.
-
-    position [N, 3] (x, y, z in mm), edge_index [2, E], scores [E] in [0, 1], track_id [N] (-1: in
-    no track), sector [N] (None: of an event that is not cut), particle_id [N] (None: no truth).
-    found, lost: ids of the particles to be found; fake: ids of the tracks that match none.
+    """An event with its scored edges and tracks: position [N, 3] (x, y, z in mm), edge_index [2,
+    E], scores [E], track_id [N] (-1: none), sector [N] (None: not cut), particle_id [N] (None: no
+    truth); ids of particles found and lost, and of the fake tracks.
     """
 
     position: Floats
@@ -48,10 +46,9 @@ class EventPicture:
 
 @dataclass(frozen=True)
 class Layer:
-    """Hits, or lines through them: rows of hits in order, with BREAK between two lines.
-
-    colour: a number, None for that of text. total: the hits or lines that there are, of which
-    `drawn` are in the rows. shown: before a click on its name.
+    """Hits, or lines through them: rows of hits, with BREAK between two lines. colour: None for
+    that of text. `drawn` of `total` hits or lines are in the rows. shown: before a click on the
+    name.
     """
 
     name: str

@@ -15,12 +15,9 @@ Axis = Literal["linear", "log"]
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points (x, y), or (x, y, lowest y, highest y) with an interval; points whose y
-    is not finite are left out.
-
-    colour: its number. style: "dashes" have neither dots nor intervals; a "guide" is thin, in no
-    curve's colour; "steps" keep y until the next x; a "mark" is a star. texts: said where the
-    pointer is. A click on its name in a legend switches all curves of that name.
+    """A line through points (x, y), or (x, y, lowest y, highest y) with an interval, where y is
+    finite. style: "dashes" have neither dots nor intervals; a "guide" is thin and grey; "steps"
+    keep y until the next x; a "mark" is a star. texts: said where the pointer is.
     """
 
     name: str
@@ -51,9 +48,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Points:
-    """Points, or a line through them, with NaN between two lines: an axis is an array.
-
-    colour: a number, or None for that of text. A layer that is not `shown` waits for a click.
+    """Points, or a line through them with NaN between two lines: an array per axis. colour: None
+    for that of text. A layer that is not `shown` waits for a click.
     """
 
     name: str
@@ -69,10 +65,8 @@ class Points:
 
 @dataclass(frozen=True)
 class Plot:
-    """Traces of one kind on common axes; one without a point is not shown.
-
-    labels: of x, y and z, as far as they have any. whole: x is counted. ticks: texts at places of
-    x. bars: side by side, or stacked from left to right. legend: None: for several traces.
+    """Traces of one kind on common axes; one without a point is not shown. whole: x is counted.
+    ticks: texts at places of x. bars: side by side, or stacked. legend: None: for several traces.
     """
 
     title: str

@@ -85,11 +85,7 @@ def headers(runs: Sequence[Run]) -> list[Facts]:
     names, known = labels(runs), [facts(run) for run in runs]
     if len(runs) == 1:
         return [Facts(f"Run {names[0]}", known[0])]
-    common = {
-        label: text
-        for label, text in known[0].items()
-        if all(other[label] == text for other in known)
-    }
+    common = {x: y for x, y in known[0].items() if all(other[x] == y for other in known)}
     own = {
         name: "; ".join(f"{label}: {x}" for label, x in one.items() if label not in common)
         for name, one in zip(names, known, strict=True)

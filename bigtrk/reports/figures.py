@@ -36,9 +36,7 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def ratio(above: Estimate, below: Estimate) -> Estimate:
-    """Divides two independent means, relative errors added in quadrature; one without an error
-    leaves the ratio without one. `below` is not 0.
-    """
+    """Divides independent means, relative errors added in quadrature; `below` is not 0."""
     value = above.mean / below.mean
     error = None
     if above.error is not None and below.error is not None:
@@ -47,9 +45,7 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
 
 
 def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
-    """Returns Wilson's score interval (J. Am. Stat. Assoc. 22 (1927) 209) of a share of `n`, at
-    least 1, `z` standard deviations to either side: it neither leaves [0, 1] nor vanishes there.
-    """
+    """Returns Wilson's score interval (J. Am. Stat. Assoc. 22 (1927) 209) of a share of `n` > 0."""
     share = min(max(share, 0.0), 1.0)  # files may say something else
     scale = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / scale

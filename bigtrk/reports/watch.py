@@ -37,11 +37,8 @@ SHOWN: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def watch_runs(folders: Sequence[Path], console: Console) -> None:
-    """Shows runs, each of which may come later, until all have ended: in a table, or without a
-    terminal in a line for each new state and epoch, of steps one in ten seconds.
-
-    Raises:
-        InputError: a folder is that of something else, or a record in it is broken.
+    """Shows runs until all have ended: in a table, or without a terminal in a line for what is new;
+    raises InputError where a folder is that of something else, or a record in it is broken.
     """
     labels, followers = short_names(folders), [RunFollower(folder) for folder in folders]
     logs = [Log(label) for label in labels]
