@@ -16,7 +16,6 @@ from tests.programs import run_here
 from tests.reports.pages import Page, parsed
 from tests.reports.search_folders import (
     LR,
-    SPACE,
     search_record,
     small_population,
     small_search,
@@ -94,25 +93,6 @@ def test_a_population_is_a_search_of_rounds(tmp_path: Path) -> None:
     assert "a population (every 1" in told
     assert "Best: trial0002, AUC, % 90, with optimizer.lr 0.0125." in told
     assert "optuna-dashboard" not in told, "it has no study"
-
-
-def test_names_and_values_are_escaped(tmp_path: Path) -> None:
-    evil = "<b onclick=x>&lt;$title</b>\x1b"
-    choices = [evil, "b"]
-    space = {evil: choices, "model.hidden": SPACE["model.hidden"]}
-    folder = tmp_path / f"search{evil}".replace("/", "")
-    trials = [
-        trial_record(n, 0.1 * n, settings={evil: choices[n % 2], "model.hidden": 8 + n})
-        for n in range(3)
-    ]
-    write_search(folder, search_record(metric=evil, space=space, given=(evil,)), trials)
-    path = tmp_path / "page.html"
-    page = paged(folder, path)
-    assert page.tags.count("b") == 3, "those of the numbers that count"
-    escaped = "&lt;b onclick=x&gt;&amp;lt;$title&lt;/b&gt;\\x1b"
-    [figure] = [one for one in page.figures if "by trial" in one.title]
-    assert figure.layout["title"]["text"] == f"{escaped} by trial"
-    assert "\x1b" not in path.read_text("utf-8")
 
 
 def test_a_terminal_shows_the_trials_the_best_first(tmp_path: Path) -> None:
