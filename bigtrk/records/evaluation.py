@@ -260,12 +260,12 @@ def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluat
     folder.mkdir(exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", Path(record.data).name)[:LONGEST_NAME]
     stem = f"{name}-{record.made.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    path, numbers = folder / f"{stem}.json", count(2)
-    while True:
+    for number in count(1):
+        path = folder / f"{stem}{'' if number == 1 else f'-{number}'}.json"
         with suppress(FileExistsError):
             write_new_json(path, record.model_dump(mode="json"))
-            return path
-        path = folder / f"{stem}-{next(numbers)}.json"
+            break
+    return path
 
 
 def read_evaluations(kind: type[Kind], evaluated: Path) -> tuple[Kind, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle, pairwise
+from statistics import harmonic_mean
 
 from bigtrk.records.evaluation import LOG_AXES, Binned, CutRecord, EdgeScores, EvaluationRecord
 from bigtrk.records.metrics import MeanEdgeMetrics
@@ -14,15 +15,16 @@ from bigtrk.reports.document import Axis, Curve, Number, Plot
 from bigtrk.reports.figures import wilson
 
 PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
-# Title, name and scale of each metric's plot.
-METRICS = (
-    ("Validation loss", "loss", 1.0),
-    ("Efficiency, %", "efficiency", 100.0),
-    ("Target purity, %", "target_purity", 100.0),
-    ("Total purity, %", "total_purity", 100.0),
-    ("Purity, %", "purity", 100.0),
-    ("AUC, %", "auc", 100.0),
-)
+# Title of the plot, column of tables and scale of each metric.
+METRICS = {
+    "efficiency": ("Efficiency, %", "efficiency %", 100.0),
+    "target_purity": ("Target purity, %", "target purity %", 100.0),
+    "total_purity": ("Total purity, %", "total purity %", 100.0),
+    "purity": ("Purity, %", "purity %", 100.0),
+    "auc": ("AUC, %", "AUC %", 100.0),
+    "loss": ("Validation loss", "val. loss", 1.0),
+}
+COLUMNS = [column for _, column, _ in METRICS.values()]
 AXES = {
     "pt": "pT, GeV",
     "eta": "eta",
@@ -43,15 +45,6 @@ NO_PARTICLES = (
     "No particle has that many hits and a known pT that high; --pt-min 0 takes those of unknown "
     "momentum, too."
 )
-# Column and name of each metric that tables have.
-COLUMNS = {
-    "efficiency %": "efficiency",
-    "target purity %": "target_purity",
-    "total purity %": "total_purity",
-    "purity %": "purity",
-    "AUC %": "auc",
-    "val. loss": "loss",
-}
 SCORE_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 KINDS = {"target": "target edges", "other": "other true edges", "false": "false edges"}
 BEST_COLOUR = 4
@@ -61,7 +54,7 @@ def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
     """Returns the metrics as cells by their columns."""
     return {
         column: (figures.loss if name == "loss" else figures.percent)(getattr(metrics, name, None))
-        for column, name in COLUMNS.items()
+        for name, (_, column, _) in METRICS.items()
     }
 
 
@@ -220,7 +213,7 @@ def kept_by_cut(scores: EdgeScores) -> list[Kept]:
 def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
     """Returns the cut with the best tracks; None where none has any."""
     known = [
-        (_harmonic_mean(cut.efficiency, 1 - cut.fake_rate), cut)
+        (harmonic_mean([max(cut.efficiency, 0.0), max(1 - cut.fake_rate, 0.0)]), cut)
         for cut in scan
         if cut.efficiency and cut.fake_rate is not None
     ]
@@ -250,7 +243,7 @@ def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
 def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
     """Makes ROC, purity, efficiency by cut, where there are edges of both kinds, and histograms."""
     if kept := kept_by_cut(scores):
-        best = max(kept, key=lambda each: _harmonic_mean(each.efficiency, each.purity or 0.0))
+        best = max(kept, key=lambda each: harmonic_mean([each.efficiency, each.purity or 0.0]))
         name = "all cuts" if auc is None else f"all cuts, AUC {100 * auc:.3f} %"
         roc = Curve(name, [(100 * x.others, 100 * x.efficiency) for x in kept if x.others])
         mark = _best(100 * best.others, best.efficiency, best.cut) if best.others else []
@@ -289,7 +282,3 @@ def logit(score: float) -> float:
 
 def _best(x: float, share: float | None, cut: float) -> list[Curve]:
     return [Curve(f"best cut: {cut:.4g}", [(x, 100 * (share or 0.0))], BEST_COLOUR, "mark")]
-
-
-def _harmonic_mean(one: float, other: float) -> float:
-    return 2 * one * other / (one + other) if one + other > 0 else 0.0

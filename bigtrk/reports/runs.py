@@ -139,8 +139,8 @@ def _plots(named: Named) -> Iterator[Plot]:
             for number, (name, run) in enumerate(named)
         ]
         yield Plot(title, ("step",), steps)
-    for title, metric, scale in METRICS:
-        lines = []
+    for metric in sorted(METRICS, key=lambda name: name != "loss"):
+        (title, _, scale), lines = METRICS[metric], []
         for number, (name, run) in enumerate(named):
             found = [(x.number, *with_interval(x.validation, metric, scale)) for x in run.epochs]
             lines.append(Curve(name, [row for row in found if len(row) > 1], number))

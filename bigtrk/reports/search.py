@@ -23,7 +23,7 @@ from bigtrk.reports.metrics import METRICS
 
 # Title and scale by name, as other pages have them.
 TITLES = {
-    **{name: (title, scale) for title, name, scale in METRICS},
+    **{name: (title, scale) for name, (title, _, scale) in METRICS.items()},
     "train_loss": ("Training loss", 1.0),
     "log_pt_error": ("Error of log pT", 1.0),
 }
