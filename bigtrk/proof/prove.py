@@ -62,6 +62,11 @@ _DIVISION = "look for divisions by a number that may be zero, as of a node's edg
 _COARSE = (
     "whatever it is given, whose rounding hides what is looked for; let it compute in the type of x"
 )
+_INFINITE = "not finite in a sector; look for divisions by nothing"
+_CUT = (
+    "another in sectors, though all rows are the same; let gradients through all that the exchange "
+    "brings, and recompute no layers with an exchange between them (torch.utils.checkpoint)"
+)
 _EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute the same"
 
 
@@ -262,13 +267,8 @@ def _name_difference(
     wrong = [name for name, value in of_each.items() if value > tolerance]
     if not wrong:
         return None
-    if trial.gradients == torch.inf:
-        return f"{wrong[-1]}: its gradient is not finite in a sector; look for divisions by nothing"
-    return (
-        f"{wrong[-1]}: its gradient is another in sectors, though all rows are the same; let "
-        f"gradients through all that the exchange brings, and recompute no layers with an exchange "
-        f"between them (torch.utils.checkpoint)"
-    )
+    is_infinite = trial.gradients == torch.inf
+    return f"{wrong[-1]}: its gradient is {_INFINITE if is_infinite else _CUT}"
 
 
 def _outcome(
@@ -290,11 +290,8 @@ def _outcome(
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     found = _backward(trained, (rows * weights).sum())
-    gradients = {
-        name: torch.zeros_like(trained[name]) if gradient is None else gradient
-        for name, gradient in found.items()
-    }
-    return rows.detach(), gradients
+    zeros = {name: torch.zeros_like(value) for name, value in trained.items()}
+    return rows.detach(), zeros | {name: x for name, x in found.items() if x is not None}
 
 
 def _results(

@@ -27,14 +27,6 @@ class StableSoftmax(Sums):
         return rows.index_add(0, destination, e * weight / total[destination])
 
 
-class Sorts(Sums):
-    """Takes the edges in an order of its own."""
-
-    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
-        order = edge_index[1].argsort(descending=True)
-        return rows.index_add(0, edge_index[1, order], e[order])
-
-
 class Float32(Sums):
     """Sums in float32, whatever it is given."""
 

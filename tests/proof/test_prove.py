@@ -77,7 +77,6 @@ def test_the_head_for_pt_is_proved() -> None:
         Embedding,
         right_models.BothEnds,
         right_models.StableSoftmax,
-        right_models.Sorts,
         right_models.RecomputesLayers,
         right_models.Embedding,
     ],

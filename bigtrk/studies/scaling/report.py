@@ -51,6 +51,7 @@ _PREDICTION = (
     "predicted: an epoch by a measured step of the fewest ranks and the counted exchanges; no "
     "waiting is counted."
 )
+_BARS = "Bars: one standard error over repeats; grey: ideal."
 _ROWS = ("mean over repeats", "± standard error", "binomial, low", "binomial, high")
 _POWER_NOTE = (
     "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "
@@ -61,9 +62,7 @@ _POWER_NOTE = (
 
 @dataclass(frozen=True)
 class Series:
-    """The runs of a series that have finished an epoch, by number of ranks, ascending. notes: what
-    is missing.
-    """
+    """The runs with a finished epoch, by ascending number of ranks. notes: what is missing."""
 
     name: str
     record: SeriesRecord
@@ -240,11 +239,7 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
             f"{name}: {limit}" for name, x in last for limit in time_limit(time_run(x.runs[0]))
         ],
         parts=[
-            Plots(
-                "Scaling",
-                [*_plots(by_series)],
-                ("Bars: one standard error over repeats; grey: ideal.",),
-            ),
+            Plots("Scaling", [*_plots(by_series)], (_BARS,)),
             *_tables(every, [point for own in by_series.values() for point in own]),
             *headers,
         ],
@@ -307,15 +302,11 @@ def _plots(by_series: dict[str, list[Point]]) -> Iterator[Plot]:
     ):
         curves = []
         for number, (name, own) in enumerate(by_series.items()):
-            values: list[Estimate] = [getattr(point, what).times(scale) for point in own]
-            rows = [
-                (
-                    point.ranks,
-                    x.mean,
-                    *([] if x.error is None else [x.mean - x.error, x.mean + x.error]),
-                )
-                for point, x in zip(own, values, strict=True)
-            ]
+            rows = []
+            for point in own:
+                x: Estimate = getattr(point, what).times(scale)
+                ends = () if x.error is None else (x.mean - x.error, x.mean + x.error)
+                rows.append((point.ranks, x.mean, *ends))
             curves.append(Curve(name, rows, number))
         guide = [Curve("ideal", ideal, style="guide")] if ideal else []
         yield Plot(title, ("ranks",), [*curves, *guide], whole=True)

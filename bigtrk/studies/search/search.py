@@ -23,7 +23,7 @@ from bigtrk.reports.search import search_report
 from bigtrk.reports.terminal import show
 from bigtrk.studies.search.plan import Choices, Range, Search
 from bigtrk.studies.search.population import Members
-from bigtrk.studies.search.trainings import Place, TrialRun, make_places, train_all
+from bigtrk.studies.search.trainings import Place, TrialRun, make_places, noting_signals, train_all
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -46,11 +46,11 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
     """
     places = make_places(at_once, ranks, launcher)
     search.open()
-    with FolderLock() as lock:
+    with noting_signals() as asked, FolderLock() as lock:
         lock.take(search.folder)
         source = (Members if search.space.population else Searcher)(search, trials)
         try:
-            train_all(places, source.begin)
+            train_all(places, source.begin, asked)
         finally:
             source.write_result()
     show(search_report(read_search(search.folder)), console)

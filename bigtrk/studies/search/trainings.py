@@ -197,35 +197,33 @@ class TrialRun:
         return True
 
 
-def train_all(places: Sequence[Place], begin: Callable[[Place], TrialRun | None]) -> None:
-    """Trains in all places at once, as long as `begin` returns what to train in a free one.
-
-    Raises:
-        StoppedError: a signal asked for it; the trainings have saved.
-        InputError: what a training raises.
+def train_all(
+    places: Sequence[Place], begin: Callable[[Place], TrialRun | None], asked: Sequence[str]
+) -> None:
+    """Trains in all places at once, as long as `begin` returns what to train in a free one. Raises
+    StoppedError once a signal has `asked` for it and the trainings have saved.
     """
     runs: dict[int, TrialRun] = {}
-    with _noting_signals() as asked:
-        try:
-            while not asked:
-                for number, place in enumerate(places):
-                    if number not in runs and (run := begin(place)):
-                        runs[number] = run
-                if not runs:
-                    return
-                ended = [n for n, run in runs.items() if next(run.steps, "ended") == "ended"]
-                for number in ended:
-                    del runs[number]
-                time.sleep(LOOK)
-        finally:
-            left = list(runs.values())
-            while left := [run for run in left if run.ask_to_stop()]:
-                time.sleep(LOOK)
+    try:
+        while not asked:
+            for number, place in enumerate(places):
+                if number not in runs and (run := begin(place)):
+                    runs[number] = run
+            if not runs:
+                return
+            ended = [n for n, run in runs.items() if next(run.steps, "ended") == "ended"]
+            for number in ended:
+                del runs[number]
+            time.sleep(LOOK)
+    finally:
+        left = list(runs.values())
+        while left := [run for run in left if run.ask_to_stop()]:
+            time.sleep(LOOK)
     raise StoppedError(f"{asked[0]}: stopped; the same command goes on")
 
 
 @contextmanager
-def _noting_signals() -> Iterator[list[str]]:
+def noting_signals() -> Iterator[list[str]]:
     """Notes the first signal while the block runs; the second one ends the process."""
     asked: list[str] = []
     signals = (signal.SIGTERM, signal.SIGINT)  # of clusters; Ctrl-C

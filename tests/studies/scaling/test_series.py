@@ -101,9 +101,6 @@ def test_configuration_file_is_passed_on(plan: Plan, tmp_path: Path) -> None:
     run = plan("strong", "graphs", str(file), events=6).runs()[0]
     assert (run.arguments[0], run.seed) == (str(file), 3)
     assert settings(run.arguments)["training.events_per_step"] == "8"
-    run = plan("strong", "graphs", "training.events_per_step=2", events=6).runs()[0]
-    assert settings(run.arguments)["training.events_per_step"] == "2"
-    assert str(EMPTY) not in run.arguments
 
 
 @pytest.mark.parametrize(
@@ -175,19 +172,16 @@ def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands:
     for run in (done, begun, lost):
         run.mkdir()
     (done / "model.safetensors").touch()
-    checkpoint(begun, 1)
+    checkpoint(begun, 1, "epochs")
+    assert not resumable(begun)
+    checkpoint(begun, 2)  # killed after its last checkpoint, it has its model to write
+    assert resumable(begun)
     (lost / "half").touch()
     run_series(series)
     assert commands[0] == f"--resume {begun}"
     assert commands[1].endswith(f"run.folder={lost}")
     assert not (lost / "half").exists()
     assert len(commands) == 5
-
-
-@pytest.mark.parametrize("ended", [None, "epochs"])
-def test_a_run_goes_on_unless_it_has_ended(tmp_path: Path, ended: End | None) -> None:
-    checkpoint(tmp_path, 2, ended)  # killed after its last checkpoint, it has its model to write
-    assert resumable(tmp_path) == (ended is None)
 
 
 def test_a_run_that_is_being_written_is_left(
@@ -281,10 +275,6 @@ def test_a_small_series_from_its_command_to_its_report(
     assert two.record.machine.cores == min(cores, 2 * max(1, cores // 2))
     assert [step.events for step in two.steps] == [2] * 4
     assert [step.events for step in one.steps] == [1] * 4
-    scores = two.epochs[-1].validation
-    assert scores is not None
-    assert scores.n_target
-    assert two.epochs[-1].power.absent["accelerator"]
     lines = [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
     assert [line["ranks"] for line in lines] == [1, 2]
     assert lines[1]["epoch_seconds"]["mean"] > 0
