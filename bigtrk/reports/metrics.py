@@ -24,7 +24,7 @@ METRICS = {
     "auc": ("AUC, %", "AUC %", 100.0),
     "loss": ("Validation loss", "val. loss", 1.0),
 }
-COLUMNS = [column for _, column, _ in METRICS.values()]
+COLUMNS = {column: name for name, (_, column, _) in METRICS.items()}
 AXES = {
     "pt": "pT, GeV",
     "eta": "eta",
