@@ -141,9 +141,8 @@ class BothEnds(torch.autograd.Function):
 def recomputed(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> Tensor:
-    """Computes `function(*inputs, *weights)` and keeps only `inputs` for the backward pass.
-
-    Weights are arguments for the engines' hooks, which torch's own checkpoint would run again.
+    """Computes `function(*inputs, *weights)`, keeping only `inputs`. Weights are arguments for
+    engines' hooks.
     """
     made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
     return made

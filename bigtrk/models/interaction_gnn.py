@@ -432,8 +432,8 @@ class InteractionGNN(LayeredModel[GraphPass]):
     def decode(
         self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the last layer of edges and, from it, the logits [E] of each sector, float32 at
-        least; with a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
+        """Computes the last layer of edges and the logits [E] of each sector, or [E, 2] with log pT
+        (GeV).
         """
         last = self.config.layers - 1
         made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)

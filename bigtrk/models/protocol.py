@@ -151,9 +151,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
     @abstractmethod
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[Graph], list[Tensor], list[Tensor]]:
-        """Gives, for each sector, what its layers read, nodes [N, H] (halo rows too, from their
-        features) and edges [E, ...].
-        """
+        """Gives by sector what layers read, nodes [N, H] (halo rows too) and edges [E, ...]."""
 
     @abstractmethod
     def decode(self, graphs: list[Graph], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:
@@ -192,9 +190,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
             return self.decode(graphs, nodes, edges)
 
     def forward(self, *arguments: Any) -> Any:
-        """Computes what the model gives for one sector, as `Model`, or for several, as
-        `forward_all`; engines wrap this call.
-        """
+        """Computes one sector as `Model`, or several as `forward_all`; engines wrap this call."""
         *inputs, exchange = arguments
         if len(inputs) == 1:
             return self.forward_all(inputs[0], exchange)

@@ -192,8 +192,8 @@ class LayerExchange:
 
     @contextmanager
     def around(self, net: nn.Module, normalised: Collection[GCNConv]) -> Iterator[None]:
-        """Exchanges the result of each message-passing layer of `net` while it runs; the layers
-        `normalised` weigh their edges by the degrees of whole graphs.
+        """Exchanges the result of each message-passing layer of `net` while it runs; those
+        `normalised` weigh edges by the degrees of whole graphs.
         """
         handles, weigh = [], partial(_weighted, self.fresh)
         for path, layer in net.named_modules():

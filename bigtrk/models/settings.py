@@ -44,9 +44,7 @@ def name(content: Any) -> Any:
 
 
 def _of_one_model(content: Any) -> Any:
-    """Adds the name of the Interaction GNN where none is, as in configurations before the others;
-    raises ValueError if an option is of other models only.
-    """
+    """Names the Interaction GNN where no name is; raises ValueError for another model's option."""
     if not isinstance(content, dict):
         return content
     content = {"name": "interaction", **content}

@@ -53,8 +53,8 @@ class UserModelConfig(ModelSettings):
         return self.gives
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:  # noqa: ARG002
-        """Raises InputError if the class cannot be imported, is none of torch.nn.Module, does not
-        take the options, or fails.
+        """Raises InputError unless the class can be imported, is a torch.nn.Module and takes the
+        options.
         """
         made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):

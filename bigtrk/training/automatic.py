@@ -87,9 +87,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Task:
-    """The run to choose settings for: its events' sizes, the ranks and those that share a host, a
-    rank's memory. cuttable: whole events may still be cut.
-    """
+    """The run to choose settings for. cuttable: whole events may still be cut."""
 
     configuration: Configuration
     sizes: Sequence[EventSize]
@@ -101,18 +99,15 @@ class Task:
 
     @property
     def sectors(self) -> list[int]:
-        """Lists the numbers of sectors that whole events may be cut in, ascending from the one that
-        gives each rank work.
-        """
+        """Lists the numbers of sectors for whole events, from the one that gives each rank work."""
         if not self.cuttable or all(size.stored > 1 for size in self.sizes):
             return [1]
         needed = -(-self.world // self.configuration.training.events_per_step)
         return [1 << i for i in range(_MOST_SECTORS.bit_length()) if 1 << i >= needed]
 
     def events(self, sectors: int) -> list[EventSize]:
-        """Lists some of the events, evenly spread, among them those with most edges and nodes.
-
-        Whole ones are cut in `sectors`; the largest has to fit in nine of ten cuts.
+        """Lists some events, evenly spread, with those of most edges and nodes. Whole ones are cut
+        in `sectors`; the largest has to fit in nine of ten cuts.
         """
         spread = sorted(self.sizes, key=lambda size: (size.edges, size.nodes))
         if len(spread) > _EVENTS:
@@ -152,9 +147,8 @@ class Option:
 
 
 def options(task: Task) -> Iterator[Option]:
-    """Yields all options in the order in which they are taken: with edges in memory before files,
-    with `ddp` before an engine that shards the model, with less to compute anew before more, in few
-    sectors before many.
+    """Yields all options in the order in which they are taken: edges in memory before files, `ddp`
+    before sharding, less to compute anew before more, few sectors before many.
     """
     for candidate in candidates(task.configuration, task.world, task.machine.shared):
         for sectors in task.sectors:
@@ -162,9 +156,7 @@ def options(task: Task) -> Iterator[Option]:
 
 
 def choose(task: Task) -> list[Option]:
-    """Returns the options up to the first that fits, which is the choice. Raises InputError if none
-    fits; names the memory that would do.
-    """
+    """Returns the options up to the first that fits; raises InputError if none does."""
     considered = []
     for option in options(task):
         considered.append(option)
@@ -174,10 +166,8 @@ def choose(task: Task) -> list[Option]:
 
 
 def candidates(configuration: Configuration, world: int, on_cpu: bool) -> list[Candidate]:
-    """Lists the candidates on `world` ranks in the order of `options`.
-
-    `offload` is none: it is for a host's memory, of which a rank's share is not known. Only edges
-    of `chunk` on a CPU may be in files.
+    """Lists the candidates in the order of `options`; without `offload`, as a rank's share of its
+    host's memory is not known. Only edges of `chunk` on a CPU may be in files.
     """
     model = configuration.model
     field = type(model).model_fields.get("recompute")
@@ -244,11 +234,8 @@ def _too_little(task: Task, considered: Sequence[Option]) -> str:
 def settle(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Configuration:
-    """Returns the configuration with what its user has left open chosen by rank 0. Collective.
-
-    The sectors of each event are routing's choice, within the same memory, which
-    `training.memory_gib` then is. Raises InputError if an event fits a rank's memory with no
-    settings that may be chosen.
+    """Returns the configuration with the open settings chosen by rank 0; routing chooses the
+    sectors within the same memory. Collective. Raises InputError if no choice fits an event.
     """
     available = memory_budget(configuration, ranks)
     chosen = on_first_rank(lambda: _settle(configuration, ranks, sources, available))

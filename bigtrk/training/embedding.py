@@ -33,9 +33,7 @@ _BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
 
 
 def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw) -> Tensor:
-    """Draws hard and random pairs of hits [2, K] for embedding [N, D], none of one particle; hits
-    of noise have no particle.
-    """
+    """Draws hard and random pairs of hits [2, K] for embedding [N, D], none of one particle."""
     particle, n_hits = batch.sector.particle_id, len(embedding)
     # Where weights are not finite, the loss of true pairs is not: the step says so.
     if n_hits < 2 or particle is None or not embedding.isfinite().all():
@@ -95,9 +93,8 @@ Floats = NDArray[np.float64]
 def pair_loss(
     embedding: Tensor, batch: Batch, counts: Tensor, pairs: PairSettings, draw: Draw
 ) -> Tensor:
-    """Computes a batch's part of the loss: embedding [N, D] -> scalar.
-
-    counts [2]: the true and the false pairs of all that the loss is a mean over.
+    """Computes a batch's part of the loss: embedding [N, D] -> scalar. counts [2]: all true and
+    false pairs.
     """
     # True edges that are trained as false (target.other_weight) are not drawn together.
     weight = batch.truth.weight * batch.truth.label
@@ -168,9 +165,7 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
 
 
 def radius_of(target_lengths: Floats, kept: float) -> float:
-    """Returns the smallest radius within which a share `kept` of ascending lengths lie; a little
-    more, as a search for neighbours rounds in another way.
-    """
+    """Returns the radius in which a share `kept` of ascending lengths lie, and a little more."""
     return float(np.quantile(target_lengths, kept, method="inverted_cdf")) * (1 + 1e-6)
 
 

@@ -26,9 +26,7 @@ def make_cost(
     shares: int = 1,
     events: float = math.inf,
 ) -> CostModel:
-    """Makes the cost model of a configuration that trains `events` on `world` ranks; the other
-    arguments are the model's.
-    """
+    """Makes the cost model of a configuration that trains `events` on `world` ranks."""
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),
@@ -45,17 +43,13 @@ def make_cost(
 
 
 def with_files(cost: CostModel, configuration: Configuration, budget: float | None) -> CostModel:
-    """Returns the cost with edges beyond a `budget` in bytes in files, if the configuration allows
-    files; without a budget, with all edges in memory.
-    """
+    """Returns the cost with edges beyond `budget` bytes in files, if that is configured."""
     spills = configuration.training.spill and cost.machine.shared
     return replace(cost, spills_beyond=budget) if spills and cost.model.spills else cost
 
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
-    """Counts the operations of matrix products that train whole graphs of (nodes, edges); they are
-    the same on any machine.
-    """
+    """Counts the operations of products that train whole graphs of (nodes, edges)."""
     flops = make_cost(configuration, 1, 1, CPU).footprint(cut=False).flops
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
@@ -116,8 +110,8 @@ def _advice(source: EventSource, size: EventSize, cuts: "FittingCuts") -> str:
 
 
 def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
-    """Names the setting, if it is not in force, that keeps edges between layers in files or, those
-    of an accelerator, on its host; None for models that keep none.
+    """Names the setting, if not in force, that keeps edges in files or on the host; None for models
+    without.
     """
     model = configuration.model
     if not model.keeps_edges:

@@ -61,9 +61,7 @@ class LossHistory:
 
 
 def check_spikes(number: int) -> None:
-    """Refuses too many spikes in a row: leaving steps out does not mend such a training; raises
-    InputError if there were too many.
-    """
+    """Raises InputError for too many spikes in a row, which leaving steps out does not mend."""
     if number >= MOST_IN_A_ROW:
         raise InputError(
             f"{number} loss spikes are too many: lower optimizer.lr, set "
@@ -78,9 +76,7 @@ _PASSED_ON = 1.0  # s
 
 
 class StopRequest:
-    """A request to end this process: a signal, or the end of its launcher, after which nobody ends
-    it.
-    """
+    """A request to end this process: a signal, or the end of its launcher."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks, self._signal = ranks, ""

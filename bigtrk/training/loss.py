@@ -25,9 +25,8 @@ _TERMS = 1024  # of a sum that no threads share
 def edge_scale(
     truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
 ) -> Tensor:
-    """Returns each edge's factor of its loss, [E]; `counts` [2]: all positives, negatives.
-
-    `proportional` divides by their sum, `equal` positives and negatives each by their own count.
+    """Returns each edge's factor of its loss [E] from the counts [2] of all positives and
+    negatives: divided by their sum (`proportional`), or each by its own (`equal`).
     """
     if balance == "proportional":
         return truth.weight / counts.sum().clamp(min=1)
@@ -51,9 +50,7 @@ EdgeLoss = Callable[[Tensor, EdgeTruth, Tensor, Tensor], Tensor]
 
 
 def make_loss(settings: TrainingSettings) -> EdgeLoss:
-    """Returns the loss that `training.loss` names; raises InputError if it is a function that
-    cannot be imported.
-    """
+    """Returns the loss that `training.loss` names; raises InputError if it cannot be imported."""
     name = settings.loss
     if name == "bce":
         return lambda logits, truth, _, scale: edge_loss(logits, truth.label, scale)
@@ -117,9 +114,7 @@ LossFunction = Callable[[ScoredEdges], Tensor]
 
 
 def _load_function(name: str) -> LossFunction:
-    """Imports a loss function of the user's own; raises InputError if it cannot be imported, or is
-    no function.
-    """
+    """Imports a user's loss function; raises InputError if it is none."""
     function: LossFunction = load_code(name, KEY)
     if not callable(function):
         raise InputError(
@@ -130,9 +125,7 @@ def _load_function(name: str) -> LossFunction:
 
 
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
-    """Calls a loss function of the user's own: [E]; raises InputError if it fails, or gives
-    anything but a number for each edge.
-    """
+    """Calls a user's loss function: [E]; raises InputError unless it gives each edge a number."""
     try:
         with no_exit():
             made = function(edges)
@@ -158,10 +151,8 @@ _SAME = 1e-9  # in float64, relative
 
 
 def check_loss(name: str, device: torch.device) -> None:
-    """Checks the loss that `training.loss` names: a function of the user's own gives each edge a
-    loss that depends on this edge and the counts alone, so a sum is that of its parts; raises
-    InputError if it cannot be imported, fails, or gives losses of another shape or type, not finite
-    ones, ones that depend on the other edges, or ones without a finite gradient in the logits.
+    """Checks that a user's loss gives each edge a finite loss and gradient that depend on this edge
+    and the counts alone, so that a sum is that of its parts. Raises InputError where not.
     """
     if not names_code(name):
         return

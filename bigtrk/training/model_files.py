@@ -88,9 +88,7 @@ def model_configuration(run: Path) -> Configuration:
 
 
 def read_description(run: Path) -> Description:
-    """Reads a run's description of its trained model; raises InputError where it is missing or
-    damaged.
-    """
+    """Reads the description of a run's trained model; raises InputError where it is damaged."""
     path = run_of(run) / DESCRIPTION
     if not path.exists():
         raise InputError(
@@ -104,9 +102,8 @@ def read_description(run: Path) -> Description:
 
 
 def load_model(run: Path) -> StoredModel:
-    """Loads the trained model of a run, with the weights that it ended with or those of another
-    file in its folder that is named; raises InputError where its files are missing, damaged, or do
-    not fit each other.
+    """Loads the trained model of a run, or with the weights of a file in it that is named; raises
+    InputError where files are missing, damaged, or do not fit each other.
     """
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
@@ -142,9 +139,8 @@ def load_weights(file: Path) -> dict[str, Tensor]:
 def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
-    """Checks that the weights `stored` in `file`, by name, are those of the model that
-    `configuration` (of `source`) describes, without taking memory for a model of ours; raises
-    InputError where one is missing, unknown or of another shape.
+    """Checks by name and shape that the weights `stored` in `file` are those of the model that
+    `configuration` (of `source`) describes; raises InputError where one is not.
     """
     try:
         with torch.device("meta"):
@@ -187,9 +183,8 @@ _FILE = ".safetensors"
 
 
 def _described_in(start: Path) -> Path | None:
-    """Returns the folder that says what the weights at `start` are: the run itself, or the one that
-    a file of weights lies in; None for a file of nothing but weights. Raises InputError if there is
-    no such file, or it is none of weights.
+    """Returns the run that describes the weights at `start`, None for a file of nothing but
+    weights. Raises InputError if there is no such file, or it is none of weights.
     """
     if start.suffix != _FILE:
         if start.is_file():
@@ -213,9 +208,8 @@ def _description(configuration: Configuration) -> Description | None:
 
 
 def earlier_events(configuration: Configuration) -> tuple[str, ...]:
-    """Reads the identities of the events that trained the weights a training starts from; none for
-    a file of nothing but weights. Raises InputError if the description of the weights is missing or
-    damaged.
+    """Reads which events trained the weights a training starts from, none where nobody knows.
+    Raises InputError if the description is missing or damaged.
     """
     try:
         described = _description(configuration)
@@ -229,9 +223,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
 
 
 def earlier_scales(configuration: Configuration) -> MeasuredScales | None:
-    """Reads the measured scales that the weights a training starts from were trained with; None
-    where none are known. Raises InputError if the description of the weights is missing or damaged.
-    """
+    """Reads the measured scales of the weights a training starts from, None if unknown."""
     described = _description(configuration)
     return described.measured if described else None
 
@@ -249,9 +241,7 @@ class StartingModel(NamedTuple):
 
 
 def starting_model(configuration: Configuration) -> StartingModel:
-    """Makes the model that a training starts with; raises InputError if `model.init_from` holds no
-    weights, or those of another model.
-    """
+    """Makes a training's first model; raises InputError if `model.init_from` does not fit it."""
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
         return StartingModel(model, None)
@@ -286,8 +276,7 @@ def _differences(earlier: Configuration, configuration: Configuration) -> list[s
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
     """Makes the model on the device of `ranks`; one to resume gets its weights later. Collective.
-    Raises InputError if there are no weights to start from, or the model does not keep its
-    contract.
+    Raises InputError if it has no weights to start from, or breaks its contract.
     """
     if resume:
         model = together(build_model, configuration)
@@ -301,9 +290,7 @@ def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None)
 
 
 def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
-    """Reads the scales that a run measured when it was started; raises InputError where it lacks
-    one that its configuration needs.
-    """
+    """Reads the scales that a run measured; raises InputError where it lacks one that it needs."""
     measured = read_run_record(run).measured
     check_measured(str(run / RUN), configuration.data, measured)
     return measured
@@ -312,9 +299,8 @@ def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
 def first_scales(
     configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
 ) -> MeasuredScales:
-    """Measures the scales of features that have none of their own, once in a run; weights that were
-    trained before go on with theirs. Collective. Raises InputError if an event, a record or a
-    description cannot be read.
+    """Measures the scales of features that have none, once in a run; weights that were trained
+    before go on with theirs. Collective. Raises InputError if an event or record cannot be read.
     """
     if resume:
         return on_first_rank(recorded_scales, resume, configuration)
@@ -325,9 +311,8 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model that the training will have made, with all events that trained it: also
-    those that trained the weights it starts from. Warns where events to validate on are among
-    these. Raises InputError if those are not known.
+    """Describes the model with all events that trained it, also those of the weights it starts
+    from; warns where it is validated on one. Raises InputError if those are not known.
     """
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)

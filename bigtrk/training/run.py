@@ -75,9 +75,8 @@ class Job:
 
 
 def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = None) -> Job:
-    """Opens the data and chooses what the configuration leaves open. Collective. Raises InputError
-    if ranks have other software, settings, code or data, or the data lacks what the training asks
-    for; or as of `completed`.
+    """Opens the data and chooses open settings. Collective. Raises InputError if ranks differ in
+    software, settings, code or data, the data lack what is asked for, or as `completed`.
     """
     versions = {name: str(version) for name, version in software().items()}
     check_agreement({**versions, **flat(configuration.model_dump(mode="json"))})
@@ -90,8 +89,8 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
 
 
 def completed(job: Job) -> Job:
-    """Chooses what the settings of a job leave open. Collective. Raises InputError if a logger's
-    package is not installed, or no settings fit the memory.
+    """Chooses open settings. Collective. Raises InputError without a logger's package, or if none
+    fit.
     """
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
@@ -103,9 +102,8 @@ def completed(job: Job) -> Job:
 
 
 def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
-    """Opens the data, and checks that it has what the training asks for. Where data.edge_features
-    is not set and no event has features of edges, the configuration returned reads none. Raises
-    InputError if a folder is missing or damaged, or an event lacks something.
+    """Opens and checks the data. Where data.edge_features is not set and no event has features of
+    edges, the configuration returned reads none. Raises InputError if an event lacks something.
     """
     data = configuration.data
     events = Events(*split_validation(data.train, data.validation, data.events))
@@ -141,9 +139,8 @@ def note_run(folder: Path) -> None:
 
 
 def after_restart(configuration: Configuration) -> tuple[Configuration, Path | None]:
-    """Returns the run to resume and its configuration, where torchrun has restarted the ranks; a
-    run that has no checkpoint yet is begun again in its folder. Collective. Raises InputError if
-    the run cannot be read, another process writes there, or the disk refuses.
+    """Returns the run to resume and its configuration after torchrun's restart; one without a
+    checkpoint begins again. Collective. Raises InputError if the run cannot be read or is taken.
     """
     folder = on_first_rank(_noted_run)
     if folder is None:
@@ -194,10 +191,9 @@ class Parts:
 
 
 def make_parts(job: Job) -> Parts:
-    """Makes the parts of a training; one that is resumed has its checkpoint still to load.
-    Collective, as are the calls marked so and those of `together`. Raises InputError if the model
-    or the loss keeps no contract, an event does not fit, or weights, scales or a description cannot
-    be read.
+    """Makes the parts of a training; a resumed one has its checkpoint still to load. Collective, as
+    the calls marked so and `together`. Raises InputError if model or loss break a contract, an
+    event does not fit, or weights, scales or a description cannot be read.
     """
     configuration, ranks, events = job.configuration, job.ranks, job.events
     training = configuration.training
@@ -255,10 +251,7 @@ def make_parts(job: Job) -> Parts:
 
 
 class RunWriter:
-    """Writes the records and the model of a job's run, and opens its loggers: on rank 0 alone.
-
-    opened: closes the loggers at its end.
-    """
+    """Writes a run's records and model on rank 0, also to its loggers, which `opened` closes."""
 
     def __init__(self, job: Job, parts: Parts, lock: FolderLock, opened: ExitStack) -> None:
         self._job, self._parts, self._lock, self._opened = job, parts, lock, opened
@@ -266,9 +259,8 @@ class RunWriter:
         self._folder = Path()
 
     def open_folder(self, found: Found | None) -> Path:
-        """Starts a run, or goes on with the record of the one to resume. Collective. Raises
-        InputError if the folder is taken, another process writes there, or a logger does not open:
-        then nothing is left of a new run.
+        """Starts a run, or goes on with its record. Collective. Raises InputError if the folder is
+        taken or a logger does not open: then nothing is left of a new run.
         """
         self._folder = on_first_rank(self._open, found)
         return self._folder
@@ -327,8 +319,8 @@ class RunWriter:
 
 
 def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
-    """Reads the weights that made the best epoch of a run the best: averaged ones, where epochs are
-    judged by these. None where there is no such epoch, or its checkpoint is damaged, which is said.
+    """Reads the weights (averaged, if judged by these) of a run's best epoch; None, said, if
+    damaged.
     """
     if search is None or search.record is None:
         return None
@@ -357,10 +349,9 @@ class Run:
 
 @contextmanager
 def open_run(job: Job) -> Iterator[Run]:
-    """Makes the parts of a job's training, and holds the folder of its run, new or resumed, while
-    the block runs. Collective, as are the calls marked so. Raises InputError if the run folder is
-    taken, another process writes there, there is nothing to resume, or a logger does not open; or
-    as of `make_parts`.
+    """Makes the parts of a job's training, and holds the run's folder while the block runs.
+    Collective, as the calls marked so. Raises InputError if the folder is taken, there is nothing
+    to resume, a logger does not open, or as `make_parts`.
     """
     stop, found = StopRequest(job.ranks), None
     # Signals are requests also while it is built: one that ended the process would leave the lock.

@@ -49,9 +49,8 @@ def hold(lock: FolderLock, folder: Path) -> None:
 
 
 def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
-    """Starts a run at `path`, or at the next free number under `runs/`, and holds its folder: its
-    record, with what this process runs on, is written. Raises InputError where `path` already
-    holds a run, or another process starts one there.
+    """Starts a run at `path`, or at the next number under `runs/`, and holds its folder. Raises
+    InputError where `path` holds a run, or another process starts one there.
     """
     with disk_errors():
         folder = path or _make_next(Path("runs"))
@@ -81,9 +80,7 @@ def remove_run(folder: Path) -> None:
 
 
 def clear_run(folder: Path) -> None:
-    """Removes the records of a run that has no checkpoint, so that its folder can take it again;
-    raises InputError as `hold`.
-    """
+    """Removes the records of a run without a checkpoint; raises InputError as `hold`."""
     with FolderLock() as lock, disk_errors():
         hold(lock, folder)
         for name in (RUN, METRICS):
@@ -97,9 +94,8 @@ def save_model(
     description: dict[str, Any],
     others: Mapping[str, dict[str, Tensor] | None] | None = None,
 ) -> None:
-    """Writes model.safetensors and config.json: all that `load_model` needs. others: by the file's
-    name, other weights of the model to be written beside them, if any. Raises InputError where the
-    disk refuses.
+    """Writes model.safetensors and config.json, for `load_model`, and `others` by file name. Raises
+    InputError where the disk refuses.
     """
     with disk_errors():
         for name, found in {WEIGHTS: weights, **(others or {})}.items():
@@ -109,9 +105,7 @@ def save_model(
 
 
 def record_end(folder: Path, end: End | None) -> None:
-    """Writes down in a run's record what has just ended its training; None: it goes on. Raises
-    InputError where the disk refuses.
-    """
+    """Records what ended a training, None if it goes on; InputError if the disk refuses."""
     with disk_errors():
         now = datetime.now(UTC).replace(microsecond=0) if end else None
         known = {"ended": end, "finished": now}

@@ -90,9 +90,8 @@ class Clock:
     out_of_time: bool = False
 
     def look(self) -> bool:
-        """Whether to validate now, and notes when the run must end. Collective.
-
-        The clock of any rank decides, so that all ranks do the same.
+        """Whether to validate now; notes when the run must end, by the clock of any rank.
+        Collective.
         """
         settings = self.settings
         if settings.minutes is None and settings.validate_minutes is None:
@@ -125,9 +124,7 @@ class BestEpoch:
 
 @dataclass(frozen=True)
 class Best:
-    """The search for the best epoch: the best so far, the one before it, and the number of epochs
-    since the best (or the start).
-    """
+    """The search for the best epoch: the best, the one before it, and the epochs waited since."""
 
     metric: Metric
     best: BestEpoch | None = None
@@ -159,9 +156,7 @@ class Best:
         return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
-        """Lists the checkpoints to keep beside the newest, which is that after `step` steps: the
-        best and, where the newest is the best, the best before it, for who falls back.
-        """
+        """Lists the checkpoints to keep beside that of `step`: the best, or the best before it."""
         known = [self.best, self.before if self.best and self.best.step == step else None]
         return [checkpoint_name(one.step) for one in known if one]
 
@@ -173,9 +168,7 @@ def search_of(configuration: Configuration) -> Best | None:
 
 
 def check_recorded(configuration: Configuration, n_validation: int) -> None:
-    """Raises InputError where a run that validates on so many events does not record the metric of
-    its best epoch.
-    """
+    """Raises InputError where a run does not record the metric of its best epoch."""
     metric, model = configuration.training.best.metric, configuration.model
     if metric in (None, "train_loss"):
         return

@@ -348,9 +348,7 @@ class Configuration(Settings):
 
 
 def users_configuration(path: Path, overrides: Sequence[str]) -> Configuration:
-    """Reads a configuration that the user gives, so that the code that it names may be imported;
-    raises InputError as of `load_settings`.
-    """
+    """Reads a user's configuration and allows the code it names; raises as `load_settings`."""
     configuration = load_settings(Configuration, path, overrides)
     allow_code(code_named(configuration))
     return configuration
@@ -362,17 +360,13 @@ def code_named(configuration: Configuration) -> list[str]:
 
 
 def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
-    """Imports the code that is named, and tells where each came from, by name; raises InputError if
-    some cannot be imported, or nobody but the configuration names it.
-    """
+    """Tells where the code that is named came from, by name; raises InputError as `load_code`."""
     found = {name: code_origin(name, key) for key, name in _keys_and_names(configuration)}
     return {name: CodeRecord(source=one.source, version=one.version) for name, one in found.items()}
 
 
 def warn_of_other_code(run: Path, configuration: Configuration) -> None:
-    """Complains in one line of each code that is another version than a run was last trained with.
-    Raises InputError as of `code_records`; or the record is damaged.
-    """
+    """Warns of code of another version than a run was trained with; raises as `code_records`."""
     here = code_records(configuration)
     recorded = read_run_record(run).newest_code() if here and (run / RUN).exists() else {}
     for name, code in here.items():

@@ -77,9 +77,8 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Keeps edges of training and validation in files of `training.spill`, if that is set and
-    memory has no room for them, and returns the files for their inputs then. Collective. Raises
-    InputError as open_spill.
+    """Keeps edges in files of `training.spill` where memory has no room for them, and returns the
+    files for their inputs then. Collective. Raises InputError as open_spill.
     """
     if configuration.training.spill is None:
         return None
@@ -148,18 +147,15 @@ def _tensor_bytes(model: InteractionGNN, n_edges: float) -> float:
 
 
 def _scored_tensors(model: InteractionGNN) -> int:
-    """Counts the tensors of edges that are kept without a backward pass: those that the last layer
-    made and, where layers read them again, the encoded ones.
-    """
+    """Counts tensors of edges kept at inference: the last and, where read again, the encoded."""
     return 2 if model.config.concatenate and model.config.layers > 1 else 1
 
 
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store for the edges of events that need so much, on a rank with `budget` bytes;
-    raises InputError if the folder cannot be written, or has too little space for all ranks of this
-    host.
+    """Opens a store for the edges of events on a rank with `budget` bytes; raises InputError if the
+    folder cannot be written, or lacks space for all ranks of this host.
     """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))

@@ -84,9 +84,7 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 def _packed(
     costs: NDArray[np.float64], steps: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Packs items into `steps` bins of like cost, equally many in each: round by round, the largest
-    item left goes into the bin that has least.
-    """
+    """Packs items into bins of like cost: round by round, the largest goes where there is least."""
     order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
     made: list[list[int]] = [[] for _ in range(steps)]
     loads = np.zeros(steps)
@@ -114,7 +112,7 @@ class RoutedStep:
 
     @property
     def cuts(self) -> dict[int, Cut]:
-        """Returns in how many sectors, and on how many ranks, each event is trained; nothing for
+        """Returns in how many sectors, on how many ranks, each event is trained; not for
         mini-batches.
         """
         if self.mini_batch:
@@ -133,9 +131,7 @@ class RoutedStep:
 
 
 def check_routes(steps: Sequence[RoutedStep]) -> None:
-    """Checks that all ranks have the same routes: otherwise they would wait for each other for
-    ever. Collective. Raises InputError if routes differ; on all ranks, naming the first that does.
-    """
+    """Raises InputError on all ranks where their routes differ. Collective."""
     micro_steps = sum(len(step.micro_steps) for step in steps)
     digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]
     check_agreement({"routing": f"{micro_steps} micro-steps of digest {digest}"})
@@ -167,9 +163,8 @@ class EventSteps:
 
 @dataclass(frozen=True)
 class PartSteps:
-    """Steps of parts of events, each trained without the event's others, by one rank.
-
-    parts: (event, part, parts of it). costs: in the order of `parts`. read: a part in an epoch.
+    """Steps of parts of events, each trained alone by one rank. parts: (event, part, parts of it).
+    costs: in the order of `parts`. read: a part in an epoch.
     """
 
     parts: Sequence[tuple[int, int, int]]
@@ -216,9 +211,7 @@ def read_sector(sources: Sequence[EventSource], _epoch: int, assignment: Assignm
 def read_wedge(
     sources: Sequence[EventSource], seed: int, epoch: int, assignment: Assignment
 ) -> Sector:
-    """Cuts a wedge out of an event, and turns and mirrors it at random. Where wedges begin, and how
-    each is turned, depends on the seed, the epoch and the event alone.
-    """
+    """Cuts a wedge out of an event, turned and mirrored at random by seed, epoch and event."""
     event, part, wedges = assignment.event, assignment.part, assignment.parts
     whole = sources[event].read(part=0, parts=1)
     generator = np.random.default_rng((seed, epoch, event))
@@ -286,9 +279,7 @@ EpochSteps = EventSteps | PartSteps | ShadowSteps
 def choose_steps(
     configuration: Configuration, ranks: Ranks, sources: list[EventSource]
 ) -> EpochSteps:
-    """Makes the steps of each epoch that the configuration asks for. Collective. Raises InputError
-    if events do not fit a rank's memory.
-    """
+    """Makes the steps of each epoch. Collective. Raises InputError if events do not fit."""
     training, sampling = configuration.training, configuration.sampling
     lockstep = configuration.engine.sharding(ranks.world_size).lockstep
     match sampling.method:
@@ -331,10 +322,8 @@ def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
 def scoring_router(
     sources: Sequence[EventSource], world_size: int, several: bool = False
 ) -> Router:
-    """Makes a router that scores each event in its sectors, over as many ranks as there are.
-
-    several: a rank may compute more than one of them, so that none are merged, which would take
-    memory that no plan counts.
+    """Makes a router that scores each event in its sectors, over all ranks. several: a rank may
+    compute more than one of them, so that none are merged.
     """
     sizes = [(source.parts, source.record["edges"]) for source in sources]
     return as_stored(sizes, world_size, several=several)
@@ -343,9 +332,8 @@ def scoring_router(
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """Makes a router that knows each event's cost and the sectors that fit. Collective. Raises
-    InputError if events do not fit a rank's memory in the sectors that they are stored in, on these
-    ranks.
+    """Makes a router that knows each event's work and the sectors that fit. Collective. Raises
+    InputError if events fit no rank's memory in their sectors.
     """
     budget = memory_budget(configuration, ranks)
     return on_first_rank(_fit, configuration, ranks, sources, budget)
@@ -381,9 +369,7 @@ class FittingCuts:
         return self.configuration.data.sectors == "naive"
 
     def fitting(self, size: EventSize) -> dict[Cut, float]:
-        """Returns the work of the cuts that fit, the first kind of which any does; those with edges
-        in files come last.
-        """
+        """Returns the work of the cuts that fit, of the first kind that does; files come last."""
         for cost in self._ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
@@ -392,9 +378,7 @@ class FittingCuts:
         return {}
 
     def needed(self, size: EventSize, cut: Cut) -> float:
-        """Returns the least bytes of memory that a cut takes, in memory or with edges in files:
-        those of a small event take less than the blocks they travel in.
-        """
+        """Returns the least bytes that a cut takes, with edges in memory or in files."""
         return min(cost.memory(size, *cut).total for cost in self._ways)
 
     @property
@@ -408,9 +392,7 @@ class FittingCuts:
         return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
 
     def cuts(self, stored: int) -> list[list[Cut]]:
-        """Lists the cuts of an event in `stored` sectors: those with one on each rank, which has
-        fewest halo rows, and then those with several.
-        """
+        """Lists the cuts of an event: with one sector on each rank, then with several."""
         world = self.cost.world
         if self.apart:
             # Fewer would be another training, since cut edges are left out.
@@ -422,9 +404,7 @@ class FittingCuts:
         return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
 
     def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
-        """Lists the bytes that an event takes of the present ranks in powers of two of sectors,
-        into which it may have to be cut first.
-        """
+        """Lists the bytes that an event takes of the present ranks, by powers of two of sectors."""
         world, layered = self.cost.world, self.cost.footprint(cut=False).layered
         cuts = []
         for parts in (1 << i for i in range(MOST_PARTS.bit_length())):

@@ -192,9 +192,7 @@ class StepRunner:
     def _losses(
         self, number: int, share: Share, denominators: dict[int, Tensor], n_events: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns this rank's part of the step's losses, of edges (or pairs) and of pT; for an
-        empty sector zero, but with an autograd graph.
-        """
+        """Returns this rank's part of the step's losses, of edges (or pairs) and of pT."""
         counts = torch.ones(3, dtype=torch.float64)
         if share.event is not None:
             counts = denominators[share.event]
@@ -230,8 +228,8 @@ class StepRunner:
         return of_edges, pt_loss(log_pt, batch.pt, counts[2])
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """Returns the denominators of the losses by event: the counts [3] of positives, negatives
-        and edges of known pT. Collective.
+        """Returns by event the counts [3] of positives, negatives and edges of known pT.
+        Collective.
         """
         counts = torch.zeros(len(events), 3, dtype=torch.float64)
         for batch in batches:
@@ -286,10 +284,7 @@ def train(run: Run) -> None:
 
 
 class Trainer:
-    """The progress of a run, and the loops that make it.
-
-    epoch and step count from 0: those that come next. stopped: a rank was asked to stop.
-    """
+    """The progress of a run. epoch and step: those that come next. stopped: a rank was asked to."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.parts = run, run.parts
@@ -353,8 +348,8 @@ class Trainer:
     def _train_steps(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
     ) -> tuple[list[float], float]:
-        """Trains the steps that are left, until the epoch ends or the run is to end, after which it
-        has saved. Returns the seconds of each step, and those of them all. Collective.
+        """Trains the steps that are left until the epoch or the run ends, then saves. Returns the
+        seconds of each step, and of all. Collective.
         """
         before, durations = self._clock.seconds, list[float]()
         self.parts.world.stopwatch.take()

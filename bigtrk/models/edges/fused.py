@@ -191,9 +191,7 @@ def _launch_whole_rows(
 
 
 def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
-    """Makes the sum [M, H] of the products of each `rows` and its weight [H, H], if it can; all
-    weights have rows of one stride.
-    """
+    """Makes the sum [M, H] of products of `rows` and weights [H, H] of one stride, if it can."""
     n_rows, hidden = made.shape
     if not schedule.are_whole(hidden, made.dtype):
         return False

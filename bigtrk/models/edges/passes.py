@@ -222,9 +222,7 @@ class NodeShares:
 
 @dataclass(frozen=True)
 class GraphPass:
-    """The inputs that all layers share: edge_index [2, E], the encoded nodes, if each layer reads
-    them, and the rows that other sectors give.
-    """
+    """The inputs of all layers: edge_index [2, E], encoded nodes if read again, edges and halo."""
 
     edge_index: Tensor
     n_owned: int

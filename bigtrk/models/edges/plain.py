@@ -57,9 +57,7 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
 
 
 def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Adds values [M, ...] to rows [M] of `total`, in the order of `values`. A GPU's index_add_ has
-    no order; it sorts for index_put_.
-    """
+    """Adds values [M, ...] to rows [M] of `total`, in order (index_add_ has none on a GPU)."""
     if total.device.type in ("cpu", "meta"):
         total.index_add_(0, rows, values)
     else:

@@ -40,9 +40,8 @@ def chunk_rows(
 
 
 class Workspace:
-    """The buffers of a forward pass and its backward pass (if it `trains`); rows have `dtype`.
-
-    keeps: products are kept for the backward pass, instead of being computed anew.
+    """The buffers of a pass forward and, if it `trains`, backward; keeps: products are kept for the
+    latter.
     """
 
     def __init__(
@@ -101,9 +100,7 @@ class EdgeStore(Protocol):
         """Makes room for rows [n_rows, width] of any content, which passes on `device` use."""
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
-        """Yields the blocks of a pass in their order; rows may be both read and made, since a block
-        is read before it is filled.
-        """
+        """Yields a pass's blocks in order; a block is read before it is filled."""
 
 
 class MemoryStore:
@@ -278,9 +275,8 @@ class EdgeStates:
 
 
 class Encoded:
-    """Encoded features of nodes [M, H], which every layer reads.
-
-    Each layer adds its part to one gradient [M, H] (float32 at least), which the first layer takes.
+    """Encoded features of nodes [M, H], which every layer reads; their gradient is summed over
+    layers.
     """
 
     def __init__(self, values: Tensor) -> None:

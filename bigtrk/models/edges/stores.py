@@ -253,9 +253,7 @@ class FilePlace(Place):
 
 
 class FileStore(StreamedStore):
-    """Keeps rows in memory up to `memory` bytes, then in files of the `folder` that an `option`
-    names; freed files are used again.
-    """
+    """Keeps rows in memory up to `memory` bytes, then in files of `folder`, used again."""
 
     def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
         super().__init__(BLOCK_BYTES)

@@ -32,9 +32,7 @@ from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 def copied(
     engine: Engine, averages: Averages | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Range]]:
-    """Copies this rank's part of the state, and of averaged weights, to host memory of its own:
-    tensors by name in the file, pieces as in the manifest.
-    """
+    """Copies this rank's part of the state to host memory: tensors by name, pieces as written."""
     tensors = {f"{RANDOM}cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
@@ -53,9 +51,7 @@ def copied(
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Raises InputError, which names the tensor, for values that are not finite. Gradients that are
-    not show only in the next step's loss: too late for a checkpoint in between.
-    """
+    """Raises InputError for a tensor that is not finite: the loss would show it a step too late."""
     for name, values in tensors.items():
         if not values.isfinite().all():
             raise InputError(
@@ -72,9 +68,7 @@ def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
 def restore(
     engine: Engine, folder: Path, checkpoint: Checkpoint, averages: Averages | None = None
 ) -> None:
-    """Gives `engine` and `averages` the state in `folder`, whichever engine and ranks wrote it;
-    raises InputError where it is that of another model, or has no averages.
-    """
+    """Loads a checkpoint of any engine and ranks; raises InputError if it is of another model."""
     if averages and not checkpoint.averaged:
         raise InputError(f"{folder}: has no averaged weights (training.average_decay)")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
@@ -88,10 +82,8 @@ def restore(
 
 
 def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -> dict[str, Tensor]:
-    """Reads the whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
-
-    kind: "weight", or AVERAGE of a checkpoint that has averaged weights. Raises InputError where a
-    file cannot be read.
+    """Reads the whole model's weights by name. kind: "weight", or AVERAGE for averaged weights.
+    Raises InputError if a file cannot be read.
     """
     with disk_errors():
         reader = _Reader(folder, checkpoint)
@@ -150,11 +142,9 @@ class RunDescription:
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run in a thread, one at a time, and loads them.
-
-    An error in the thread of one rank is raised on all as InputError, at the next save or at the
-    end. All methods are collective. check_held: rank 0 calls it before it writes; it raises
-    InputError where the run's folder has become another process's. averages: a part of the state.
+    """Writes the checkpoints of a run in a thread, one at a time, and loads them. Collective. An
+    error on one rank is raised on all as InputError, at the next save or at the end. check_held:
+    raises InputError where the run's folder has become another process's.
     """
 
     def __init__(
@@ -187,9 +177,7 @@ class Checkpointer:
             saving.result()
 
     def load(self, found: Found | None = None) -> Progress:
-        """Returns the engine to the checkpoint `found`, or else to the newest good one; raises
-        InputError where none is good.
-        """
+        """Loads `found`, or the newest good checkpoint; raises InputError where there is none."""
         self.wait()
         found = found or on_first_rank(take_last_good, self._run)
         together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))

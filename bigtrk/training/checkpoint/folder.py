@@ -62,9 +62,7 @@ class Found:
 
 
 def last_good(run: Path) -> Found:
-    """Finds the newest checkpoint whose files are all as they were written; changes nothing. Raises
-    InputError where none is good, or one is a symbolic link.
-    """
+    """Finds the newest undamaged checkpoint; raises InputError where none is, or one is a link."""
     root, damaged = run / CHECKPOINTS, dict[str, str]()
     _check_links(root)
     for folder in reversed(_folders(root)):
@@ -87,9 +85,7 @@ def has_any(run: Path) -> bool:
 
 
 def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
-    """Returns what `read` makes of the newest good checkpoint of a run, which may write new ones
-    and remove old ones meanwhile. Raises InputError as `last_good` and `read` do.
-    """
+    """Returns what `read` makes of the newest good checkpoint of a run that may go on meanwhile."""
     while True:
         newest = _folders(run / CHECKPOINTS)[-1:]
         try:
@@ -101,9 +97,8 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
 
 
 def take_last_good(run: Path) -> Found:
-    """Finds a checkpoint as `last_good` does. Newer ones, which are damaged, are set aside: they
-    are neither tried again nor counted. A best epoch whose own checkpoint is damaged is forgotten.
-    Both are said. Raises InputError as `last_good`, or where the disk refuses.
+    """Finds a checkpoint as `last_good`; sets newer, damaged ones aside, forgets a damaged best
+    epoch, and says both. Raises InputError as `last_good`, or where the disk refuses.
     """
     found = last_good(run)
     if found.complaint:
@@ -133,9 +128,7 @@ def take_last_good(run: Path) -> Found:
 
 
 def make_temporary(root: Path, name: str) -> None:
-    """Makes an empty folder to write the checkpoint in, and removes what a crash left of others;
-    raises InputError where the disk refuses, or a symbolic link leads elsewhere.
-    """
+    """Makes an empty folder to write in, and removes what a crash left of others."""
     _check_links(root)
     with disk_errors():
         # Parents are not made: a run's folder that has vanished is not begun anew.
@@ -150,9 +143,7 @@ def temporary_of(root: Path, name: str) -> Path:
 
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
-    """Makes a checkpoint of the temporary folder, whose other files are there; names the best one
-    in `best.json`, and drops old ones, or warns. Raises InputError where the disk refuses.
-    """
+    """Makes a checkpoint of the temporary folder, names the best one, and drops old ones."""
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     with disk_errors():
         with atomic_path(temporary / MANIFEST) as manifest:
@@ -223,8 +214,8 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """Returns the configuration a run was started with, with `overrides` of what may change; raises
-    InputError where `run` holds no run, or an override would make it another one.
+    """Returns the configuration of a run with `overrides`; raises InputError where `run` holds no
+    run, or an override would make it another one.
     """
     content = read_run_record(run).config
     if not content:
@@ -244,8 +235,8 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """Finds the checkpoint to resume from; raises InputError where there is no good one, the run
-    was trained on other events, or it is done, be it for want of a better epoch. Collective.
+    """Finds the checkpoint to resume from; raises InputError where none is good, the run was
+    trained on other events, or it is done. Collective.
     """
     warn_of_other_code(run, configuration)
     found = on_first_rank(take_last_good, run)
@@ -282,9 +273,8 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Writes how a run continues, from `record`, and drops from its records and `best.json` what
-    came after its checkpoint: those steps will be computed again, and a crash may have left half a
-    line. Raises InputError where a record is broken, or the disk refuses.
+    """Records how a run continues, and drops the records after its checkpoint, whose steps will be
+    computed again. Raises InputError where a record is broken, or the disk refuses.
     """
     before = read_run_record(run)
     resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})

@@ -136,9 +136,7 @@ class Stored(NamedTuple):
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """Reads the tensors of a file by name; raises InputError where the file is missing or damaged,
-    or larger than they are together.
-    """
+    """Reads the tensors of a file by name; raises InputError where it is missing or damaged."""
     check_file(path)
     try:
         with safe_open(path, framework="np") as file:
@@ -158,9 +156,7 @@ def shard_name(rank: int) -> str:
 def write_shard(
     folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Range]
 ) -> ShardFile:
-    """Writes a rank's `tensors` to disk; raises InputError where it cannot, or where the file reads
-    back differently.
-    """
+    """Writes a rank's `tensors`; raises InputError where they do not read back the same."""
     path, content = folder / shard_name(rank), save(tensors)
     shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
     with disk_errors(), atomic_path(path) as temporary:
@@ -171,9 +167,7 @@ def write_shard(
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
-    what it says. Raises InputError, which names all damaged files, where they do not.
-    """
+    """Reads a checkpoint's manifest and checks all its files; InputError names damaged ones."""
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
         raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
@@ -191,9 +185,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _decoded(raw: bytes) -> Checkpoint:
-    """Makes a checkpoint of the bytes of a manifest; each rank's file must have its own name, and
-    the pieces hold each parameter's values once, after equally many updates.
-    """
+    """Makes a checkpoint of a manifest, whose pieces must hold each parameter's values once."""
     try:
         content = unseal(raw)
     except ValueError as error:

@@ -51,17 +51,15 @@ NOTHING_MEASURED = MeasuredScales()
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """The features of nodes and edges that `data` names, made of order one by the scales of ours
-    and those `measured` of others.
-    """
+    """The features that `data` names, scaled by our constants or by `measured` scales."""
 
     data: DataSettings
     computed: ComputedFeatures
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives the node features of a sector `with_computed` columns: [N, F]; raises InputError if
-        the sector lacks a column, or there is no scale of it.
+        """Gives the node features [N, F] of a sector `with_computed` columns; raises InputError if
+        it lacks a column.
         """
         scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
         columns = sector.node_features, sector.node_feature_names
@@ -69,19 +67,15 @@ class ModelFeatures:
             return normalised(*columns, scales, self.data.node_features)
 
     def of_edges(self, sector: Sector) -> Tensor:
-        """Gives the edge features of a sector `with_computed` columns: [E, G]; raises InputError as
-        of_nodes.
-        """
+        """Gives the edge features [E, G] of a sector with computed columns; raises as of_nodes."""
         scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
         columns = sector.edge_features, sector.edge_feature_names
         with _of_event(sector):
             return normalised(*columns, scales, self.data.edge_features)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
-        """Gives the node features of hits that are in no graph: [N, F].
-
-        what: the event, and "hit", for messages. ids [N]: the hits' own. Raises InputError as
-        of_nodes; a function fails, or gives anything but finite numbers.
+        """Gives the features [N, F] of hits in no graph. what: the event, and "hit", for messages;
+        ids [N]. Raises InputError as of_nodes, or where a function fails.
         """
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
@@ -90,9 +84,7 @@ class ModelFeatures:
 
 
 def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURED) -> ModelFeatures:
-    """Imports the functions among the features that `data` names; raises InputError if one cannot
-    be imported.
-    """
+    """Imports the functions among the features; raises InputError if one cannot be imported."""
     nodes = load_functions(data.node_features, "data.node_features")
     edges = load_functions(data.edge_features, "data.edge_features")
     of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
@@ -171,9 +163,7 @@ def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth
 
 
 def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor of the host to `device`; an accelerator copies it from pinned memory in the
-    current stream, without waiting.
-    """
+    """Copies a tensor to `device`; to an accelerator from pinned memory, without waiting."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -214,9 +204,7 @@ class Lane:
 
 @cache
 def _upload_stream(device: torch.device) -> torch.cuda.Stream:
-    """Returns the process's one stream for uploads: torch keeps a pool of memory for each stream,
-    0.3 GB on an H200 with a new one in each epoch of 300,000 edges.
-    """
+    """Returns the process's one stream for uploads: torch keeps memory for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -270,9 +258,8 @@ class EdgePrediction(NamedTuple):
 
 
 def run_model(model: nn.Module, share: Share) -> list[Tensor]:
-    """Runs the model once on what it computes of a share; gives its result for each sector.
-
-    Models of the simple form take one sector, which is all that is routed to them.
+    """Runs the model once on a share; gives its result for each sector. Models of the simple form
+    are routed one sector.
     """
     inputs = [
         SectorInputs(batch.x, batch.edge_features, batch.edge_index, batch.n_owned)
@@ -285,9 +272,8 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
 
 
 def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
-    """Computes an edge model's results for each sector of a share.
-
-    Edges that a batch leaves out come last in its sector, and score false.
+    """Computes an edge model's results by sector. Edges that a batch leaves out come last, and
+    score false.
     """
     found = []
     for made, batch in zip(run_model(model, share), share.batches, strict=True):
@@ -324,10 +310,9 @@ class BatchMaker:
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads and prepares the `assignment` among `sources` to train it: sectors exchange halos
-        with each other and with the event's others, unless they are naive. An empty sector for no
-        assignment. Raises InputError if the event cannot be read, has no truth, features that are
-        not finite or edges that do not end at its nodes.
+        """Reads the `assignment` to train it: sectors exchange halos unless they are naive. None
+        gives an empty sector. Raises InputError if the event cannot be read, has no truth, features
+        that are not finite or edges that do not end at its nodes.
         """
         if assignment is not None and self._data.sectors == "naive":
             [part] = assignment.held
@@ -340,9 +325,8 @@ class BatchMaker:
         return partial(self.make, sources=sources)
 
     def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads and prepares an assignment as `make`, to score it: also sectors that are trained
-        without each other exchange halos, so that the scores are those of the whole graph, on
-        however many ranks; raises InputError as of `make`.
+        """Reads an assignment to score it: naive sectors exchange halos, too, so that the scores
+        are those of the whole graph. Raises InputError as `make`.
         """
         if assignment is None:
             return self.empty()
@@ -358,10 +342,7 @@ class BatchMaker:
         return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
 
     def alone(self, event: int | None, sector: Sector) -> Share:
-        """Prepares a sector of event number `event` that is trained without the event's others.
-
-        Its halo, unless left out, is updated as far as its edges here allow.
-        """
+        """Prepares a sector of event number `event` that is trained without the event's others."""
         return Share([self._prepare(event, sector, False)], no_halo(self.world))
 
     def empty(self) -> Share:
@@ -421,9 +402,8 @@ class BatchMaker:
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none.
-
-    prefetcher: the thread that reads the next step.
+    """Reads this rank's assignments, one step ahead in the thread of `prefetcher`; `make` makes a
+    share.
     """
 
     make: Callable[[Assignment | None], Share]
@@ -431,9 +411,8 @@ class Loader:
     prefetcher: Prefetcher = field(default_factory=Prefetcher)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
-        """Reads this rank's micro-steps of a step; as many as every other rank has, each with as
-        many sectors as any rank's has: ZeRO-3 insists that all ranks fetch weights in one order,
-        and it fetches a layer's for each tensor that it gives.
+        """Reads this rank's micro-steps, with as many sectors as any rank has: ZeRO-3 fetches a
+        layer's weights for each tensor that it gives, in one order on all ranks.
         """
         shares = []
         for micro_step in step:

@@ -42,9 +42,7 @@ class EventSource:
 
     @property
     def identity(self) -> str:
-        """Returns the digest of the event's graph, the same for the whole graph and its sectors;
-        raises InputError if the manifest does not tell it.
-        """
+        """Returns the digest of the event's graph; raises InputError if the manifest lacks it."""
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
             raise InputError(
@@ -67,9 +65,7 @@ class EventSource:
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
-        """Checks that the event has what training asks: features, truth and, if so, particles' pT;
-        raises InputError if it lacks one of them, or its truth.
-        """
+        """Raises InputError where the event lacks features, truth or, if so, particles' pT."""
         record = self.record
         for kind, chosen, known in (
             ("node", node_features, available(record["node_feature_names"])),
@@ -95,9 +91,7 @@ class EventSource:
             )
 
     def check_true_edges(self) -> None:
-        """Checks that the event is whole and its edges are the true ones alone, as an embedding
-        asks; raises InputError if it is cut, or has other edges.
-        """
+        """Raises InputError where the event is cut or has other edges than true ones."""
         if self.parts > 1:
             raise InputError(
                 f"{self.where}: is cut into sectors; an embedding is trained on whole events"
@@ -121,9 +115,8 @@ class EventSource:
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:
-    """Lists the events of all folders by name; one that is there in sectors is taken in sectors.
-    Raises InputError if a folder is no folder of graphs or sectors, none holds an event, or an
-    event's sectors were not cut from the graph that is given beside them.
+    """Lists the events of all folders by name, in sectors where there are some. Raises InputError
+    if a folder is of something else or empty, or sectors are not of the graph beside them.
     """
     sources: dict[str, EventSource] = {}
     for source in (source for folder in folders for source in _open_folder(folder)):
@@ -162,8 +155,8 @@ def _open_folder(path: Path) -> list[EventSource]:
 def split_validation(
     train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
-    """Returns training and validation events (DataSettings); raises InputError if more events are
-    held back, or asked for, than there are, or an event is in both.
+    """Returns training and validation events; raises InputError if there are too few, or one is in
+    both.
     """
     sources = open_events(train)
     if isinstance(validation, int):
@@ -200,10 +193,7 @@ class Events:
 
     @property
     def fingerprint(self) -> str:
-        """Returns the number of events and a digest of their names, contents and cuts.
-
-        Ranks that hold other cuts of an event, each in itself good, would exchange other rows.
-        """
+        """Returns the number of events and a digest of their names, contents and cuts."""
         records = [(event.name, event.record) for event in (*self.train, *self.validation)]
         facts = repr([(name, one["digests"], one.get("sectors")) for name, one in records])
         return f"{len(records)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
@@ -216,9 +206,7 @@ class Events:
 
 
 def data_record(events: Events) -> DataRecord:
-    """Counts events, nodes and edges, and says what the graphs were built from and what share of
-    the true edges they hold, where all tell.
-    """
+    """Counts events, nodes and edges, and says what the graphs were built from, where all tell."""
     records = [source.record for source in events.train]
 
     def mean(share: str) -> float | None:

@@ -27,9 +27,8 @@ from bigtrk.training.settings import Configuration, DataSettings
 
 
 def with_degrees(configuration: Configuration, events: Sequence[EventSource]) -> Configuration:
-    """Adds `model.options.degree_histogram`, that of `events`, where the model's network asks for
-    it and the configuration has none; so the run records what its network is made with. Collective.
-    Raises InputError if the network's class cannot be imported, or an event cannot be read.
+    """Adds the `degree_histogram` of `events` to `model.options` where the network asks for it.
+    Collective. Raises InputError if its class cannot be imported, or an event cannot be read.
     """
     model = configuration.model
     if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
@@ -62,9 +61,7 @@ def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
 
 
 def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
-    """Checks that the file `where` has `measured` the scales of just the features that need it;
-    raises InputError if one is missing, or is of another feature.
-    """
+    """Raises InputError where `measured` has not the scales of just the features that need it."""
     for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
         for name in {**dict.fromkeys(wanted), **scales}:
             wrong = "is not among those that need it" if name in scales else "by no mean"
@@ -96,10 +93,10 @@ Columns = dict[str, Moments]
 def measure_scales(
     data: DataSettings, sources: Sequence[EventSource], ranks: Ranks
 ) -> MeasuredScales:
-    """Measures the mean and deviation of the features of `data` that need it over the owned nodes
-    and edges of all `sources`, which the ranks share. Reads nothing if there are none. Collective.
-    Raises InputError on all ranks if an event cannot be read or lacks a column, a value is not
-    finite, or a function of the user's own breaks its promises (computed_features.py).
+    """Measures mean and deviation of the features that need it, over the owned nodes and edges of
+    all `sources`, which the ranks share. Collective. Raises InputError on all ranks if an event
+    lacks a column, a value is not finite, or a user's function breaks its promises
+    (graphs/features.py).
     """
     nodes, edges = lacking_scales(data)
     if not nodes and not edges:

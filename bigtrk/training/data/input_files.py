@@ -39,9 +39,8 @@ class InputFiles:
         self._files = UnnamedFiles(folder, option)
 
     def moved(self, item: Item) -> Item:
-        """Returns a tensor, or a dataclass of them, of which the large ones lie in one file; those
-        that already lie in a file, as a graph's, are left there. Raises RankError if the folder is
-        full, or is no folder to write in.
+        """Returns a tensor, or a dataclass of them, with large ones in one file, unless they lie in
+        a file already. Raises RankError where the folder is full or cannot be written.
         """
         memories = {
             memory.data_ptr(): memory

@@ -52,8 +52,8 @@ from bigtrk.training.steps import scoring_router
 
 
 def evaluated_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the model that `load_evaluated` would give. run: its folder, or a
-    file of weights there. Raises InputError where it holds neither a model nor checkpoints.
+    """Reads the configuration of the model that `load_evaluated` gives; raises InputError without
+    one.
     """
     if _is_finished(run):
         return model_configuration(run)
@@ -70,10 +70,9 @@ def _is_finished(run: Path) -> bool:
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
-    """Loads the model that a run ended with, the weights of another file that is named, or, before
-    the end, those of the newest good checkpoint, on the device of `ranks`. Only reads: the run
-    may go on meanwhile. Collective. Raises InputError where there is neither, files are damaged or
-    do not fit, or the events that the checkpoint was trained on cannot be told.
+    """Loads the model of a run or of a file of weights in it, or, before the end, the newest good
+    checkpoint, on the device of `ranks`. Only reads. Collective. Raises InputError where there is
+    none, files are damaged, or the events it was trained on cannot be told.
     """
     if on_first_rank(_is_finished, run):
         stored = load_model(run)
@@ -142,15 +141,10 @@ def evaluate_run(
     ranks: Ranks,
     spill: SpillFolder | None = None,
 ) -> EvaluationRecord:
-    """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
-    events in the folders of `data`; also writes a file in RUN/evaluations. `run` may also name a
-    file of weights in a run's folder.
-
-    Edges between layers that the memory has no room for are in files of `spill`, if it is given.
-    Events that the run trained on are left out, unless no others are there. Events in sectors are
-    scored in these, over all ranks, and stitched. Collective. Raises InputError if the run has
-    neither a model nor a checkpoint, what it trained on is not known, the data cannot be read or
-    have no truth, the disk refuses, or as spill_scoring.
+    """Evaluates the model of `run` (its folder, a file of weights in it) on the events of `data`,
+    and records it in RUN/evaluations. Events that it was trained on are left out, unless there are
+    no others; edges that memory has no room for go to `spill`. Collective. Raises InputError
+    without a model, or where data cannot be read or have no truth, or as spill_scoring.
     """
     evaluated = load_evaluated(run, ranks)
     configuration = evaluated.configuration

@@ -60,10 +60,9 @@ def score_events(
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Scores every event, laid over ranks by `router`; each comes out on one rank, the first of
-    those that share it, with its graph if that is to be `whole`. `follow` wraps the micro-steps to
-    show progress. Collective: all ranks must exhaust the iterator, and all raise InputError where
-    an event cannot be read.
+    """Scores every event; each comes out on the first of the ranks that share it, with its graph if
+    `whole`. `follow` shows progress. Collective: all ranks must exhaust the iterator, and all raise
+    InputError where an event cannot be read.
     """
     world = maker.world
     model.eval()

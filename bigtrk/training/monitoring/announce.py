@@ -23,9 +23,7 @@ from bigtrk.training.steps import RoutedStep
 def announce(
     ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep], stored: int
 ) -> None:
-    """Says what is trained, and how: by the `routes` of the first epoch. stored: the most sectors
-    that an event is cut in.
-    """
+    """Says what is trained, and how. stored: the most sectors that an event is cut in."""
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -72,9 +70,8 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
 
 
 class EpochLines:
-    """Prints a line for each epoch that this process trains, from rank 0; elsewhere than on a
-    terminal for the first one, and whenever another tenth of the training is done. The time left is
-    at the mean pace since the start, or what is left of `training.minutes`.
+    """Prints a line for each epoch, from rank 0; elsewhere than on a terminal for the first and at
+    every tenth of the training.
     """
 
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:

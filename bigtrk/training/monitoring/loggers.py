@@ -39,9 +39,8 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def open_logger(name: str, folder: Path) -> Iterator[Logger]:
-    """Yields a function that logs a record of the run in `folder`, in a thread: a service that is
-    away or slow neither ends the training nor makes it wait. Raises InputError where the logger
-    cannot be opened.
+    """Yields a function that logs a record in a thread, so that a service that is away or slow does
+    not delay the training. Raises InputError where the logger cannot be opened.
     """
 
     def warn(what: str) -> None:

@@ -34,9 +34,7 @@ SKIPPED, RECORDED = 3, 3
 
 
 class Accelerator:
-    """An NVIDIA device, found by the UUID that torch gives: NVML ignores CUDA_VISIBLE_DEVICES.
-    Values that it does not say, as a MIG slice, are None.
-    """
+    """An NVIDIA device by its UUID, as NVML ignores CUDA_VISIBLE_DEVICES; None where unknown."""
 
     def __init__(self, uuid: str) -> None:
         """Opens the device; raises LookupError, which says why, where NVML cannot."""
@@ -88,9 +86,7 @@ class HostEnergy:
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        """Finds the counters; raises LookupError where there are none to read. Cores lie in their
-        package, and psys holds all others.
-        """
+        """Finds the packages' counters; raises LookupError where there are none to read."""
         domains = {path: (path / "name").read_text() for path in root.glob("intel-rapl:*")}
         counted = [path for path, name in domains.items() if name.startswith(("package", "dram"))]
         if not counted:
@@ -132,9 +128,7 @@ class Reading:
 
 
 def pooled(readings: Sequence[Reading]) -> PowerRecord:
-    """Makes one of all ranks' readings: joules of distinct devices and hosts summed, shares their
-    means; None where one of them is not known.
-    """
+    """Joins all ranks' readings: joules summed over distinct devices and hosts, shares averaged."""
     devices = {reading.accelerator: reading for reading in readings}.values()
     return PowerRecord(
         accelerator_joules=_sum([reading.accelerator_joules for reading in devices]),
@@ -239,8 +233,8 @@ def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Norms:
-    """Euclidean norms, the same on all ranks, of a step's gradients before clipping and of the
-    weights before the update, by module or one of a list of them: `node_encoder`, `layers.0`.
+    """Euclidean norms of a step's gradients before clipping and of the weights before the update,
+    by module or one of a list: `node_encoder`, `layers.0`; the same on all ranks.
     """
 
     gradient: dict[str, float]
@@ -261,9 +255,7 @@ class Norms:
 
 @torch.no_grad()
 def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
-    """Returns groups and the squared norms [2, groups] float64 of this rank's gradients, weights:
-    summed over ranks those of the model, whichever way ranks share it.
-    """
+    """Returns groups and this rank's squared norms [2, groups] of gradients and weights."""
     gradients: dict[str, list[Tensor]] = {}
     weights: dict[str, list[Tensor]] = {}
     for shard in engine.shards():
