@@ -27,7 +27,6 @@ from bigtrk.models.edges import (
     triton_edges,
     triton_kernels,
     triton_passes,
-    triton_sums,
     triton_whole_rows,
 )
 from bigtrk.models.protocol import Ends
@@ -35,8 +34,13 @@ from tests.models.fused import Case, computed, make
 from tests.models.test_kernels import CALLS
 
 MODULES = {
-    triton_kernels: ("norm_relu", "norm_relu_backward", "relu_backward"),
-    triton_sums: ("sum_at_ends", "sum_partials"),
+    triton_kernels: (
+        "norm_relu",
+        "norm_relu_backward",
+        "relu_backward",
+        "sum_at_ends",
+        "sum_partials",
+    ),
     triton_edges: ("forward", "backward"),
     triton_whole_rows: ("whole_forward", "whole_backward", "sum_inputs", "sum_products"),
 }

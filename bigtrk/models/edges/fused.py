@@ -1,5 +1,5 @@
 """Launches a layer's whole passes over its edges on GPUs (triton_whole_rows.py, triton_edges.py,
-triton_sums.py).
+triton_kernels.py).
 
 schedule.py says which, and how their work is laid on programs, work.py what they compute and move.
 
@@ -222,10 +222,10 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
     """Writes or adds the sums of the programs' parts [programs, lines, H] to the `grads`."""
-    from bigtrk.models.edges import triton_sums
+    from bigtrk.models.edges import triton_kernels
 
     programs, n_lines, hidden = partials.shape
-    triton_sums.sum_partials[(n_lines,)](
+    triton_kernels.sum_partials[(n_lines,)](
         partials,
         grads[0],
         *_others(grads),

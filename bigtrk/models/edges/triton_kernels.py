@@ -1,8 +1,13 @@
-"""The passes over edges in Triton: one program per tile of rows, arithmetic in float32.
+"""The passes over edges in Triton, one program per tile of rows, and the sums of edges at nodes and
+of weights' gradients over programs; arithmetic is in float32.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Pointers
 are those of `Ends`, of rows [n_rows, hidden] and of rstd [n_rows, 1]; those of ends are None
 without ends. The caller has checked that the ends are nodes.
+
+Each number is summed by one program, in an order that the sector and the constants here alone fix;
+so neither the number of threads nor a launch's other choices change a bit, and nothing is atomic.
+The rows of a step of SPAN are summed as one tile, the steps one after another.
 """
 
 import triton
@@ -11,6 +16,7 @@ import triton.language as tl
 from bigtrk.models.edges import plain
 
 EPS = tl.constexpr(plain.EPS)
+SPAN = tl.constexpr(16)
 
 
 @triton.jit
@@ -99,3 +105,158 @@ def end(of_nodes, index, rows, columns, n_rows, inside, hidden: tl.constexpr):
     """Returns what the nodes at one end add to their edges; zero outside."""
     node = tl.load(index + rows, rows < n_rows, 0).to(tl.int64)
     return tl.load(of_nodes + node * hidden + columns, inside, 0.0).to(tl.float32)
+
+
+@triton.jit
+def sum_at_ends(
+    values,
+    others,
+    source_starts,
+    source_order,
+    destination_starts,
+    destination_order,
+    turns,
+    of_source,
+    of_destination,
+    others_of_source,
+    others_of_destination,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Sums edges `first` to `first` + n_rows at a node and an end: those of turns[program_id(0)],
+    2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
+    edges', and so are the `others`, if there are any. program_id(1) says which `width` columns are
+    summed, those of the values first: programs at work together read narrow rows, of which the
+    L2 holds more. adds: the sums are added to what is there, float32 [N, hidden].
+    """
+    turn = tl.load(turns + tl.program_id(0))
+    if turn % 2 == 0:
+        sum_of_node(
+            turn // 2, source_starts, source_order, values, others, of_source, others_of_source,
+            first, n_rows, adds, hidden, width,
+        )  # fmt: skip
+    else:
+        sum_of_node(
+            turn // 2, destination_starts, destination_order, values, others, of_destination,
+            others_of_destination, first, n_rows, adds, hidden, width,
+        )  # fmt: skip
+
+
+@triton.jit
+def sum_of_node(
+    node,
+    starts,
+    order,
+    values,
+    others,
+    sums,
+    sums_of_others,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Sums the rows of one end's segment, or those of the others."""
+    parts: tl.constexpr = (hidden + width - 1) // width
+    columns = tl.program_id(1) % parts * width + tl.arange(0, width)
+    if tl.program_id(1) < parts:
+        sum_rows(node, starts, order, values, sums, columns, first, n_rows, adds, hidden)
+    else:
+        if others is not None:
+            sum_rows(
+                node, starts, order, others, sums_of_others, columns, first, n_rows, adds, hidden
+            )
+
+
+@triton.jit
+def sum_rows(
+    node,
+    starts,
+    order,
+    values,
+    sums,
+    columns,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+):
+    """Sums columns of the rows of a segment."""
+    exists = columns < hidden
+    place = node.to(tl.int64) * hidden + columns
+    total = before(sums, place, exists, adds)
+    start = tl.load(starts + node)
+    stop = tl.load(starts + node + 1)
+    for at in range(start, stop, SPAN):
+        positions = at + tl.arange(0, SPAN)[:, None]
+        rows = tl.load(order + positions, positions < stop, 0) - first
+        inside = (positions < stop) & (rows >= 0) & (rows < n_rows) & exists[None, :]
+        element = rows.to(tl.int64) * hidden + columns[None, :]
+        total += tl.sum(tl.load(values + element, inside, 0.0).to(tl.float32), axis=0)
+    tl.store(sums + place, total, exists)
+
+
+@triton.jit
+def before(sums, place, exists, adds: tl.constexpr):
+    """Returns the sums to which others are added, or zeros."""
+    return tl.load(sums + place, exists, 0.0) if adds else tl.zeros(place.shape, tl.float32)
+
+
+@triton.jit
+def sum_partials(
+    partials,
+    of_first,
+    of_second,
+    of_second_bias,
+    of_third,
+    of_third_bias,
+    n_partials,
+    n_lines,
+    first_stride,
+    adds: tl.constexpr,
+    inputs: tl.constexpr,
+    layers: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Sums line program_id(0) of the gradients of weights over partials
+    [n_partials, n_lines, hidden]. The lines are the rows of the first layer's columns of each
+    input, of the second and of the third layer's weight, then the biases of these two.
+
+    of_first [hidden, ...] has rows of `first_stride` columns, the inputs' in front.
+    """
+    line = tl.program_id(0)
+    columns = tl.arange(0, width)
+    exists = columns < hidden
+    total = tl.zeros([width], tl.float32)
+    for at in range(0, n_partials, SPAN):
+        partial = at + tl.arange(0, SPAN)[:, None]
+        element = (partial.to(tl.int64) * n_lines + line) * hidden + columns[None, :]
+        inside = (partial < n_partials) & exists[None, :]
+        total += tl.sum(tl.load(partials + element, inside, 0.0), axis=0)
+    of_inputs = inputs * hidden
+    biases = of_inputs + (layers - 1) * hidden
+    if line < of_inputs:
+        row = line % hidden
+        place = row.to(tl.int64) * first_stride + (line // hidden) * hidden + columns
+        keep(of_first, place, total, exists, adds)
+    if layers > 1:
+        if (line >= of_inputs) & (line < of_inputs + hidden):
+            keep(of_second, (line - of_inputs) * hidden + columns, total, exists, adds)
+        if line == biases:
+            keep(of_second_bias, columns, total, exists, adds)
+    if layers > 2:
+        if (line >= of_inputs + hidden) & (line < biases):
+            keep(of_third, (line - of_inputs - hidden) * hidden + columns, total, exists, adds)
+        if line == biases + 1:
+            keep(of_third_bias, columns, total, exists, adds)
+
+
+@triton.jit
+def keep(sums, place, total, exists, adds: tl.constexpr):
+    """Writes sums, or adds to what is there."""
+    tl.store(sums + place, total + before(sums, place, exists, adds), exists)

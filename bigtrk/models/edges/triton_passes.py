@@ -170,12 +170,12 @@ def sum_at_ends(
         size = hidden, values.dtype, n_nodes, len(values)
         work.note(work.sum_at_ends(*size, streams=streams, adds=adds))
         return
-    from bigtrk.models.edges import triton_sums
+    from bigtrk.models.edges import triton_kernels
 
     width = summed_columns(hidden, values.dtype)
     parts = -(-hidden // width) * streams
     with torch.cuda.device_of(values):
-        triton_sums.sum_at_ends[(2 * n_nodes, parts)](
+        triton_kernels.sum_at_ends[(2 * n_nodes, parts)](
             values,
             others,
             *incidence.by_source,

@@ -11,7 +11,7 @@ A tile is [height, width]: `height` rows, and `hidden` columns up to the next po
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_tiles import both_ends, normalised, normalised_backward, positive
+from bigtrk.models.edges.triton_edges import both_ends, normalised, normalised_backward, positive
 
 
 @triton.jit(do_not_specialize=["n_rows"])
