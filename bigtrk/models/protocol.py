@@ -173,10 +173,8 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         return exchange(owned)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes what the model gives for each sector.
-
-        Each layer is called once for all sectors: engines that shard parameters gather them by
-        hooks of that call, so all ranks must make the same calls, however their sectors differ.
+        """Computes each sector's result. A layer is called once for all sectors: engines that shard
+        parameters gather them by hooks of that call, so all ranks must make the same calls.
         """
         for sector in sectors:
             check_edges(sector.edge_index, len(sector.x))

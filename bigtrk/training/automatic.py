@@ -122,10 +122,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with whole events cut in `sectors`.
-
-    memory: bytes of a rank at the peak, at most; the least possible where they do not fit. cut:
-    the one with most sectors in which routing may train an event.
+    """A candidate with whole events cut in `sectors`. memory: most bytes of a rank, or the least
+    possible where they do not fit. cut: that with most sectors in which an event may be trained.
     """
 
     candidate: Candidate
@@ -238,25 +236,20 @@ def settle(
     sectors within the same memory. Collective. Raises InputError if no choice fits an event.
     """
     available = memory_budget(configuration, ranks)
-    chosen = on_first_rank(lambda: _settle(configuration, ranks, sources, available))
-    return chosen.configured(configuration)
-
-
-def _settle(
-    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], available: float
-) -> Candidate:
     given = configuration.training.memory_gib is not None
     limit = Limit(available, 1) if given else Limit(available / FILLED)
     sizes, world = [source.size for source in sources], ranks.world_size
     task = Task(configuration, sizes, world, ranks.local_size, find_machine(None), limit)
-    try:
-        found = choose(task)[-1]
-    except InputError as error:
-        raise InputError(f"training.auto: {error}") from None
-    say(
-        f"training.auto: {found}; counted {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB "
-        f"of a rank"
-    )
-    if given:
-        return found.candidate
-    return Candidate((*found.candidate.values, ("training.memory_gib", str(limit.budget_gib))))
+
+    def chosen() -> Candidate:
+        try:
+            found = choose(task)[-1]
+        except InputError as error:
+            raise InputError(f"training.auto: {error}") from None
+        counted = f"counted {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB of a rank"
+        say(f"training.auto: {found}; {counted}")
+        if given:
+            return found.candidate
+        return Candidate((*found.candidate.values, ("training.memory_gib", str(limit.budget_gib))))
+
+    return on_first_rank(chosen).configured(configuration)

@@ -4,10 +4,8 @@ A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the
 being their median absolute deviation; neither follows single outliers, as a mean and a standard
 deviation would.
 
-Clusters ask a run to stop with SIGTERM (preemption, scancel, the time limit) or with a signal that
-the job chose, mostly SIGUSR1; some ask one process only. A person asks with Ctrl-C, and with a
-second one to end at once. A rank that stopped alone would leave the others waiting, so ranks agree
-on it with the step's own reduction.
+Clusters ask a run to stop with SIGTERM or SIGUSR1, some ask one process only; a person asks with
+Ctrl-C. Ranks agree on it with the step's own reduction, so that none is left waiting.
 """
 
 import math
@@ -135,11 +133,8 @@ class StopRequest:
 def report_out_of_memory(
     who: str, remedy: str, kind: type[InputError] = RankError
 ) -> Iterator[None]:
-    """Replaces an allocator's error inside the block by one that says `who` ran out of memory: a
-    rank, or with another kind of error what can be told when the block has been left.
-
-    Raises:
-        InputError: of this kind, instead of the allocator's error, with place and remedy.
+    """Replaces an allocator's error in the block by an InputError of this kind, which says who (a
+    rank, or what else can be told) ran out of memory, where, and the remedy.
     """
     try:
         yield

@@ -82,9 +82,8 @@ def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 
 def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Tensor:
-    """Sums (1 - p)^gamma (-log p), p the score of what is true (Lin et al. 2017, equation 4).
-
-    Both factors are made of one log of a sigmoid, so no power of 0 has an infinite gradient.
+    """Sums (1 - p)^gamma (-log p), p the score of what is true (Lin et al. 2017, equation 4), made
+    of one log of a sigmoid, so that no power of 0 has an infinite gradient.
     """
     wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
     each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)
@@ -207,10 +206,8 @@ def _random_edges(device: torch.device) -> ScoredEdges:
 
 
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
-
-    It is the smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as
-    secondary and low-pT particles have long tails that should not dominate the gradient.
+    """Sums the smooth L1 loss over known edges, by the global `count`: log_pt [E] -> scalar;
+    linear above an error of 1 (a factor e in pT), as low-pT particles have long tails.
     """
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)
@@ -232,11 +229,8 @@ class Draw:
 
 @torch.no_grad()
 def choose_edges(model: nn.Module, share: Share, negatives: NegativeSettings, draw: Draw) -> Share:
-    """Takes the edges of each sector that are to be trained, in their order. Every rank runs the
-    model once, also on an empty sector.
-
-    The false ones chosen weigh alike, and together as much as all. A sector without true edges has
-    as many false ones as with one.
+    """Takes the edges of each sector that are to be trained, in their order; the false ones chosen
+    weigh together as much as all. Every rank runs the model once, also on an empty sector.
     """
     scored = zip(share.batches, run_model(model, share), strict=True)
     return replace(share, batches=[_chosen(*one, negatives, draw) for one in scored])

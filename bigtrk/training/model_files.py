@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
@@ -33,10 +33,8 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 
 
 class Description(Settings):
-    """`config.json`: the description of the model in `model.safetensors`.
-
-    scales: by feature of ours, the constant it was divided by. measured: the scales of others.
-    trained_on: the identities of events.
+    """`config.json`: the model in `model.safetensors`. scales: our features' constants; measured:
+    the scales of others; trained_on: the identities of events.
     """
 
     format: Literal["bigtrk model"]
@@ -48,9 +46,7 @@ class Description(Settings):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model read from a run's folder. trained_on: the identities of events. step: that of the
-    checkpoint it was read from; None for the model that a run ends with.
-    """
+    """A model of a run. trained_on: events' identities. step: its checkpoint's, None at the end."""
 
     model: nn.Module
     configuration: Configuration
@@ -200,7 +196,7 @@ def _described_in(start: Path) -> Path | None:
     return None
 
 
-def _description(configuration: Configuration) -> Description | None:
+def earlier_description(configuration: Configuration) -> Description | None:
     """Reads the description of the weights that a training starts from, if there are any."""
     start = configuration.model.init_from
     folder = _described_in(start) if start else None
@@ -212,7 +208,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     Raises InputError if the description is missing or damaged.
     """
     try:
-        described = _description(configuration)
+        described = earlier_description(configuration)
     except InputError as error:
         raise InputError(
             f"model.init_from={configuration.model.init_from}: the events that trained its "
@@ -222,29 +218,18 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     return described.trained_on if described else ()
 
 
-def earlier_scales(configuration: Configuration) -> MeasuredScales | None:
-    """Reads the measured scales of the weights a training starts from, None if unknown."""
-    described = _description(configuration)
-    return described.measured if described else None
-
-
 _FEATURES = ("data.node_features", "data.edge_features")
 # The settings that change how a model is computed, or where its weights come from, and not what.
 _OTHERS = ("model.recompute", "model.precision", "model.init_from")
 
 
-class StartingModel(NamedTuple):
-    """The model that a training starts with. told: the weights that were not drawn, if any."""
-
-    model: nn.Module
-    told: str | None
-
-
-def starting_model(configuration: Configuration) -> StartingModel:
-    """Makes a training's first model; raises InputError if `model.init_from` does not fit it."""
+def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]:
+    """Makes a training's first model, and says which weights it took, if any; raises InputError if
+    those of `model.init_from` do not fit it.
+    """
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
-        return StartingModel(model, None)
+        return model, None
     where = f"model.init_from={start}"
     if _described_in(start) is None:
         weights, known = load_weights(start), False
@@ -260,7 +245,7 @@ def starting_model(configuration: Configuration) -> StartingModel:
     told = f"{where}: {len(weights)} tensors taken"
     if not known:
         told += "; the events that trained them are not known, so keep those to test on apart"
-    return StartingModel(model, told)
+    return model, told
 
 
 def _differences(earlier: Configuration, configuration: Configuration) -> list[str]:
@@ -304,7 +289,8 @@ def first_scales(
     """
     if resume:
         return on_first_rank(recorded_scales, resume, configuration)
-    known = on_first_rank(earlier_scales, configuration)
+    described = on_first_rank(earlier_description, configuration)
+    known = described and described.measured
     return known or measure_scales(configuration.data, events.train, ranks)
 
 

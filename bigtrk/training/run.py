@@ -172,11 +172,8 @@ def _goes_on(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a training.
-
-    scoring: lays the events of validation over the ranks. averages: averaged weights, if the
-    settings ask for them. record: the run's, without what only its start knows. described: the
-    model's description, written with it at the end.
+    """The parts of a training. scoring: lays the events of validation over the ranks. averages:
+    averaged weights, if configured. described: the model's description, for its end.
     """
 
     steps: EpochSteps

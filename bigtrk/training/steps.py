@@ -99,10 +99,8 @@ def _packed(
 
 @dataclass(frozen=True)
 class RoutedStep:
-    """A step's event numbers and what each rank computes of them in each micro-step.
-
-    mini_batch: true if it trains parts of events alone. imbalance: the most loaded rank's predicted
-    seconds over the mean; None where nothing predicts it.
+    """A step's event numbers and what each rank computes of them in each micro-step. mini_batch: of
+    parts of events alone. imbalance: the most loaded rank's work over the mean, if predicted.
     """
 
     events: Sequence[int]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +22,7 @@ from bigtrk.parallel.world import World
 from bigtrk.process import Prefetcher
 from bigtrk.records.metrics import (
     AverageRecord,
-    EmbeddingMetrics,
     EpochRecord,
-    MeanEdgeMetrics,
     StepRecord,
     ValidationRecord,
 )
@@ -54,9 +52,8 @@ from bigtrk.training.steps import RoutedStep, check_routes
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss of edges and of pT (None without one), its number of edges, norms (if asked
-    for, and for a spike), whether it was dropped as a spike, and whether any rank was asked to
-    stop; all the same on all ranks.
+    """A step's losses, edges, norms (if asked for, and for a spike), whether it was dropped as a
+    spike, and whether any rank was asked to stop; the same on all ranks.
     """
 
     loss: float
@@ -65,34 +62,6 @@ class StepResult:
     norms: Norms | None
     spike: bool
     stop: bool
-
-    def record(
-        self,
-        epoch: int,
-        step: int,
-        route: RoutedStep,
-        names: Sequence[str],
-        lr: float,
-        seconds: float,
-    ) -> StepRecord:
-        """Makes the step's record. names: of all events. seconds: its time."""
-        cuts = {names[i]: cut for i, cut in route.cuts.items()}
-        return StepRecord(
-            epoch=epoch,
-            step=step,
-            loss=_finite(self.loss),
-            pt_loss=_finite(self.pt_loss),
-            spike=self.spike,
-            lr=lr,
-            events=len(route.events),
-            edges=self.edges,
-            micro_steps=len(route.micro_steps),
-            imbalance=route.imbalance,
-            routes={name: cut.parts for name, cut in cuts.items()},
-            ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
-            norms=self.norms.record() if self.norms else None,
-            seconds=seconds,
-        )
 
 
 def _finite(loss: float | None) -> float | None:
@@ -104,11 +73,9 @@ def _finite(loss: float | None) -> float | None:
 class StepRunner:
     """Computes steps with one engine.
 
-    A step's loss is a sum over the edges its events own, each edge divided by global counts that
-    are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts. The
-    training minimises the loss of edges + pt_weight x that of pT. The guard's limit is for the
-    first, which is the aim of the run. With `pairs` the model embeds hits, and its loss is that of
-    pairs instead of edges. With `negatives` only some false edges are trained.
+    A step's loss is a sum over its events' edges, each divided by global counts that are known
+    before the first micro-step; so it does not depend on ranks, micro-steps or cuts. It is that of
+    edges (of pairs of hits with `pairs`; of some edges with `negatives`) + pt_weight x that of pT.
     """
 
     engine: Engine
@@ -131,13 +98,10 @@ class StepRunner:
         limit: float = math.inf,
         number: int = 0,
     ) -> StepResult:
-        """Trains on `events`, of which `shares` are this rank's micro-steps. Collective.
-
-        What is drawn, pairs of hits or false edges, depends on the step's `number`.
-
-        With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
-        nor does one whose loss or gradients are not finite. Raises InputError if the loss is not
-        finite (on all ranks alike; the weights are not updated), and there is no spike guard.
+        """Trains on `events`, of which `shares` are this rank's micro-steps; what is drawn depends
+        on the step's `number`. Collective. With a spike guard, a step whose loss of edges exceeds
+        `limit`, or whose loss or gradients are not finite, does not update the weights; without
+        one, InputError is raised on all ranks for a loss that is not finite.
         """
         batches = [batch for share in shares for batch in share.batches]
         denominators = self._denominators(events, batches)
@@ -253,20 +217,10 @@ _MORE_MEMORY = (
 )
 
 
-class Validated(TypedDict, total=False):
-    """The entries of a record: those of an edge model, or of one that embeds hits."""
-
-    validation: MeanEdgeMetrics
-    embedding: EmbeddingMetrics
-
-
 def train(run: Run) -> None:
-    """Trains a run to its end, and writes its model. Collective.
-
-    Raises:
-        InputError: a loss is not finite and there is no spike guard, there are too many spikes, a
-            rank's memory runs out, or a checkpoint cannot be written.
-        StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
+    """Trains a run to its end, and writes its model. Collective. Raises StoppedError, the state
+    saved, after a signal; InputError if the loss is not finite and there is no spike guard, there
+    are too many spikes, a rank's memory runs out, or a checkpoint cannot be written.
     """
     ranks, trainer = run.job.ranks, Trainer(run)
     if run.found:
@@ -398,8 +352,24 @@ class Trainer:
         self.stopped = result.stop
         seconds = time.perf_counter() - start
         self._clock.seconds += seconds
-        names = [source.name for source in self.run.job.events.train]
-        record = result.record(self.epoch, self.step, route, names, lr, seconds)
+        sources = self.run.job.events.train
+        cuts = {sources[i].name: cut for i, cut in route.cuts.items()}
+        record = StepRecord(
+            epoch=self.epoch,
+            step=self.step,
+            loss=_finite(result.loss),
+            pt_loss=_finite(result.pt_loss),
+            spike=result.spike,
+            lr=lr,
+            events=len(route.events),
+            edges=result.edges,
+            micro_steps=len(route.micro_steps),
+            imbalance=route.imbalance,
+            routes={name: cut.parts for name, cut in cuts.items()},
+            ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
+            norms=result.norms.record() if result.norms else None,
+            seconds=seconds,
+        )
         self.run.writer.log(record)
         self.history = self.history.after(result.loss, result.spike)
         check_spikes(self.history.spikes_since)
@@ -415,7 +385,7 @@ class Trainer:
         self.epoch, self.totals = self.epoch + 1, EpochTotals()
         self.save()
 
-    def _validated(self) -> Validated:
+    def _validated(self) -> dict[str, Any]:
         """Scores the events of validation, if there are any. Collective."""
         engine, maker, sources = self.parts.engine, self.parts.maker, self.run.job.events.validation
         if not sources:

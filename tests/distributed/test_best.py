@@ -22,7 +22,7 @@ from bigtrk.training.checkpoint.checkpointer import stored_weights
 from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.checkpoint.manifest import read_checkpoint
 from bigtrk.training.settings import Configuration
-from bigtrk.training.trainer import Trainer, Validated
+from bigtrk.training.trainer import Trainer
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit_all, settings, step_folders, write_events
 
@@ -32,7 +32,7 @@ STEPS = 2  # of an epoch
 
 
 class Scripted(Trainer):
-    def _validated(self) -> Validated:
+    def _validated(self) -> dict[str, Any]:
         return {"validation": MeanEdgeMetrics(loss=LOSSES[self.epoch])}
 
 

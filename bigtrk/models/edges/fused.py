@@ -37,9 +37,7 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
     """Makes the next state of edges, [M, H], of `inputs`: their state, and the encoded edges if the
-    layer reads them.
-
-    weights: in turn the linear layers' weights and biases, the first bias in `ends`; where rows are
+    layer reads them. weights: in turn weights and biases, the first bias in `ends`; where rows are
     whole the weights are of their type. `made` may be the state.
     """
     (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)

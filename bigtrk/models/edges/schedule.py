@@ -34,12 +34,9 @@ SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
 
 
 class Tile(NamedTuple):
-    """The tile of a program: its rows are `width` wide, and it takes `height` of them at a time,
-    twice as many in the forward pass.
-
-    depth: the terms of a product that are read at a time. side: a weight's gradient is summed in
-    squares of so many rows. With these no kernel up to hidden 128 needs more registers than a
-    thread has (tests/models/test_compiled_kernels.py).
+    """The tile of a program: `height` rows (twice as many going forward) of `width`. depth: the
+    terms of a product that are read at a time. side: a weight's gradient is summed in squares. No
+    kernel up to hidden 128 spills with these (tests/models/test_compiled_kernels.py).
     """
 
     width: int
@@ -50,11 +47,8 @@ class Tile(NamedTuple):
 
 
 class WholeRows(NamedTuple):
-    """The tile of a backward pass whose products are of whole rows (triton_whole_rows.py).
-
-    sums_first: it sums the first weight's gradient too; where that takes more registers than there
-    are, a launch of its own does. sums_apart: of three layers it sums one weight's gradient at a
-    time, in a launch each.
+    """The tile of a backward pass over whole rows. sums_first: it sums the first weight's gradient,
+    too, where registers allow. sums_apart: it sums each of three layers' in a launch of its own.
     """
 
     height: int
@@ -117,10 +111,7 @@ def are_whole(hidden: int, dtype: torch.dtype) -> bool:
 
 def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> WholeRows | None:
     """Returns the tile of an MLP's backward pass; None where its products run through memory.
-
-    hopper: the card is of capability 9.0 or later, whose products take 64 rows at a time. Up to two
-    layers no thread spills. On an H200 (3.0 M edges, two layers) these tiles took 2.2 and 7.3 ms at
-    hidden 64 and 128, where products through memory took 7.6 and 37.6 ms.
+    hopper: the card is of capability 9.0 or later, whose products take 64 rows at a time.
     """
     if not are_whole(hidden, dtype):
         return None

@@ -1,10 +1,7 @@
 """Keeps a sector's edges during a pass, [E, H] for each layer: their states, then gradients.
 
 The edges that layer i reads are state i, those that it makes state i + 1; state 0 are the encoded
-features, which all layers may read again. In the backward pass layer i gives the gradient of its
-first product, which takes the place of the edges that it made: nothing reads these any more. What
-it adds to the gradient of the edges it read, and of the encoded ones, are that gradient's products
-with weights; they are computed where they are needed, so no tensor of all edges is summed in.
+features, which all layers may read again. `bigtrk/models/edges/__init__.py` has the rules.
 
 Shapes: E edges, N nodes, H = hidden, M rows.
 """

@@ -49,9 +49,8 @@ Range = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """The totals of an epoch's steps so far. events: an event counts in each of its steps. loss:
-    the sum of the steps' losses, each times its events. seconds: also those of spikes. left_out:
-    the steps that were spikes, which the other totals leave out.
+    """The totals of an epoch's steps but its spikes (left_out), whose seconds count. loss: summed
+    over steps, each times its events; an event counts in each of its steps.
     """
 
     steps: Count = 0
@@ -106,9 +105,8 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: those of the model's parameters, by name. averaged:
-    whether there are averaged weights, too. Engine, configuration and software are for people:
-    resuming needs none of them.
+    """The content of a manifest. shapes: of the model's parameters, by name. Engine, configuration
+    and software are for people: resuming needs none of them.
     """
 
     progress: Progress

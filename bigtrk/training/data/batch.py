@@ -1,7 +1,6 @@
 """Batches of a step: sectors as tensors on a rank's device, read one step ahead."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -58,20 +57,16 @@ class ModelFeatures:
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives the node features [N, F] of a sector `with_computed` columns; raises InputError if
-        it lacks a column.
+        """Gives the node features [N, F] of a sector with computed columns; raises InputError if it
+        lacks a column.
         """
-        scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
         columns = sector.node_features, sector.node_feature_names
-        with _of_event(sector):
-            return normalised(*columns, scales, self.data.node_features)
+        return _scaled(*columns, self.measured.nodes, self.data.node_features, sector.event)
 
     def of_edges(self, sector: Sector) -> Tensor:
         """Gives the edge features [E, G] of a sector with computed columns; raises as of_nodes."""
-        scales: dict[str, Scale] = {**self.measured.edges, **SCALES}
         columns = sector.edge_features, sector.edge_feature_names
-        with _of_event(sector):
-            return normalised(*columns, scales, self.data.edge_features)
+        return _scaled(*columns, self.measured.edges, self.data.edge_features, sector.event)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the features [N, F] of hits in no graph. what: the event, and "hit", for messages;
@@ -91,13 +86,17 @@ def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURE
     return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
 
 
-@contextmanager
-def _of_event(sector: Sector) -> Iterator[None]:
-    """Names the event in errors, which do not know it."""
+def _scaled(
+    features: Tensor,
+    names: Sequence[str],
+    measured: Mapping[str, Scale],
+    chosen: Sequence[str],
+    event: str,
+) -> Tensor:
     try:
-        yield
+        return normalised(features, names, {**measured, **SCALES}, chosen)
     except InputError as error:
-        raise InputError(f"{sector.event}: {error}") from None
+        raise InputError(f"{event}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -141,10 +140,8 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
 
 @dataclass(frozen=True)
 class PtTruth:
-    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
-    owned), count: the number of these.
-
-    Known are true edges of particles in the target or not: most of those outside are soft.
+    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool: true
+    owned edges of particles in the target or not (most of those outside are soft), count of these.
     """
 
     log_pt: Tensor
@@ -210,14 +207,12 @@ def _upload_stream(device: torch.device) -> torch.cuda.Stream:
 
 @dataclass(frozen=True)
 class Batch:
-    """A sector of a share.
+    """A sector of a share; `event` is None for an empty one.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges: all of them but for naive sectors in training, or of the edges that were chosen
-    to train.
-    `is_target` [E] and, in the loss, `weights` [E], both before masking (for metrics); `pt` is None
-    without its loss; `event` numbers the event, None for an empty sector. The first `n_owned` nodes
-    are updated here, the others by the share's exchange.
+    nodes and edges: all, but for naive sectors in training and where edges were chosen. is_target
+    [E], weights [E]: before masking (for metrics). pt: None without its loss. The first `n_owned`
+    nodes are updated here, the others by the share's exchange.
     """
 
     event: int | None

@@ -34,10 +34,9 @@ _SECOND = 3  # added to the truth of an edge that metrics do not count
 class ScoredEvent:
     """Event number `event` with its edges in the event's own order, however it was cut.
 
-    y, is_target, counted [E] bool: of two edges that differ in direction alone, one counts in
-    metrics. The others are [E] float64: weights are those in the loss, pt is in GeV (None where the
-    loss does not read it), log_pt_error absolute (None from a model without it), both NaN where
-    not known. whole: the event's graph with truth, where it was asked for.
+    y, is_target, counted [E] bool (of two edges that differ in direction alone, one counts). Others
+    [E] float64: weights in the loss; pt (GeV) and log_pt_error (absolute), None if not asked for or
+    predicted, NaN where not known. whole: the graph with truth, where it was asked for.
     """
 
     event: int

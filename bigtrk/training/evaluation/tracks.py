@@ -40,9 +40,8 @@ def score_files(
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
     archive; events without tracks are left out. task: also by its metrics; then all events count,
     those without tracks too. no_track: id of hits in no track, beside NO_TRACK. rules: also by
-    those of published figures. A track with hits of more than `CROWD` particles is said. Raises
-    InputError if files are damaged, tracks are of an event or of hits that `events` lacks, list a
-    hit twice, or an event has no truth; the message names file, row and remedy.
+    those of published figures. Raises InputError if files are damaged, tracks are of an event or of
+    hits that `events` lacks, list a hit twice, or an event has no truth.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)

@@ -80,9 +80,8 @@ def open_accelerator(device: torch.device) -> Accelerator:
 
 
 class HostEnergy:
-    """The packages of a host and, where they are counted, their memory.
-
-    Counters start again above their range, for a package of 200 W every 20 minutes: ask more often.
+    """The packages of a host and, where counted, their memory. Counters start again above their
+    range, for a package of 200 W every 20 minutes: ask more often.
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
@@ -112,10 +111,8 @@ class HostEnergy:
 
 @dataclass(frozen=True)
 class Reading:
-    """One rank's readings of an epoch; joules and shares are None where nothing says them.
-
-    accelerator: its UUID, since ranks may share it. host: its name on the rank that reads it, else
-    None. absent: why `accelerator` or `host` was not read.
+    """One rank's readings of an epoch, None where nothing says them. accelerator: its UUID, since
+    ranks may share it. host: its name on the rank that reads it. absent: why one was not read.
     """
 
     accelerator: str | None = None

@@ -24,8 +24,8 @@ from bigtrk.training.evaluation.evaluate import load_evaluated
 from bigtrk.training.model_files import (
     build_model,
     describe,
+    earlier_description,
     earlier_events,
-    earlier_scales,
     read_description,
     starting_model,
 )
@@ -139,18 +139,20 @@ def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
     run = earlier_run(tmp_path)
     beside = configuration(tmp_path, run / WEIGHTS)
     assert earlier_events(beside) == ("far away",)
-    assert earlier_scales(beside) == MEASURED
+    described = earlier_description(beside)
+    assert described is not None
+    assert described.measured == MEASURED
     alone = Path(shutil.copy(run / WEIGHTS, tmp_path / "weights.safetensors"))
     made = configuration(tmp_path, alone)
     started = load_file(run / WEIGHTS)
     for one in (beside, made):
-        found = starting_model(one).model.state_dict()
+        found = starting_model(one)[0].state_dict()
         assert all(torch.equal(found[name], started[name]) for name in found)
-    told = starting_model(made).told
+    told = starting_model(made)[1]
     assert told is not None
     assert told.endswith("not known, so keep those to test on apart")
     assert earlier_events(made) == ()
-    assert earlier_scales(made) is None
+    assert earlier_description(made) is None
     alone.unlink()
     with pytest.raises(InputError, match=r"weights\.safetensors: no such file"):
         starting_model(made)
