@@ -189,8 +189,7 @@ def edge_pass(
 class Interact(torch.autograd.Function):
     """The token of the edges' state i and nodes x [N, H] -> that of state i + 1 and the owned nodes
     [n_owned, H], float32 at least; without a node update the output [E, W] of the edges' MLP, None.
-
-    `weights`, the edge MLP's and the node MLP's, are inputs for the engines' hooks.
+    `weights` are inputs for the engines' hooks.
     """
 
     @staticmethod

@@ -136,15 +136,13 @@ class Model(Protocol):
 
 
 class LayeredModel(nn.Module, ABC, Generic[Graph]):
-    """A model of which `forward_all` calls encode, each layer and decode, and exchanges in between.
+    """A model of which `forward_all` calls encode, each of `layers` and decode, and exchanges after
+    each layer.
 
-    Each call gets the list of a rank's sectors of an event, of which ranks may have different
-    numbers, and takes one after another, so that it works in the memory of one. A submodule with
-    weights of its own is called once for the whole list, never once for each sector, and gets and
-    gives what needs gradients in lists (not in classes of one's own): the hooks of engines that
-    shard parameters look for tensors there.
-
-    layers: modules that are `LayerCall`s, each followed by an exchange.
+    Each call gets the list of a rank's sectors of an event, and takes one after another, so that it
+    works in the memory of one. A submodule with weights of its own is called once for the list, not
+    for each sector, and gets and gives what needs gradients in lists (not in classes of one's own),
+    where the hooks of engines that shard parameters look for tensors.
     """
 
     layers: nn.ModuleList

@@ -53,9 +53,7 @@ class UserModelConfig(ModelSettings):
         return self.gives
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:  # noqa: ARG002
-        """Raises InputError unless the class can be imported, is a torch.nn.Module and takes the
-        options.
-        """
+        """Raises InputError unless the class is a torch.nn.Module that takes the options."""
         made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):
             raise self._bad("is no class of torch.nn.Module; derive it from that")

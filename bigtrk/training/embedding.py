@@ -114,9 +114,7 @@ def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class EmbeddedEvent:
-    """Event number `event` in the embedding: hits [N, D], the lengths of its true edges and of
-    those in the target (ascending), and the loss of its pairs.
-    """
+    """An event in the embedding: hits [N, D], ascending lengths of true and target edges, loss."""
 
     event: int
     hits: Floats

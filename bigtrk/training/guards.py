@@ -97,10 +97,8 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes the signals as requests while the block runs.
-
-        After a stop they are ignored: the process is to exit, and once the first rank has,
-        launchers send SIGTERM to the others, which would exit with another status.
+        """Takes the signals as requests while the block runs. After a stop they are ignored: once
+        the first rank has ended, launchers send SIGTERM to the others.
         """
         after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
         try:

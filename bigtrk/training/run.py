@@ -264,27 +264,24 @@ class RunWriter:
 
     def _open(self, found: Found | None) -> Path:
         resume, named = self._job.resume, self._job.configuration.run.folder
+        resumes, is_new = found is not None, named is None or not named.exists()
         if resume is not None and found is not None:
-            continue_record(resume, self._parts.record, found.checkpoint.progress)
-            (resume / STALL).unlink(missing_ok=True)
-            self._open_loggers(resume)
-            return resume
-        is_new = named is None or not named.exists()
-        folder = create_run(self._lock, named, self._parts.record)
-        note_run(folder)
+            folder = resume
+            continue_record(folder, self._parts.record, found.checkpoint.progress)
+            (folder / STALL).unlink(missing_ok=True)
+        else:
+            folder = create_run(self._lock, named, self._parts.record)
+            note_run(folder)
         try:
-            self._open_loggers(folder)
+            for name in self._job.configuration.run.loggers:
+                self._loggers.append(self._opened.enter_context(open_logger(name, folder)))
         except InputError:
-            if is_new:
+            if not resumes and is_new:
                 shutil.rmtree(folder, ignore_errors=True)
-            else:
+            elif not resumes:
                 (folder / RUN).unlink()
             raise
         return folder
-
-    def _open_loggers(self, folder: Path) -> None:
-        for name in self._job.configuration.run.loggers:
-            self._loggers.append(self._opened.enter_context(open_logger(name, folder)))
 
     def log(self, record: MetricsRecord) -> None:
         """Writes a record of a step, an epoch or a validation."""

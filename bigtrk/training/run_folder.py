@@ -94,9 +94,7 @@ def save_model(
     description: dict[str, Any],
     others: Mapping[str, dict[str, Tensor] | None] | None = None,
 ) -> None:
-    """Writes model.safetensors and config.json, for `load_model`, and `others` by file name. Raises
-    InputError where the disk refuses.
-    """
+    """Writes model.safetensors and config.json, for `load_model`, and `others` by file name."""
     with disk_errors():
         for name, found in {WEIGHTS: weights, **(others or {})}.items():
             if found is not None:

@@ -96,18 +96,15 @@ class Clock:
         settings = self.settings
         if settings.minutes is None and settings.validate_minutes is None:
             return False
-        ends = _exceeds(self.seconds, settings.minutes)
-        validates = _exceeds(self.seconds - self.validated_at, settings.validate_minutes)
+        ends = self.seconds > 60 * (settings.minutes or math.inf)
+        since = self.seconds - self.validated_at
+        validates = since > 60 * (settings.validate_minutes or math.inf)
         ended, due = all_max([ends, validates], self.device).tolist()
         self.out_of_time = bool(ended)
         if not due or ended:
             return False
         self.validated_at = self.seconds
         return True
-
-
-def _exceeds(seconds: float, minutes: float | None) -> bool:
-    return minutes is not None and seconds > 60 * minutes
 
 
 _OF_HITS = ("loss", "train_loss")  # all metrics of a model that embeds hits

@@ -41,8 +41,8 @@ class SpillFolder:
 
 @dataclass(frozen=True)
 class Need:
-    """The bytes that an event takes of a rank: of memory without its edges between layers, of
-    these, and of each tensor of them. inputs: those of edges that go to files, whatever the room.
+    """The bytes that an event takes of a rank: without its edges between layers, of these, of each
+    tensor of them, and of the inputs of edges that go to files, whatever the room.
     """
 
     event: str

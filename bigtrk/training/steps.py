@@ -56,10 +56,9 @@ Reader = Callable[[Assignment | None], Share]
 def step_items(
     costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
 ) -> list[list[int]]:
-    """Returns the epoch's steps, each a list of item numbers, with every item exactly once.
-
-    `random`: any `per_step` items. `buckets`: `per_step` items of like cost (Farrell 2020, after
-    Etalumis, arXiv:1907.03382). `cost`: as many items in each step, at about the same cost.
+    """Returns the epoch's steps, each a list of item numbers, with every item exactly once: any
+    `per_step` items (`random`), of like cost (`buckets`; Farrell 2020, after Etalumis,
+    arXiv:1907.03382), or steps of about the same cost (`cost`).
     """
     generator = np.random.default_rng((seed, epoch))
     if batching == "cost":

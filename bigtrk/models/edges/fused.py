@@ -85,10 +85,8 @@ def backward(
     adds: bool,
 ) -> None:
     """Writes the gradient [M, H] of the edges' first product, which may be what was `made`: the
-    edges' state or, where nothing else is `given`, the gradient of the last product.
-
-    `grads` are ordered like the weights. Those of the weights are written, or with `adds` added to
-    what is there; of the first one the inputs' columns, and not its bias's.
+    edges' state or, where nothing else is `given`, the gradient of the last product. `grads`, in
+    the order of the weights, are written, or with `adds` added to; not that of the first bias.
     """
     n_rows, shape = len(gradient), shape_of(inputs, weights)
     # The programs' parts of the weights' gradients and, unless rows are whole, what each program

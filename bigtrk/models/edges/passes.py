@@ -40,11 +40,9 @@ class _Hidden(NamedTuple):
 
 
 class ChunkedMLP:
-    """Linear layers; `weights` are in turn their weight [outputs, inputs] and bias [outputs].
-
-    The first one reads `inputs` side by side, as if concatenated. Where there are `ends`, its
-    product also gets what both ends of an edge add, bias included. `kept` is what a forward pass
-    has kept of each layer but the last: _Hidden's `made` and `rstd` of all rows.
+    """Linear layers; `weights` are in turn their weight [outputs, inputs] and bias [outputs]. The
+    first one reads `inputs` side by side; `ends` add to its product, bias included. kept:
+    _Hidden's `made` and `rstd` of each layer but the last, from a forward pass.
     """
 
     def __init__(
@@ -240,9 +238,8 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `i` in its pass. edge, head, node: the activations of its MLPs, of the edges, of the
-    decoder, which only the last layer has, and of the nodes, which the last one does not update.
-    in_out: incoming and outgoing edges are summed separately.
+    """Layer `i` in its pass. edge, head, node: the activations of its MLPs; only the last layer has
+    a decoder (head), and no update of nodes. in_out: incoming and outgoing edges are summed apart.
     """
 
     graph: GraphPass
@@ -365,10 +362,9 @@ class EdgePass:
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
-        """Gives the edges' states the gradient of the first product: of the last layer from `grad`
-        [E, W], that of its output; else from the next layer and `outer`, what both ends add to it.
-
-        It also sums the edges that it reads for the node update of the layer before.
+        """Gives the edges' states the gradient of the first product, from `grad` [E, W] of the last
+        layer's output, or from the next layer and `outer`, what both ends add to it. It also sums
+        the edges that it reads for the node update of the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None

@@ -78,9 +78,7 @@ class EpochTotals:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
-    whole run (`step`), and the state of schedule, spike guard, totals and best epoch.
-    """
+    """The progress of a run; steps completed of the next epoch (`cursor`), of all (`step`)."""
 
     epoch: Count
     cursor: Count
@@ -93,9 +91,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A file in the manifest. pieces: for each parameter, the first value that is in the file, the
-    one after the last, and AdamW's count of updates.
-    """
+    """A file in the manifest. pieces: by parameter, its range of values and AdamW's updates."""
 
     file: str
     bytes: Count

@@ -114,8 +114,8 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector 
 
 
 def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
-    """Returns the columns to stitch of a sector's edges: logit, truth (0 false, 1 true, 2 target; 3
-    more if metrics do not count it), weight, pT if the loss reads it, error of log pT if predicted.
+    """Lists a sector's columns to stitch: logit, truth (0 false, 1 true, 2 target; 3 more where not
+    counted in metrics), weight, pT if the loss reads it, error of log pT if predicted.
     """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
@@ -157,9 +157,7 @@ def stitched(
 
 @dataclass(frozen=True)
 class EventMetrics:
-    """Loss and metrics of event number `event`. log_pt_error: mean absolute error of log pT, None
-    where it is not predicted or nowhere known. cuts: as `score_cuts` gives them.
-    """
+    """Loss and metrics of an event. log_pt_error: mean absolute error of log pT, if known."""
 
     event: int
     loss: float
