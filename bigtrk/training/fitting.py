@@ -55,11 +55,8 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
 
 
 GIB = 2**30
-
 # Sectors beyond which cutting an event further is no remedy.
 MOST_PARTS = 4096
-
-
 # Events named in a message; the others are counted.
 _NAMED = 5
 
@@ -110,9 +107,7 @@ def _advice(source: EventSource, size: EventSize, cuts: "FittingCuts") -> str:
 
 
 def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
-    """Names the setting, if not in force, that keeps edges in files or on the host; None for models
-    without.
-    """
+    """Names the setting, if not in force, that keeps edges in files or on the host, if any."""
     model = configuration.model
     if not model.keeps_edges:
         return None

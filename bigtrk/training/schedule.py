@@ -90,9 +90,7 @@ class Clock:
     out_of_time: bool = False
 
     def look(self) -> bool:
-        """Whether to validate now; notes when the run must end, by the clock of any rank.
-        Collective.
-        """
+        """Whether to validate now, by any rank's clock; notes when the run must end. Collective."""
         settings = self.settings
         if settings.minutes is None and settings.validate_minutes is None:
             return False

@@ -109,9 +109,7 @@ class RoutedStep:
 
     @property
     def cuts(self) -> dict[int, Cut]:
-        """Returns in how many sectors, on how many ranks, each event is trained; not for
-        mini-batches.
-        """
+        """Returns the cut that each event is trained in; nothing for mini-batches."""
         if self.mini_batch:
             return {}
         ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
