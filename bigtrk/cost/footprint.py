@@ -39,8 +39,7 @@ _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
-# Of a count for a GPU's small graphs, at least.
-_FEWEST_ROWS = 64
+_FEWEST_ROWS = 64  # of a count for a GPU's small graphs
 
 
 @dataclass(frozen=True)

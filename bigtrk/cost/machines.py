@@ -50,11 +50,6 @@ DATA_SHEETS: Mapping[str, DataSheet] = {
 }
 
 
-def data_sheet(device: str) -> DataSheet | None:
-    """Returns the sheet of a device by the name that torch has for it; None of others."""
-    return DATA_SHEETS.get(device)
-
-
 @dataclass(frozen=True)
 class Link:
     """Seconds of one message without content, and bytes per second and direction of one rank."""
@@ -175,7 +170,7 @@ def machine_of(device: str) -> Machine:
     """
     if device == "cpu":
         return CPU
-    sheet = data_sheet(device)
+    sheet = DATA_SHEETS.get(device)
     return A100 if sheet is None else of_sheet(sheet)
 
 

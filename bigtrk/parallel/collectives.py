@@ -17,8 +17,6 @@ MOST_DIFFERENCES = 5  # named in a message; there may be many more
 ABSENT = "none"
 Item = TypeVar("Item")
 Given = TypeVarTuple("Given")
-
-
 Group = dist.ProcessGroup | None  # None: the world's group, of the thread that trains
 
 

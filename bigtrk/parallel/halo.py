@@ -50,19 +50,6 @@ class HaloPlan:
     stopwatch: Stopwatch
     overlaps: bool = False
 
-    def pack(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Gathers the rows to be sent and those to be kept, at once: [S, H] and [K, H]."""
-        packed = rows.index_select(0, self.packed)
-        n_sent = sum(self.send_splits)
-        return packed[:n_sent], packed[n_sent:]
-
-    def add_packed(self, total: Tensor, sent: Tensor, kept: Tensor) -> None:
-        """Adds what came back for the rows that `pack` gathers. A row that several sectors asked
-        for collects a gradient from each of them, those of other ranks first.
-        """
-        values = torch.cat([sent, kept]) if len(kept) else sent
-        add_at(total, self.packed, values)
-
     def __call__(self, owned: list[Tensor]) -> list[Tensor]:
         """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
         nodes, arrival = self.begin(owned)
@@ -74,7 +61,10 @@ class HaloPlan:
         if self.group is None and len(owned) == 1:
             return owned, NoHalo()  # it is whole
         with torch.no_grad():
-            sent, kept = self.pack(owned[0] if len(owned) == 1 else torch.cat(owned))
+            rows = owned[0] if len(owned) == 1 else torch.cat(owned)
+            packed, n_sent = rows.index_select(0, self.packed), sum(self.send_splits)
+            del rows  # it would take memory beside those received
+            sent, kept = packed[:n_sent], packed[n_sent:]
             received, work = self._send(sent, self.send_splits, self.recv_splits)
         nodes: list[Tensor] = list(_Exchange.apply(self, *owned))
         # Filled behind autograd's back: FSDP2 gives layers views of these, which it would call
@@ -140,7 +130,7 @@ def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
         tuple(len(rows) for rows in outgoing),
         recv_splits,
         halos,
-        world.groups.of_size(ranks) if ranks > 1 else None,
+        world.groups[ranks] if ranks > 1 else None,
         world.stopwatch,
         world.overlaps(ranks),
     )
@@ -198,7 +188,7 @@ class NoHalo:
     is_awaited = False
 
     def wait(self) -> None:
-        """Returns."""
+        pass
 
 
 class PendingHalo:
@@ -224,16 +214,12 @@ class PendingHalo:
         self.is_awaited = False
         self._plan.wait_for(self._work)
         for nodes, pieces in zip(self._nodes, self._plan.halos, strict=True):
-            self._fill(nodes, pieces)
+            at = len(nodes) - sum(piece.length for piece in pieces)  # behind the owned rows
+            for kept, start, length in pieces:
+                source = self._kept if kept else self._received
+                nodes[at : at + length] = source[start : start + length]
+                at += length
         del self._nodes, self._received, self._kept, self._work  # a graph of layers holds this
-
-    def _fill(self, nodes: Tensor, pieces: Sequence[Piece]) -> None:
-        """Puts the halo rows of a sector behind its owned ones."""
-        at = len(nodes) - sum(piece.length for piece in pieces)
-        for kept, start, length in pieces:
-            source = self._kept if kept else self._received
-            nodes[at : at + length] = source[start : start + length]
-            at += length
 
 
 class _Exchange(torch.autograd.Function):
@@ -243,7 +229,13 @@ class _Exchange(torch.autograd.Function):
     def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
         ctx.plan, ctx.n_owned = plan, [len(rows) for rows in owned]
         pairs = zip(owned, plan.halos, strict=True)
-        return tuple(_with_room(rows, pieces) for rows, pieces in pairs)
+        made = []
+        for rows, pieces in pairs:
+            n_halo = sum(piece.length for piece in pieces)
+            nodes = rows.new_empty(len(rows) + n_halo, *rows.shape[1:])
+            nodes[: len(rows)] = rows
+            made.append(nodes)
+        return tuple(made)
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
@@ -252,16 +244,10 @@ class _Exchange(torch.autograd.Function):
         returned = plan.swap(received, plan.recv_splits, plan.send_splits)
         pairs = zip(gradients, n_owned, strict=True)
         owned = torch.cat([gradient[:n] for gradient, n in pairs])
-        plan.add_packed(owned, returned, kept)
+        # A row that several sectors asked for collects a gradient from each of them, those of other
+        # ranks first.
+        add_at(owned, plan.packed, torch.cat([returned, kept]) if len(kept) else returned)
         return None, *owned.split(n_owned)
-
-
-def _with_room(owned: Tensor, pieces: Sequence[Piece]) -> Tensor:
-    """Returns owned rows with room for the pieces of their halo: [n_owned, H] -> [N, H]."""
-    n_halo = sum(piece.length for piece in pieces)
-    nodes = owned.new_empty(len(owned) + n_halo, *owned.shape[1:])
-    nodes[: len(owned)] = owned
-    return nodes
 
 
 def _of_halos(
@@ -273,10 +259,9 @@ def _of_halos(
         halos = gradient[n:].split([piece.length for piece in pieces])
         for piece, rows in zip(pieces, halos, strict=True):
             found[piece.kept].append((piece.start, rows))
-    none = gradients[0][:0]
-    return _in_order(found[False], none), _in_order(found[True], none)
 
+    def in_order(pieces: list[tuple[int, Tensor]]) -> Tensor:
+        rows = [piece for _, piece in sorted(pieces, key=lambda one: one[0])]
+        return torch.cat(rows) if len(rows) > 1 else (*rows, gradients[0][:0])[0]
 
-def _in_order(found: list[tuple[int, Tensor]], none: Tensor) -> Tensor:
-    rows = [piece for _, piece in sorted(found, key=lambda one: one[0])]
-    return torch.cat(rows) if len(rows) > 1 else (*rows, none)[0]
+    return in_order(found[False]), in_order(found[True])

@@ -26,19 +26,14 @@ def configure_process(ranks: Ranks) -> None:
 
 
 def order_sums() -> None:
-    """Gives matrix products one order of their sums; call it before the first of them."""
-    for name, value in settings_of_order(cpu_info("vendor_id") or "").items():
-        os.environ.setdefault(name, value)
-
-
-def settings_of_order(vendor: str) -> dict[str, str]:
-    """Returns the environment in which cuBLAS's and MKL's products have the same bits twice.
+    """Gives cuBLAS's and MKL's products the same bits twice; call it before the first of them.
 
     cuBLAS promises them with a workspace of this kind (32 MiB), MKL in its strict mode, which it
     has on Intel's CPUs only.
     """
-    settings = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    return settings | ({"MKL_CBWR": "AUTO,STRICT"} if vendor == "GenuineIntel" else {})
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if cpu_info("vendor_id") == "GenuineIntel":
+        os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 def cores_of_rank(

@@ -185,11 +185,11 @@ class _Meeting:
             try:
                 socket.create_connection((self._host, self._port), LOOK).close()
             except OSError as error:
-                refused = reason(error)
+                refused = f" ({reason(error)})"
                 return False
             return True
 
-        self._until(listens, lambda: RankError(self._missing([0], f" ({refused})")))
+        self._until(listens, lambda: RankError(self._missing([0], refused)))
 
     def _open(self, store: Store) -> tuple[TCPStore, Beat]:
         """Opens rank 0's store of beats; returns it and rank 0's own beat."""

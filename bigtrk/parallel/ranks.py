@@ -36,15 +36,6 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     return Ranks(**vars(find_place(environment)))
 
 
-def _first_host(nodes: str) -> str:
-    """Returns the first of a SLURM node list, where rank 0 is: "nid0012" of
-    "nid[0012-0014,0020],x1".
-    """
-    # A list may have several brackets in a name ("rack[0-1]n[3-5]"): each gives its first number.
-    name = re.split(r",(?![^\[]*\])", nodes)[0]
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name)
-
-
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Sets the variables that torch.distributed and DeepSpeed read, for launchers that set others.
 
@@ -57,13 +48,23 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
     nodes = environment.get("SLURM_STEP_NODELIST")
     if slurm and not nodes:
         raise RankError("SLURM_STEP_NODELIST is not set; srun sets it, so start ranks by it")
-    first_host = _first_host(nodes) if slurm and nodes else "127.0.0.1"
+    first_host = "127.0.0.1"
+    if slurm and nodes:
+        # "nid0012" of "nid[0012-0014,0020],x1". A name may have several brackets, such as
+        # "rack[0-1]n[3-5]": each gives its first number.
+        name = re.split(r",(?![^\[]*\])", nodes)[0]
+        first_host = re.sub(r"\[(\w+)[^\]]*\]", r"\1", name)
     place = {"MASTER_ADDR": first_host, "MASTER_PORT": str(_port(ranks, environment))}
     if ranks.world_size > 1:
         needed = list(place) if ranks.launcher in _SET_PLACE else []
         if ranks.launcher == "mpirun" and ranks.local_size < ranks.world_size:
             needed = ["MASTER_ADDR"]
-        _check_place(environment, needed)
+        for name in needed:
+            if not environment.get(name):
+                raise RankError(f"{name} is not set; set that of rank 0, where all ranks meet")
+        port = whole({**place, **environment}, "MASTER_PORT")
+        if not 0 < port <= _LAST_PORT:
+            raise RankError(f"MASTER_PORT={port}: must be a port, 1 to {_LAST_PORT}")
     return {
         "RANK": str(ranks.rank),
         "WORLD_SIZE": str(ranks.world_size),
@@ -81,15 +82,6 @@ def _port(ranks: Ranks, environment: Mapping[str, str]) -> int:
         launch = environment.get("PMIX_NAMESPACE") or environment.get("PALS_APID", "")
         job += crc32(launch.encode())
     return 20000 + job % 20000
-
-
-def _check_place(environment: Mapping[str, str], needed: Iterable[str]) -> None:
-    for name in needed:
-        if not environment.get(name):
-            raise RankError(f"{name} is not set; set that of rank 0, where all ranks meet")
-    if "MASTER_PORT" in environment and not 0 < whole(environment, "MASTER_PORT") <= _LAST_PORT:
-        port = environment["MASTER_PORT"]
-        raise RankError(f"MASTER_PORT={port}: must be a port, 1 to {_LAST_PORT}")
 
 
 def named(ranks: Iterable[int]) -> str:

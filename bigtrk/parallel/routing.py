@@ -139,14 +139,11 @@ class Router:
         An event occupies K ranks, the first a multiple of K, so that groups of one size never
         overlap. Every rank has a place in every micro-step.
         """
-        layouts = (self._bounded(events, bound) for bound in self._bounds(events))
-        return min(layouts, key=lambda layout: layout.seconds)
-
-    def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Lists bounds on a single event's time to try, longest first: ties go to fewer ranks."""
+        # Bounds on a single event's time are tried, longest first: ties go to fewer ranks.
         times = sorted({t for event in events for t in self.seconds[event].values()}, reverse=True)
         picked = np.linspace(0, len(times) - 1, min(_BOUNDS, len(times)))
-        return [times[round(i)] for i in picked]
+        layouts = (self._bounded(events, times[round(i)]) for i in picked)
+        return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounded(self, events: Sequence[int], bound: float) -> Layout:
         """Lays out each event over the fewest ranks that end within `bound`."""
@@ -155,23 +152,17 @@ class Router:
             choices = self.seconds[event]
             quick = [(cut.ranks, choices[cut], cut) for cut in choices if choices[cut] <= bound]
             cut = min(quick)[2] if quick else min((choices[cut], cut) for cut in choices)[1]
-            tasks += self._tasks(event, cut, choices[cut])
+            parts = range(cut.parts) if self.apart else [None]
+            tasks += [RoutedEvent(event, cut, choices[cut], part) for part in parts]
         return lay_out(tasks, self.world_size, self.lockstep)
-
-    def _tasks(self, event: int, cut: Cut, seconds: float) -> list[RoutedEvent]:
-        if not self.apart:
-            return [RoutedEvent(event, cut, seconds)]
-        return [RoutedEvent(event, cut, seconds, part) for part in range(cut.parts)]
 
 
 def usable_parts(stored: int, world_size: int) -> int:
-    """Returns over how many ranks at most an event cut into `stored` sectors is laid.
+    """Returns the most ranks over which an event cut into `stored` sectors is laid.
 
     Sectors merge into any smaller power of two when they are read (docs/design.md).
     """
-    if stored <= world_size:
-        return stored
-    return 1 << (world_size.bit_length() - 1)
+    return stored if stored <= world_size else 1 << (world_size.bit_length() - 1)
 
 
 def possible_parts(stored: int, world_size: int) -> list[int]:

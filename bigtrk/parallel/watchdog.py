@@ -83,8 +83,7 @@ class Watchdog:
         self._silent, self._stalled = patience.silent, patience.stalled
         self._next = (self._rank + 1) % self._world
         self._left = threading.Event()
-        self._own, self._rounds = Still(), Still()
-        self._voice = Still()
+        self._own, self._rounds, self._voice = Still(), Still(), Still()
         self._round = 0
         self._seen: Beat | None = None
         self._verdict: Verdict | None = None
@@ -112,15 +111,13 @@ class Watchdog:
         for thread in self._threads:
             thread.join(LATER)
 
-    def _say(self) -> None:
-        self._round += 1
-        self._store.set(key_of(self._rank), Beat.now(self._round, self._own.seconds).encode())
-
     def _beat(self) -> None:
         """Runs in a thread, which a stopped store keeps waiting."""
         try:
             while not self._left.wait(BEAT):
-                self._say()
+                self._round += 1
+                own = Beat.now(self._round, self._own.seconds)
+                self._store.set(key_of(self._rank), own.encode())
                 self._seen = Beat.decode(self._store.get(key_of(self._next)))
                 if self._store.check([VERDICT]):
                     self._verdict = Verdict.decode(self._store.get(VERDICT))
@@ -233,12 +230,10 @@ class Watchdog:
 
 
 def _print(verdict: Verdict) -> None:
-    recorded = (
-        f" (collectives of the ranks that answer: torchfrtrace {_folders[-1]})" if _folders else ""
-    )
-    complain(
-        f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run{recorded}"
-    )
+    said = f"stalled: {verdict.text}. Look at that host, and resume the run"
+    if _folders:
+        said += f" (collectives of the ranks that answer: torchfrtrace {_folders[-1]})"
+    complain(f"bigtrk: error: {said}")
     tell(verdict, ends=True)
 
 
@@ -263,15 +258,15 @@ def tell(verdict: Verdict | None, ends: bool = False) -> None:
         if _telling[-1].is_alive():
             return
         _telling.pop()
-    thread = threading.Thread(target=_tell, args=(verdict, ends), name="stalls", daemon=True)
+
+    def call() -> None:
+        for listener in tuple(_listeners):  # the training may end meanwhile
+            with suppress(OSError, InputError):
+                listener(verdict, ends)
+
+    thread = threading.Thread(target=call, name="stalls", daemon=True)
     _telling.append(thread)
     thread.start()
-
-
-def _tell(verdict: Verdict | None, ends: bool) -> None:
-    for listener in tuple(_listeners):  # the training may end meanwhile
-        with suppress(OSError, InputError):
-            listener(verdict, ends)
 
 
 @contextmanager
@@ -290,15 +285,14 @@ def write_record(rank: int) -> None:
     """Writes this rank's flight record, if there is a place for it and it can be had soon."""
     if not _folders:
         return
-    # torchfrtrace reads the rank's number at the end of the name. A thread that fails prints why.
-    path = _folders[-1] / f"rank{rank}"
-    thread = threading.Thread(target=_write_record, args=(path,), daemon=True)
+    path = _folders[-1] / f"rank{rank}"  # torchfrtrace reads the number at the end
+
+    def write() -> None:
+        over_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+        dump = _c10d._dump_nccl_trace if over_nccl else _c10d._dump_fr_trace
+        record: bytes = dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+        write_atomically(path, lambda file: file.write_bytes(record))
+
+    thread = threading.Thread(target=write, daemon=True)  # it prints why it fails
     thread.start()
     thread.join(LONGEST)
-
-
-def _write_record(path: Path) -> None:
-    over_nccl = dist.is_initialized() and dist.get_backend() == "nccl"
-    dump = _c10d._dump_nccl_trace if over_nccl else _c10d._dump_fr_trace
-    record: bytes = dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
-    write_atomically(path, lambda file: file.write_bytes(record))

@@ -3,7 +3,7 @@
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +18,7 @@ _STATUS = Path("/proc/self/status")
 _TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # in it
 
 
-class BlockGroups:
-    """The group of this rank's aligned block of K ranks, for each size K."""
-
-    def __init__(self, ranks: Ranks, sizes: Iterable[int]) -> None:
-        """Collective: all ranks pass the same `sizes`, since all take part in making a group."""
-        self._groups: dict[int, dist.ProcessGroup] = {}
-        for size in sorted(set(sizes) - {1}):
-            for first in range(0, ranks.world_size - size + 1, size):
-                members = range(first, first + size)
-                group = dist.new_group(list(members))
-                if ranks.rank in members:
-                    self._groups[size] = group
-
-    def of_size(self, size: int) -> dist.ProcessGroup:
-        return self._groups[size]
+Groups = Mapping[int, dist.ProcessGroup]  # of this rank's aligned block of K ranks, by K
 
 
 class Stopwatch:
@@ -146,13 +132,12 @@ class World:
     """
 
     ranks: Ranks
-    groups: BlockGroups
+    groups: Groups
     stopwatch: Stopwatch
     memory: PeakMemory
 
     @property
     def device(self) -> torch.device:
-        """Returns the accelerator of this rank where there is one, else the CPU."""
         return self.ranks.device
 
     def overlaps(self, num_ranks: int) -> bool:
@@ -163,9 +148,15 @@ class World:
 
 
 def make_world(ranks: Ranks, num_ranks: Iterable[int] = ()) -> World:
-    """Makes the groups for events on these numbers of ranks. Collective.
+    """Makes the groups for events on these numbers of ranks, the same on all. Collective.
 
     Without any, events are taken whole.
     """
-    groups, device = BlockGroups(ranks, num_ranks), ranks.device
-    return World(ranks, groups, Stopwatch(device), PeakMemory(device))
+    groups: dict[int, dist.ProcessGroup] = {}
+    for size in sorted(set(num_ranks) - {1}):
+        for first in range(0, ranks.world_size - size + 1, size):
+            members = range(first, first + size)
+            group = dist.new_group(list(members))  # all ranks take part
+            if ranks.rank in members:
+                groups[size] = group
+    return World(ranks, groups, Stopwatch(ranks.device), PeakMemory(ranks.device))

@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 import torch
 
-from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Sector, labels_at
 from bigtrk.process import Prefetcher
 from bigtrk.sampling.engines import fastest, sample_bulk
@@ -43,23 +42,14 @@ def epoch_roots(
     `batch_size` roots are shared out among all ranks, so a step does not depend on their number.
     Every node is a root exactly once. The last mini-batch has the rest; every rank has the same
     number of mini-batches, with no roots where there are fewer roots than ranks.
-
-    Raises:
-        InputError: batch_size is below 1.
     """
-    if batch_size < 1:
-        raise InputError(f"sampling batch_size={batch_size}: must be 1 or more")
     order = np.random.default_rng(entropy(seed, epoch)).permutation(n_nodes)
     return [order[i : i + batch_size][rank::ranks] for i in range(0, n_nodes, batch_size)]
 
 
 @dataclass(frozen=True)
 class ShaDow:
-    """Mini-batches of `batch_size` roots over all ranks, `bulk` of them sampled at once (k).
-
-    Raises:
-        InputError: bulk is below 1.
-    """
+    """Mini-batches of `batch_size` roots over all ranks, `bulk` of them sampled at once (k)."""
 
     walk: Walk = field(default_factory=Walk)
     batch_size: int = 256
@@ -67,10 +57,6 @@ class ShaDow:
     _prefetcher: Prefetcher = field(
         default_factory=Prefetcher, init=False, repr=False, compare=False
     )
-
-    def __post_init__(self) -> None:
-        if self.bulk < 1:
-            raise InputError(f"sampling bulk={self.bulk}: must be 1 or more")
 
     def batches(
         self,
@@ -84,9 +70,6 @@ class ShaDow:
     ) -> Iterator[Sector]:
         """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
         memory; they are sampled on `device`, one bulk ahead in a thread.
-
-        Raises:
-            InputError: batch_size is below 1.
         """
         roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)[first:]
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)

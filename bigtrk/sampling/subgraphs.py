@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bigtrk.disk.hashing import GOLDEN, mixed, shifted
-from bigtrk.errors import InputError
 
 Rows = NDArray[np.int64]
 
@@ -76,20 +75,10 @@ def first_rows(sizes: ArrayLike) -> Rows:
 
 @dataclass(frozen=True)
 class Walk:
-    """A walk of `depth` hops (d) against the edges, along `fanout` of a node's edges at most (s).
-
-    Raises:
-        InputError: either is below 1, or too large to count in 32 bits.
-    """
+    """A walk of `depth` hops (d) against the edges, along at most `fanout` edges of a node (s)."""
 
     depth: int = 3
     fanout: int = 6
-
-    def __post_init__(self) -> None:
-        for name in ("depth", "fanout"):
-            if not 1 <= getattr(self, name) < 2**31:
-                value = getattr(self, name)
-                raise InputError(f"sampling {name}={value}: must be 1 or more, in 32 bits")
 
 
 class Bulk(NamedTuple):

@@ -29,7 +29,7 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import Screen, complain, exit_on_bad_input, say
-from bigtrk.cost.machines import data_sheet
+from bigtrk.cost.machines import DATA_SHEETS
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator, version
@@ -189,7 +189,7 @@ def main() -> None:
     for part in found.values():
         if "graph" in part:
             Screen(width=120).print(table(part))
-    sheet = data_sheet(accelerator())
+    sheet = DATA_SHEETS.get(accelerator())
     facts = {"triton": version("triton"), "data_sheet": sheet and asdict(sheet)}
     results.write(summary(found), **facts, **found)
     if "tests" in found and not found["tests"]["passed"]:

@@ -68,11 +68,12 @@ def alone(share: Share, configuration: Configuration) -> tuple[float, float]:
     assert plan.group, "whole events exchange nothing"
     assert width, "one of our models"
     rows = torch.randn(batch.sector.n_owned, width, device=batch.x.device)
-    (sent, _), halo = plan.pack(rows), batch.sector.n_nodes - batch.sector.n_owned
+    sent = rows.index_select(0, plan.packed)[: sum(plan.send_splits)]
+    halo = batch.sector.n_nodes - batch.sector.n_owned
     back = rows.new_zeros(halo, rows.shape[1])
     forward = timed(lambda: plan.swap(sent, plan.send_splits, plan.recv_splits))
     backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
-    packing = timed(lambda: plan.pack(rows))
+    packing = timed(lambda: rows.index_select(0, plan.packed))
     feature_counts = configuration.data.feature_counts
     exchanges = len(footprint(configuration.model, *feature_counts, cut=True).exchanged)
     return exchanges * (forward + backward), exchanges * packing

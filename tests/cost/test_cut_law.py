@@ -1,6 +1,5 @@
-"""The law of METIS's cuts against what was counted, and the price of rows between hosts."""
+"""The law of METIS's cuts against what was counted."""
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -16,9 +15,7 @@ from bigtrk.cost.event_size import (
     event_size,
     imbalance,
 )
-from bigtrk.cost.machines import A100, Link
 from bigtrk.disk.files import read_json
-from tests.cost.test_model import cost
 
 EVENT = EventSize(100_000, 3_000_000)
 
@@ -75,10 +72,3 @@ def test_more_parts_are_cut_more_and_hold_less() -> None:
         assert smaller.edges < larger.edges
         assert smaller.nodes < larger.nodes
     assert all(sector.halo <= EVENT.nodes for sector in sectors)
-
-
-def test_sectors_on_one_host_are_priced_at_its_link() -> None:
-    slow = replace(A100.network, between=Link(latency=1.0, bandwidth=1.0))
-    machine = replace(A100, network=slow)
-    assert cost(8, machine=machine).exchange_seconds(EVENT, 4) == cost(8).exchange_seconds(EVENT, 4)
-    assert cost(8, machine=machine).exchange_seconds(EVENT, 8) > 1

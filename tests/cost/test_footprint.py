@@ -196,11 +196,3 @@ def test_few_rows_on_a_gpu_take_no_whole_chunk(recompute: str, edges: int) -> No
     assert counted(rows + 1, of_few=True) == counted(rows + 1, of_few=False)
     assert counted(rows - 1, of_few=True) == pytest.approx(counted(rows, of_few=False), rel=0.25)
     assert footprint(config, 4, 6, cut=False).busy_rows is None
-
-
-def test_wide_networks_have_no_fused_passes() -> None:
-    wide = InteractionGNNConfig(hidden=512, layers=2, recompute="layer")
-    fused = wide.model_copy(update={"hidden": 256})
-    for config, differs in ((wide, False), (fused, True)):
-        on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
-        assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs

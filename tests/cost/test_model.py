@@ -67,19 +67,6 @@ def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -
     assert without < in_memory.memory(EVENT, parts, ranks).total
 
 
-def test_a_slow_disk_is_waited_for() -> None:
-    slow = replace(CPU, disk=1e6)
-    model = replace(cost(machine=slow), spills_beyond=0.0)
-    edges, moved = model.away_bytes(EVENT, 1, 1), model.footprint(cut=False).moved
-    seconds = float(moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]) / 1e6
-    assert model.seconds(EVENT, 1, 1) == pytest.approx(seconds)
-    tensor = 4 * 64 * EVENT.edges
-    fewer = replace(model, spills_beyond=model.memory(EVENT, 1, 1).total + 1.5 * tensor)
-    assert fewer.seconds(EVENT, 1, 1) == pytest.approx(seconds * (1 - tensor / edges))
-    all_kept = replace(model, spills_beyond=1e15)
-    assert all_kept.seconds(EVENT, 1, 1) == all_kept.compute_seconds(EVENT.sector(1), 1)
-
-
 def test_merging_stored_sectors_takes_memory_for_a_while() -> None:
     model, whole = cost(world=2, machine=CPU), replace(EVENT, stored=2)
     size = EVENT.sector(2)
@@ -238,23 +225,6 @@ def test_an_event_has_the_cut_quality_of_its_record() -> None:
     assert sector.halo == pytest.approx(1000 * 0.1 / 4)
     assert sector.owned == 250
     assert size.sector(1).halo == 0
-
-
-@pytest.mark.parametrize(
-    ("model", "passes"),
-    [(InteractionGNNConfig(hidden=16, layers=2), 4), (UserModelConfig(name=SIMPLE), 1)],
-    ids=["layered", "simple"],
-)
-def test_layers_are_gathered_for_each_sector_of_a_rank(
-    model: InteractionGNNConfig | UserModelConfig, passes: int
-) -> None:
-    """Models that are cut by layers call each for every sector; others train the sectors as one."""
-    allow_code(["tests.models.user_models"])
-    sharded, whole = (replace(cost(2, engine), model=model) for engine in ("fsdp2", "ddp"))
-    assert sharded.passes(1, 4) == whole.passes(1, 4) == passes
-    assert sharded.reduction_seconds(1, passes) == pytest.approx(sharded.reduction_seconds(passes))
-    assert sharded.reduction_seconds(4) > 1.5 * sharded.reduction_seconds()
-    assert whole.reduction_seconds(1, passes) == whole.reduction_seconds(4)
 
 
 def test_a_process_takes_its_engine_s_modules_however_many_ranks_there_are() -> None:

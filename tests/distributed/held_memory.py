@@ -2,7 +2,6 @@
 backward pass, when parameters, gradients and optimizer state exist side by side.
 """
 
-import ctypes
 import gc
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -77,32 +76,9 @@ def count(engine: Engine) -> dict[str, int]:
     return counted
 
 
-class _Mallinfo2(ctypes.Structure):
-    _fields_ = [
-        ("before", ctypes.c_size_t * 4),
-        ("hblkhd", ctypes.c_size_t),  # bytes in mappings of their own
-        ("between", ctypes.c_size_t * 2),
-        ("uordblks", ctypes.c_size_t),  # bytes in use on the heap
-        ("after", ctypes.c_size_t * 2),
-    ]
-
-
-def allocated() -> int | None:
-    """Counts the bytes this process has from malloc, whoever asked for them, as a check.
-
-    The count is None where the C library cannot tell.
-    """
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo2 is None:
-        return None
-    mallinfo2.restype = _Mallinfo2
-    info = mallinfo2()
-    return int(info.uordblks + info.hblkhd)
-
-
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Counts what the fullest rank holds in the second step, in bytes. Collective."""
-    device, before = ranks.device, allocated()
+    device = ranks.device
     model = build_model(configuration).to(device)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     engine, name = make_engine(
@@ -112,9 +88,6 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     engine.step(1e-3)
     backward(engine, device)
     found = count(engine)
-    after = allocated()
-    if before is not None and after is not None:
-        found["process"] = after - before
     everyone = gather_items(found)
     fullest = {column: max(rank[column] for rank in everyone) for column in found}
     return {"engine": name, "numbers": numbers, "bytes": fullest}

@@ -17,37 +17,13 @@ from bigtrk.user_code import allow_code
 from tests.distributed.graphs import EDGE_FEATURES, MemorySource, source
 from tests.distributed.matrix import Case, Trial, run_trials
 from tests.distributed.parity import worst_of_all
+from tests.models.pyg_nets import LAYERS
 
 FLOWS = ("source_to_target", "target_to_source")
 RANKS = (2, 3, 4)
 PRECISION = {"DDP": "fp64", "FSDP2": "fp64", "ZeRO-3": "fp32"}
 STACK = ("GATv2Conv", "GCNConv", "SAGEConv")
-# Each layer twice, by its name in tests/models/pyg_nets.py, and three kinds in a stack.
-NETWORKS = (
-    *(
-        (name, name)
-        for name in (
-            "SAGEConv",
-            "SAGEConv max",
-            "GATConv",
-            "GATConv no loops",
-            "GATv2Conv",
-            "GINConv",
-            "GINEConv",
-            "TransformerConv",
-            "NNConv",
-            "EdgeConv",
-            "PNAConv",
-            "ResGatedGraphConv",
-            "GENConv",
-            "GraphConv",
-            "CGConv",
-            "GCNConv",
-            "GCNConv no loops",
-        )
-    ),
-    STACK,
-)
+NETWORKS = (*((name, name) for name in LAYERS), STACK)  # each layer twice, and three kinds
 _NETS = "tests.models.pyg_nets"
 
 

@@ -15,23 +15,16 @@ from bigtrk.training.data.event_source import Events, open_events, split_validat
 from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_all, run_ranks
-from tests.distributed.runs import fit, losses, train, write_events
+from tests.distributed.runs import fit, losses, train
 
 WORLD = 2
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
-
-
-def settings(data: Path, run: Path, **sections: dict[str, Any]) -> Configuration:
+def settings(graphs: Path, run: Path, **sections: dict[str, Any]) -> Configuration:
     training = {"auto": True, "epochs": 2, "events_per_step": 2, **sections.pop("training", {})}
     model = {"hidden": 8, "layers": 2, **sections.pop("model", {})}
     content = {
-        "data": {"train": [data / "graphs", data / "sectors"], "validation": 1},
+        "data": {"train": [graphs / "graphs", graphs / "sectors"], "validation": 1},
         "model": model,
         "training": training,
         "run": {"folder": run},
@@ -58,10 +51,10 @@ def fit_recorded(ranks: Ranks, run: Path, again: Path) -> None:
 
 
 def test_a_choice_is_recorded_and_trained_and_kept(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    graphs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, again = tmp_path / "run", tmp_path / "again"
-    run_ranks(WORLD, train, settings(data, run))
+    run_ranks(WORLD, train, settings(graphs, run))
     lines = [line for line in capfd.readouterr().out.splitlines() if "training.auto: " in line]
     assert len(lines) == 1
     recorded = read_run_record(run).config
@@ -71,7 +64,7 @@ def test_a_choice_is_recorded_and_trained_and_kept(
     assert recorded["training"]["memory_gib"] > 0
     run_ranks(WORLD, fit_recorded, run, again)
     assert losses(again) == pytest.approx(losses(run), rel=1e-6)
-    run_ranks(1, train, settings(data, run), run, "training.routing=stored")
+    run_ranks(1, train, settings(graphs, run), run, "training.routing=stored")
     assert "training.auto: " not in capfd.readouterr().out
     resumed = read_run_record(run).config
     assert len(losses(run)) == len(losses(again)) * 3 // 2
@@ -80,15 +73,17 @@ def test_a_choice_is_recorded_and_trained_and_kept(
     assert resumed["training"]["memory_gib"] == recorded["training"]["memory_gib"]
 
 
-def test_all_ranks_have_one_choice_and_what_is_configured_stays(data: Path, tmp_path: Path) -> None:
+def test_all_ranks_have_one_choice_and_what_is_configured_stays(
+    graphs: Path, tmp_path: Path
+) -> None:
     kept = settings(
-        data,
+        graphs,
         tmp_path,
         model={"recompute": "layer", "precision": "bf16"},
         engine={"name": "fsdp2"},
         training={"memory_gib": 3.25},
     )
-    works = {"free": (chosen, (settings(data, tmp_path),)), "kept": (chosen, (kept,))}
+    works = {"free": (chosen, (settings(graphs, tmp_path),)), "kept": (chosen, (kept,))}
     made = run_all(WORLD, works)
     assert made["free"][0] == made["free"][1]
     found = Configuration.model_validate_json(made["kept"][1])
@@ -97,14 +92,14 @@ def test_all_ranks_have_one_choice_and_what_is_configured_stays(data: Path, tmp_
     assert found == kept
 
 
-def test_too_little_memory_is_one_line_on_all_ranks(data: Path, tmp_path: Path) -> None:
-    configuration = settings(data, tmp_path, training={"memory_gib": 0.1})
+def test_too_little_memory_is_one_line_on_all_ranks(graphs: Path, tmp_path: Path) -> None:
+    configuration = settings(graphs, tmp_path, training={"memory_gib": 0.1})
     one, other = run_ranks(WORLD, chosen, configuration)
     assert one == other
     assert "training.auto: no settings that may be chosen fit all events" in one
     assert "\n" not in one
     enough = float(one.split("the least that would do is ")[1].split()[0])
-    roomy = settings(data, tmp_path, training={"memory_gib": enough})
+    roomy = settings(graphs, tmp_path, training={"memory_gib": enough})
     found = Configuration.model_validate_json(run_ranks(WORLD, chosen, roomy)[0])
     cost = make_cost(found, WORLD, WORLD, find_machine(None))
     sources = open_events(found.data.train)

@@ -14,24 +14,16 @@ from bigtrk.training.checkpoint.manifest import shard_name
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run_folder import AVERAGED, CHECKPOINTS, DESCRIPTION, WEIGHTS
 from tests.distributed.ranks import ALONE, run_ranks
-from tests.distributed.runs import settings, train, write_events
+from tests.distributed.runs import settings, train
 
 NEWEST = "step-00000002"
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five events, of which four are trained on."""
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, events: Path) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, graphs: Path) -> Path:
     """A run of one epoch whose checkpoint two ranks wrote, each its own shards."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    made = settings(events, run, 1, {"name": "fsdp2"})
+    made = settings(graphs, run, 1, {"name": "fsdp2"})
     averaging = made.training.model_copy(update={"average_decay": 0.5})
     run_ranks(2, train, made.model_copy(update={"training": averaging}))
     return run
@@ -63,9 +55,9 @@ def figures(record: EvaluationRecord) -> object:
 
 
 def test_a_checkpoint_scores_as_the_model_it_became(
-    run: Path, events: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, graphs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = events / "graphs"
+    data = graphs / "graphs"
     ended = evaluated_here(run, data)
     assert (ended.step, ended.events, ended.events_left_out) == (None, 1, 4)
     interrupted(run)
@@ -84,13 +76,13 @@ def test_a_checkpoint_scores_as_the_model_it_became(
     assert len(list((run / EVALUATIONS).iterdir())) == 3
 
 
-def test_averaged_weights_score_as_they_were_validated(run: Path, events: Path) -> None:
+def test_averaged_weights_score_as_they_were_validated(run: Path, graphs: Path) -> None:
     (epoch,) = read_run(run).epochs
     assert epoch.average is not None
     assert epoch.average.validation is not None
-    plain = evaluated_here(run, events / "graphs").edge_metrics
+    plain = evaluated_here(run, graphs / "graphs").edge_metrics
     (run / AVERAGED).replace(run / WEIGHTS)
-    averaged = evaluated_here(run, events / "graphs").edge_metrics
+    averaged = evaluated_here(run, graphs / "graphs").edge_metrics
     for recorded, found in ((epoch.validation, plain), (epoch.average.validation, averaged)):
         assert recorded is not None
         expected = found.model_dump(exclude={"cuts"})
@@ -99,13 +91,13 @@ def test_averaged_weights_score_as_they_were_validated(run: Path, events: Path) 
 
 
 def test_a_damaged_checkpoint_is_named_and_left_where_it_is(
-    run: Path, events: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, graphs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     checkpoints = interrupted(run) / CHECKPOINTS
     shutil.copytree(checkpoints / NEWEST, checkpoints / "step-00000009")
-    assert evaluated_here(run, events / "graphs").step == 2
+    assert evaluated_here(run, graphs / "graphs").step == 2
     assert f"step-00000009 is damaged: manifest.json is that of {NEWEST}" in capfd.readouterr().err
     assert (checkpoints / "step-00000009").is_dir()
     (checkpoints / NEWEST / shard_name(1)).write_bytes(b"")
     with pytest.raises(InputError, match=r"no checkpoint is undamaged .*shard-00001.* has 0 bytes"):
-        evaluated_here(run, events / "graphs")
+        evaluated_here(run, graphs / "graphs")

@@ -7,22 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.live import LiveRun, RunFollower, Status
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, FORKSERVER, run_ranks
-from tests.distributed.runs import settings, train, write_events
+from tests.distributed.runs import settings, train
 from tests.distributed.test_stopping import before_step
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:

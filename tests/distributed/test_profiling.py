@@ -2,27 +2,22 @@
 
 import gzip
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.settings import Configuration
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import fit
+from tests.distributed.runs import fit, write_in_sectors
 
 LAYERS = ["layer 0 edge", "layer 0 node", "layer 0 exchange", "layer 1 edge"]
 OF_THE_STEP = ["data", "encode", *LAYERS, "decode", "loss", "backward", "reduce", "optimizer"]
 
 
-@dataclass(frozen=True)
-class Range:
-    """Is a range of the trace from `start` to `end`, in us."""
+class Range(NamedTuple):
+    """A range of the trace from `start` to `end`, in us."""
 
     name: str
     start: float
@@ -31,13 +26,7 @@ class Range:
 
 def configuration(folder: Path, epochs: int) -> Configuration:
     """Two steps per epoch, each of an event in two sectors."""
-    names = []
-    for seed in range(2):
-        graph = random_graph(seed, 60, 400)
-        sectors = cut(graph, random_parts(graph, 2, 2), 2)
-        names.append(graph.name)
-        write_sectors(folder / "sectors", sectors, {"source_digests": {"graph": graph.name}})
-    write_manifest(folder / "sectors", "sectors", {}, names)
+    write_in_sectors(folder, [random_graph(seed, 60, 400) for seed in range(2)], 2)
     return Configuration.model_validate(
         {
             "data": {"train": [folder / "sectors"], "validation": 0},

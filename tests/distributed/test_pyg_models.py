@@ -6,16 +6,8 @@ All results: `python scripts/parity/parity_models.py`.
 from itertools import groupby
 
 from tests.distributed.matrix import Case
-from tests.distributed.pyg_matrix import (
-    FLOWS,
-    NETWORKS,
-    STACK,
-    PyGTrial,
-    run_pyg_trials,
-    trial,
-)
+from tests.distributed.pyg_matrix import FLOWS, STACK, PyGTrial, run_pyg_trials, trial
 from tests.distributed.ranks import run_ranks
-from tests.models.pyg_nets import LAYERS
 
 # Every engine, flow and number of ranks; one kind of layer is normalised by degrees.
 CHOSEN = [
@@ -40,7 +32,3 @@ def check(cases: list[Case], trials: list[PyGTrial]) -> None:
 
 def test_networks_train_in_sectors_as_stock_layers_on_whole_graphs() -> None:
     check(run(CHOSEN), CHOSEN)
-
-
-def test_every_layer_has_a_network() -> None:
-    assert {name for layers in NETWORKS for name in layers} == set(LAYERS)

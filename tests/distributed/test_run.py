@@ -14,14 +14,7 @@ from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from tests.distributed.ranks import run_all, run_ranks
-from tests.distributed.runs import settings, step_folders, steps, train, write_events
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
+from tests.distributed.runs import settings, step_folders, steps, train
 
 
 def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:

@@ -16,17 +16,10 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, run_ranks
-from tests.distributed.runs import settings, steps, train, write_events
+from tests.distributed.runs import settings, steps, train
 from tests.distributed.test_stopping import before_step
 
 ROUNDS = 2
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
 
 
 def attempt(configuration: Configuration) -> tuple[str, str]:

@@ -58,22 +58,21 @@ def dropped(ranks: Ranks) -> dict[str, Any]:
 
 
 class BadRunner(StepRunner):
-    """Computes with features that are not finite whenever a step has the event `BAD`."""
+    """Computes with features that are not finite whenever a step has one of the `bad` events."""
+
+    bad = frozenset({BAD})
 
     def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
         for batch in (batch for share in shares for batch in share.batches):
-            if BAD in events and batch.edge_features.numel():
+            if self.bad & {*events} and batch.edge_features.numel():
                 batch.edge_features.fill_(torch.inf)
         return super().run(events, shares, *others)
 
 
-class WorstRunner(StepRunner):
+class WorstRunner(BadRunner):
     """Computes so in every step."""
 
-    def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
-        for batch in (batch for share in shares for batch in share.batches):
-            batch.edge_features.fill_(torch.inf)
-        return super().run(events, shares, *others)
+    bad = frozenset(range(9))
 
 
 def run_of(folder: Path, name: str, **training: Any) -> Configuration:

@@ -17,15 +17,8 @@ from bigtrk.training import loss
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import StepResult, StepRunner
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import settings, step_folders, steps, train, write_events
+from tests.distributed.runs import settings, step_folders, steps, train
 from tests.distributed.trial import same
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("events")
-    write_events(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,14 @@ from bigtrk.parallel.settings import OptimizerSettings
     ("content", "named"),
     [
         ({"zero_optimisation": {"stage": 1}}, "did you mean 'zero_optimization'"),
-        ({"zero_optimization": {"stge": 1}}, "unknown key 'zero_optimization.stge'; did you mean"),
-        ({"zero_optimization": {"stage": "x"}}, "zero_optimization.stage: "),
+        (
+            {"zero_optimization": {"stge": 1}},
+            "unknown key 'stge'; did you mean 'stage'",
+        ),
+        ({"zero_optimization": {"stage": "x"}}, "zero_optimization: stage: "),
         (
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
-            "zero_optimization.offload_optimizer.devise: ",
+            "zero_optimization: unknown key 'offload_optimizer.devise'",
         ),
         (
             {

@@ -53,11 +53,6 @@ def test_who_keeps_others_waiting_is_noted_before_the_run_ends() -> None:
     silent = late({0: waits, 1: waits}, {1: waits}, 10)
     assert silent is not None
     assert silent.text.startswith("rank 1 says nothing, last seen in step 5, reduce (process 7 on")
-
-
-def test_ranks_that_move_or_wait_for_nobody_are_not_noted() -> None:
-    waits, busy = beat("step 5, reduce", True), beat("step 5, data")
-    assert late({}, {}, 10) is None
-    assert late({0: waits, 1: waits}, {}, 10) is None
-    assert late({0: waits, 1: busy}, {}, 50) is None
+    for beats, seconds in ({}, 10), ({0: waits, 1: waits}, 10), ({0: waits, 1: busy}, 50):
+        assert late(beats, {}, seconds) is None, "all move, or wait for nobody"
     assert late({0: busy, 1: busy}, {}, 10) is None

@@ -172,11 +172,8 @@ def test_worker_processes_write_the_same_sectors(tmp_path: Path, graphs: Path) -
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert json.loads(ended.stdout) == report_of(tmp_path / "two")
     assert run(graphs, tmp_path / "one", "--workers", 1, *options) == 0
-    two, one, source = (
-        SectorFolder(tmp_path / "two"),
-        SectorFolder(tmp_path / "one"),
-        GraphFolder(graphs),
-    )
+    two, one = SectorFolder(tmp_path / "two"), SectorFolder(tmp_path / "one")
+    source = GraphFolder(graphs)
     assert two.events == one.events == source.events
     for event in one.events:
         record, whole = one.record(event), whole_sector(source.read(event))

@@ -1,8 +1,6 @@
 """The engines against each other and against a plain sampler in Python."""
 
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -161,25 +159,3 @@ def test_sets_of_edges_are_drawn_uniformly(engine: Sampler) -> None:
     mean = n_roots / 20
     statistic = sum((count - mean) ** 2 / mean for count in found.values())
     assert chi2.sf(statistic, 19) > 1e-3
-
-
-MATRICES = """
-ends = torch.zeros(2, 1, dtype=torch.int64)
-torch.sparse_coo_tensor(ends, torch.ones(1), (2, 2))
-torch.sparse_csr_tensor(torch.tensor([0, 1, 1]), ends[0], torch.ones(1), (2, 2))
-"""
-
-
-def checked(module: str, choice: str) -> str:
-    """Whether matrices are checked, in a process that imports a module after a user's choice."""
-    checks = "torch.sparse.check_sparse_tensor_invariants"
-    lines = ["import torch", choice.format(checks), f"import {module}", MATRICES]
-    program = "\n".join([*lines, f"print({checks}.is_enabled())"])
-    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-@pytest.mark.parametrize("module", ["bigtrk.models.attention_gnn", "bigtrk.sampling.engines"])
-def test_sparse_matrices_warn_of_nothing(module: str) -> None:
-    assert checked(module, "") == "False"
-    assert checked(module, "{}.enable()") == "True"

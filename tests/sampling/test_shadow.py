@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
 from bigtrk.sampling import engines
 from bigtrk.sampling import shadow as module
@@ -153,14 +152,3 @@ def test_the_next_bulk_is_sampled_while_one_is_used(
     assert started.acquire(timeout=300)
     assert started.acquire(timeout=300), "the second bulk waits for the first to be used up"
     del batches
-
-
-def test_settings_below_one_are_refused(whole: Sector) -> None:
-    with pytest.raises(InputError, match="depth=0: must be 1 or more"):
-        Walk(depth=0)
-    with pytest.raises(InputError, match="fanout=2147483648: must be 1 or more, in 32 bits"):
-        Walk(fanout=2**31)
-    with pytest.raises(InputError, match="bulk=0: must be 1 or more"):
-        ShaDow(bulk=0)
-    with pytest.raises(InputError, match="batch_size=0: must be 1 or more"):
-        list(ShaDow(batch_size=0).batches(whole, CPU, seed=0, epoch=0))

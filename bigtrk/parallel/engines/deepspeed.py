@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from torch import nn
 
 import bigtrk
 from bigtrk.config import Settings, nearest, parse
 from bigtrk.console import given_path
 from bigtrk.disk.files import read_json
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.engines.spec import EngineSpec, Held, Level, Sharding, Weights
@@ -42,20 +42,12 @@ OURS = {
 }
 
 
-class _Zero(Settings):
-    """The section of ZeRO: the stage; DeepSpeed itself checks the others."""
-
-    model_config = ConfigDict(extra="allow")
-
-    stage: Literal[0, 1, 2, 3] = 0
-
-
 class _File(Settings):
-    """The keys that remain to DeepSpeed and have a use here."""
+    """The keys that remain to DeepSpeed and have a use here; it checks the section of ZeRO."""
 
     model_config = ConfigDict(strict=True)
 
-    zero_optimization: _Zero = _Zero()
+    zero_optimization: dict[str, Any] = Field(default_factory=dict)
     zero_allow_untested_optimizer: bool = False
     zero_force_ds_cpu_optimizer: bool = True
     communication_data_type: Literal["fp16", "bf16", "fp32"] | None = None
@@ -80,8 +72,9 @@ def find_ds_config(name: str) -> Path:
     raise InputError(f"engine.ds_config: no file {name!r}{nearest(name, shipped)}")
 
 
-def read_ds_file(path: Path) -> dict[str, Any]:
-    """Returns the content of a DeepSpeed file, its keys and the types of their values checked.
+def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
+    """Returns the content of a DeepSpeed file, checked, and its section of ZeRO as DeepSpeed
+    completes it.
 
     Raises:
         InputError: the file cannot be read, or a key is unknown, belongs to our configuration, or
@@ -90,14 +83,15 @@ def read_ds_file(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a JSON object")
-    known = list(_File.model_fields)
-    for key in content:
-        if key in OURS:
-            raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
-        if key not in known:
-            raise InputError(f"{path}: unknown key {one_line(repr(key))}{nearest(key, known)}")
-    parse(_File, content, str(path))
-    return content
+    for key in OURS.keys() & content.keys():
+        raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
+    section = parse(_File, content, str(path)).zero_optimization
+    if accelerator() == "cpu":
+        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
+
+    return content, parse(DeepSpeedZeroConfig, section, f"{path}: zero_optimization")
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
@@ -108,8 +102,7 @@ def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dic
         InputError: an unknown key, or one that belongs to our configuration or has no use here.
     """
     path = find_ds_config(name)
-    content = read_ds_file(path)
-    zero = _zero_section(path, content)
+    content, zero = read_ds_file(path)
     _refuse_useless(path, zero)
     # DeepSpeed makes a buffer of a bucket's size, 2 GB by default, for a model of any size.
     bucket = min(zero.reduce_bucket_size, weights)
@@ -150,30 +143,6 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
             f"{path}: remove 'zero_optimization.zero_hpz_partition_size', with which a run could "
             f"not be resumed"
         )
-
-
-def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
-    """Returns the section of ZeRO as DeepSpeed reads it."""
-    if accelerator() == "cpu":
-        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
-
-    section = content.get("zero_optimization") or {}
-    fields = DeepSpeedZeroConfig.model_fields
-    known = {*fields, *(str(field.alias) for field in fields.values() if field.alias)}
-    for key in section:
-        if key not in known:
-            named = one_line(repr(f"zero_optimization.{key}"))
-            raise InputError(f"{path}: unknown key {named}{nearest(key, sorted(known))}")
-    try:
-        return DeepSpeedZeroConfig(**section)
-    except ValidationError as error:
-        complaints = (
-            one_line(f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}")
-            for item in error.errors()
-        )
-        raise InputError(f"{path}: {'; '.join(complaints)}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +203,7 @@ class ZeroSharding(Sharding):
 
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     """Raises InputError: the file cannot be read, or a key or value in the section is unknown."""
-    path = find_ds_config(settings.ds_config)
-    zero = _zero_section(path, read_ds_file(path))
+    _, zero = read_ds_file(find_ds_config(settings.ds_config))
     stage = int(zero.stage)
     return ZeroSharding(
         name=f"DeepSpeed ZeRO-{stage}",

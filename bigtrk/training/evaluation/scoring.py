@@ -18,7 +18,7 @@ from bigtrk.graphs.event_graph import Sector, second_ways
 from bigtrk.graphs.sector import merge
 from bigtrk.parallel.collectives import collective_device, gather_items, gather_rows, together
 from bigtrk.parallel.routing import MicroStep, Router
-from bigtrk.parallel.world import BlockGroups
+from bigtrk.parallel.world import Groups
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracing import waiting
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
@@ -98,7 +98,7 @@ def score_events(
     model.train()
 
 
-def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector | None:
+def _joined(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | None:
     """Gives the first of the ranks that share an event all of it, the others nothing."""
     if sectors[0].parts == 1:
         return sectors[0]
@@ -107,7 +107,7 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector 
     gathered: list[Any] | None = [None] * n_ranks if sectors[0].part == 0 else None
     with waiting():
         # They are sent, not read again: a rank that alone fails to read would leave others waiting.
-        dist.gather_object(sectors, gathered, group=groups.of_size(n_ranks), group_dst=0)
+        dist.gather_object(sectors, gathered, group=groups[n_ranks], group_dst=0)
     if gathered is None:
         return None
     return merge([sector for held in gathered for sector in held], part=0, parts=1)
@@ -134,7 +134,7 @@ def stitched(
     sectors: Sequence[Sector],
     columns: Sequence[Sequence[Tensor]],
     n_ranks: int,
-    groups: BlockGroups,
+    groups: Groups,
 ) -> Tensor:
     """Joins the columns, of each sector a few [edges of the sector], of the `n_ranks` ranks that
     share an event: those of all its edges by edge id, [E, a few] float64. Collective among these.
@@ -145,7 +145,7 @@ def stitched(
         whole = sector.parts == 1
         known.append(owned if whole else [column[sector.owns_edge] for column in owned])
     if n_ranks > 1:
-        group = groups.of_size(n_ranks)
+        group = groups[n_ranks]
         rows = torch.cat([torch.stack([c.double() for c in owned], dim=1) for owned in known])
         known = [[*gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)]]
     edges = torch.empty(sectors[0].event_edges, len(columns[0]), dtype=torch.float64)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.cost.footprint import footprint
-from bigtrk.cost.machines import data_sheet
+from bigtrk.cost.machines import DATA_SHEETS
 from bigtrk.machine import accelerator
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
@@ -104,7 +104,7 @@ def shares(side: str, hidden: int, edges: Edges, seconds: float, extent: Extent)
     """Returns what a step of ours has of the data sheet: of products that none computes twice, and
     of the bytes that its own passes move.
     """
-    sheet = data_sheet(accelerator())
+    sheet = DATA_SHEETS.get(accelerator())
     if not side.startswith("bigtrk") or sheet is None:
         return {}
     precision = side.split()[-1]
