@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from bigtrk import cli
+from bigtrk.config import GONE
 from bigtrk.training.settings import Configuration
 from scripts.docs.command_reference import Command, command_reference, commands
 from scripts.docs.example_pages import EXAMPLES, example_pages
@@ -94,3 +95,11 @@ def test_the_commands_are_all_that_the_program_has() -> None:
             assert f"| `{flag.split()[0]}` |" in part.split("\n## ")[0]
     assert "| `--parts` | integer ≥ 1 |" in written
     assert "| `--resume RUN` |" in written
+
+
+def test_the_changes_name_what_is_gone() -> None:
+    """Each release has one section, the newest first."""
+    changes = (CHECKOUT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (\S+)", changes, re.MULTILINE)
+    assert releases == sorted(set(releases), reverse=True)
+    assert [name for name in (*cli._GONE, *GONE) if name.split()[-1] not in changes] == []
