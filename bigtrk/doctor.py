@@ -34,8 +34,7 @@ OPTIONAL = {
 IN_C = {
     "passes over edges": "bigtrk.models.edges.native",
     "sampling": "bigtrk.sampling.engines",
-    "tracks": "bigtrk.tracks.builders.paths",
-    "trees of hits": "bigtrk.tracks.builders.hit_tree",
+    "tracks": "bigtrk.tracks.builders.builder",
 }
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 

@@ -89,7 +89,7 @@ def evaluate(
         _give(made, losses.model_dump(mode="json"), html, as_json)
         return
     scanned, chosen = SCAN_CUTS if scan_cuts else (), builder or BuilderName.COMPONENTS
-    options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
+    options = TrackOptions(min_hits, pt_min, score_cut=score_cut, builder=chosen, scan_cuts=scanned)
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options if tracks else None, ranks, spill)

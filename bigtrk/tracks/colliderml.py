@@ -39,16 +39,8 @@ class ColliderMLCounts:
     claimed: Ids
 
     def __add__(self, other: "ColliderMLCounts") -> "ColliderMLCounts":
-        return ColliderMLCounts(
-            self.correct + other.correct,
-            self.submitted + other.submitted,
-            self.n_fakes + other.n_fakes,
-            self.n_tracks + other.n_tracks,
-            self.n_shared + other.n_shared,
-            self.n_particles + other.n_particles,
-            np.union1d(self.hard, other.hard),
-            np.union1d(self.claimed, other.claimed),
-        )
+        *counts, hard, claimed = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ColliderMLCounts(*map(sum, counts), np.union1d(*hard), np.union1d(*claimed))
 
     @property
     def trackml_eff(self) -> float:
@@ -82,35 +74,30 @@ NOTHING = ColliderMLCounts(0.0, 0.0, 0, 0, 0, 0, np.empty(0, np.int64), np.empty
 
 def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
     """Counts the hits that a submission lists of an event, in its order; track -1 is a track like
-    any other, a hit listed twice counts twice, and one that the event lacks not at all.
+    any other, a hit listed twice counts twice, and one that the event lacks not at all. Hits weigh
+    the same where the truth gives no weights.
 
     Raises:
         InputError: the event has no truth.
     """
-    particle_id, weight = hit_particles(event), equal_if_unknown(event)
+    particle_id, weight = hit_particles(event), hit_weights(event)
+    if weight is None:
+        weight = np.ones(len(particle_id))
     row, known = _rows(event.hits["hit_id"].astype(np.int64, copy=False), tracks.hit_id)
     pairs = _pairs(tracks.track_id[known], row, particle_id, weight)
     tracks_of_particle = np.bincount(pairs.particle)
+    most_hits = np.zeros(len(pairs.track_hits), np.int64)  # that a track shares with one particle
+    np.maximum.at(most_hits, pairs.track, pairs.hits)
     return ColliderMLCounts(
         correct=_correct_weight(pairs),
         submitted=float(pairs.track_weight.sum()),
-        n_fakes=int((2 * _most_hits(pairs) < pairs.track_hits).sum()),
+        n_fakes=int((2 * most_hits < pairs.track_hits).sum()),
         n_tracks=len(pairs.track_hits),
         n_shared=int((tracks_of_particle > 1).sum()),
         n_particles=int((tracks_of_particle > 0).sum()),
         hard=_hard_primaries(event),
         claimed=np.empty(0, np.int64) if tracks.claimed is None else np.unique(tracks.claimed),
     )
-
-
-def equal_if_unknown(event: Event) -> Floats:
-    """Returns the weight of each hit [N]: 1 each where the truth gives none.
-
-    Raises:
-        InputError: the event has no truth.
-    """
-    weight = hit_weights(event)
-    return np.ones(len(event.hits["hit_id"])) if weight is None else weight
 
 
 def _rows(hit_id: Ids, listed: Ids) -> tuple[Ids, NDArray[np.bool_]]:
@@ -175,13 +162,6 @@ def _correct_weight(pairs: _Pairs) -> float:
     shared, particle = pairs.weight[majority], pairs.particle[majority]
     correct = (2 * shared >= pairs.track_weight) & (2 * shared >= pairs.particle_weight[particle])
     return float(shared[correct].sum())
-
-
-def _most_hits(pairs: _Pairs) -> Ids:
-    """Returns the hits that each track shares with one particle at most: [T]."""
-    most = np.zeros(len(pairs.track_hits), np.int64)
-    np.maximum.at(most, pairs.track, pairs.hits)
-    return most
 
 
 def _hard_primaries(event: Event) -> Ids:

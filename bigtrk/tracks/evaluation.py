@@ -30,7 +30,6 @@ from bigtrk.tracks.bins import (
 )
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.files import HitTracks
 from bigtrk.tracks.matching import (
     Criteria,
     Ids,
@@ -122,22 +121,14 @@ SCAN_CUTS = (
 
 
 @dataclass(frozen=True)
-class TrackOptions:
-    """The choice of tracks and particles: `builder` makes tracks of at least `min_hits` hits from
-    edges with a score above `score_cut` (None: the builder's own); particles of at least `min_hits`
-    hits and `pt_min` (GeV) are to be found. The same by each of `scan_cuts`, in short.
+class TrackOptions(Criteria):
+    """The choice of tracks and particles: `builder` makes tracks of edges with a score above
+    `score_cut` (None: the builder's own). The same by each of `scan_cuts`, in short.
     """
 
     score_cut: float | None = None
-    min_hits: int = 3
-    pt_min: float = 1.0
-    matching_fraction: float = 0.5
     builder: BuilderName = BuilderName.COMPONENTS
     scan_cuts: tuple[float, ...] = ()
-
-    def matchings(self) -> list[Matching]:
-        """Lists every style in every mode."""
-        return Criteria(self.min_hits, self.pt_min, self.matching_fraction).matchings()
 
 
 def budget_matching(matchings: Iterable[Matching]) -> Matching:
@@ -258,19 +249,8 @@ def _judged(
     )
 
 
-def judge_tracks(event: Event, tracks: HitTracks, matchings: Sequence[Matching]) -> JudgedTracks:
-    """Judges the tracks that a file lists of an event, in the order of `matchings`, without bins;
-    hits that it does not list are in no track.
-
-    Raises:
-        InputError: a listed hit is not among the event's, or the event has no truth.
-    """
-    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
-    return judge_hits(event, track_id, matchings)
-
-
 def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> JudgedTracks:
-    """Judges tracks given as that of each hit, or NO_TRACK: track_id [N].
+    """Judges tracks, in the order of `matchings` and without bins: track_id [N] of each hit.
 
     Raises:
         InputError: the event has no truth.

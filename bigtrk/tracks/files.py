@@ -1,12 +1,16 @@
-"""Tracks on disk: a parquet file of each event, or one submission of many events.
+"""Tracks on disk: a parquet file of each event, one submission of many, and lists of other tools.
 
-Shapes: M rows of a file, N hits of an event.
+Tracks of ACTS and ColliderML are lists of hits that they may share; a hit has one track here: that
+of the most hits. Shapes: M rows of a file, N hits of an event.
 """
 
+import csv
+import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,16 +19,16 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from bigtrk.console import warn_once
 from bigtrk.disk.files import check_file, check_output_name, write_atomically
 from bigtrk.disk.parquet import IntegerGroups, read_integers
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, damage_told
 from bigtrk.events.archives import open_source
 from bigtrk.events.event import TableSpec, event_name
 from bigtrk.events.reader import find_events
 from bigtrk.events.trackml import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.matching import Ids
-from bigtrk.tracks.track_lists import ACTS_FILE, ColliderMLTracks, is_colliderml, read_acts_tracks
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,12 @@ def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claim
 
 EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
-SUBMISSION = TableSpec(stems=("submission",), ids=("event_id", "hit_id", "track_id"))
+ACTS_FILE = re.compile(r"(event\d{1,18})-([A-Za-z_]*tracks[a-z_]*)\.csv(\.gz)?")
+SUBMISSION = TableSpec(stems=("submission",), ids=IDS)
 FIRST_LINE = HEADER_LINES + 1
+HITS_COLUMN = "Measurements_ID"  # of ACTS's CsvTrackWriter: "[11298,19596,]"
+LISTS_COLUMN = "hit_ids"  # of ColliderML's tracks, a row per event
+_LIST = re.compile(r"\[[\d,\s]*\]")
 
 
 def event_number(name: str) -> int:
@@ -174,7 +182,7 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
     Raises:
         InputError: an event's name has no number; nothing is written.
     """
-    columns = pa.schema([(name, pa.int64()) for name in SUBMISSION.ids])
+    columns = pa.schema([(name, pa.int64()) for name in IDS])
     options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
 
     def write(temporary: Path) -> None:
@@ -242,16 +250,13 @@ def open_tracks(path: Path) -> TrackSource:
     if path.is_dir():
         return _open_files(path, sorted(path.iterdir()))
     check_file(path)
-    if ACTS_FILE.fullmatch(path.name):
+    if ACTS_FILE.fullmatch(path.name) or TRACKS_FILE.fullmatch(path.name):
         return _open_files(path, [path])
     if path.suffix != ".parquet":
         return _open_csv(path)
-    if TRACKS_FILE.fullmatch(path.name):
-        return _open_files(path, [path])
-    if is_colliderml(path):
-        lists = ColliderMLTracks(path)
-        where = {number: f"{path}, row {row + 1}" for number, row in sorted(lists.events.items())}
-        return TrackSource(where, lambda number: _hit_tracks(lists.read(number), path))
+    with suppress(pa.ArrowException, OSError):  # of damage, which is told below
+        if LISTS_COLUMN in pq.read_schema(path).names:
+            return _open_colliderml(path)
     return _open_parquet(path)
 
 
@@ -271,19 +276,87 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
             f"{path}: holds no tracks of an event, as event000001000-tracks.parquet does; rename "
             "the files so, or name their folder or a submission CSV"
         )
-    events = {number: str(files[number]) for number in sorted(files)}
-    return TrackSource(events, lambda number: _read_file(files[number], number))
+
+    def read(number: int) -> HitTracks:
+        file = files[number]
+        is_acts = ACTS_FILE.fullmatch(file.name)
+        return _read_acts(file) if is_acts else _read_parquet(file, number)
+
+    return TrackSource({number: str(files[number]) for number in sorted(files)}, read)
 
 
-def _read_file(path: Path, number: int) -> HitTracks:
-    if ACTS_FILE.fullmatch(path.name):
-        return _hit_tracks(read_acts_tracks(path), path)
-    return _read_parquet(path, number)
+def longest_track(hits: Sequence[Sequence[int]], rank: Ids | None = None) -> tuple[Ids, Ids, int]:
+    """Returns the hits in tracks, the row of each hit's track, and how many hits are shared.
+
+    rank: breaks ties among tracks of one length, the smallest first.
+    """
+    lengths = np.array([len(track) for track in hits], np.int64)
+    ties = np.arange(len(hits)) if rank is None else rank
+    order = np.lexsort((ties, -lengths))  # the first that lists a hit has it
+    listed = [np.asarray(hits[row], np.int64) for row in order]
+    hit = np.concatenate([np.empty(0, np.int64), *listed])
+    found, first = np.unique(hit, return_index=True)
+    return found, np.repeat(order, lengths[order])[first], len(hit) - len(found)
 
 
-def _hit_tracks(lists: tuple[Ids, Ids, Ids], path: Path) -> HitTracks:
-    hit_id, track_id, row = lists
-    return HitTracks(hit_id, track_id, str(path), row).checked()
+def _unlisted(
+    hits: Sequence[Sequence[int]], track_id: Sequence[int], row: Ids, path: Path
+) -> HitTracks:
+    """Returns the tracks of hits by the hits of tracks, and the row of each track."""
+    hit, place, shared = longest_track(hits)
+    if shared:
+        warn_once(
+            "hits that tracks share",
+            f"{path}: tracks list {shared:,} hits that a longer track has, too: each hit counts "
+            f"for the longest",
+        )
+    return HitTracks(hit, np.array(track_id, np.int64)[place], str(path), row[place]).checked()
+
+
+def _read_acts(path: Path) -> HitTracks:
+    """Reads a file of ACTS's CsvTrackWriter."""
+    text = open_source(path.parent).read(path.name).decode("utf-8", errors="replace")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    names = rows.fieldnames or []
+    if missing := [name for name in ("track_id", HITS_COLUMN) if name not in names]:
+        raise InputError(
+            f"{path}, row 1: missing column {', '.join(missing)}; give a file of ACTS's "
+            f"CsvTrackWriter"
+        )
+    track_id, hits = [], []
+    for row in rows:
+        listed, number = row[HITS_COLUMN] or "", row["track_id"] or ""
+        if not _LIST.fullmatch(listed) or not number.isdecimal():
+            raise InputError(
+                f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}, not a "
+                f"list such as [11298,19596,]; write the file again"
+            )
+        track_id.append(int(number))
+        hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
+    return _unlisted(hits, track_id, np.arange(len(hits)) + FIRST_LINE, path)
+
+
+def _open_colliderml(path: Path) -> TrackSource:
+    """Opens ColliderML's table of tracks: a row per event, of lists of tracks and their hits."""
+    damage = partial(damage_told, f"{path}: damaged file", "fetch it again")
+    with damage():
+        table = pq.read_table(path, columns=["event_id", "track_id", LISTS_COLUMN])
+        numbers = [int(number) for number in table["event_id"].to_pylist()]
+    rows = {number: row for row, number in enumerate(numbers)}
+    if len(rows) < len(numbers):
+        raise InputError(f"{path}: lists an event twice; keep one row of each")
+
+    def read(number: int) -> HitTracks:
+        row = rows[number]
+        tracks, hits = (table[name][row].as_py() for name in ("track_id", LISTS_COLUMN))
+        if tracks is None or hits is None or len(tracks) != len(hits):
+            raise InputError(
+                f"{path}, row {row + 1}: has not one list of hits for each track; fetch it again"
+            )
+        with damage():
+            return _unlisted(hits, tracks, np.full(len(hits), row + 1), path)
+
+    return TrackSource({number: f"{path}, row {rows[number] + 1}" for number in sorted(rows)}, read)
 
 
 def _read_parquet(path: Path, number: int) -> HitTracks:
@@ -328,7 +401,7 @@ def _open_parquet(path: Path) -> TrackSource:
 
 def _open_csv(path: Path) -> TrackSource:
     columns = parse_table(open_source(path.parent).read(path.name), SUBMISSION, str(path))
-    event_id, hit_id, track_id = (columns[name].astype(np.int64) for name in SUBMISSION.ids)
+    event_id, hit_id, track_id = (columns[name].astype(np.int64) for name in IDS)
     by_event = np.argsort(event_id, kind="stable")
     numbers, first = np.unique(event_id[by_event], return_index=True)
     rows = dict(zip(numbers.tolist(), np.split(by_event, first[1:]), strict=True))

@@ -183,12 +183,7 @@ class Judgement:
 def match_tracks(
     track_id: Ids, particle_id: Ids, particles: Particles, matching: Matching
 ) -> Judgement:
-    """Matches one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise).
-
-    Raises:
-        InputError: track_id and particle_id differ in length, or a particle is listed twice.
-    """
-    _check(track_id, particle_id, particles)
+    """Matches one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise)."""
     candidates = _reconstructable(particle_id, particles, matching)
     rows = overlaps(track_id, particle_id)
     matched, reconstructed = _matches(rows, _true_hits(rows, particles, matching), matching)
@@ -207,16 +202,6 @@ def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
     """Adds up events, as acorn forms its rates."""
     names = [field.name for field in fields(TrackMetrics)]
     return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
-
-
-def _check(track_id: Ids, particle_id: Ids, particles: Particles) -> None:
-    if track_id.shape != particle_id.shape:
-        raise InputError(
-            f"{len(track_id)} track ids for {len(particle_id)} particle ids; give both per hit"
-        )
-    ids, counts = np.unique(particles.particle_id, return_counts=True)
-    if (counts > 1).any():
-        raise InputError(f"particle {ids[counts > 1][0]} is listed twice; list each once")
 
 
 def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:

@@ -5,10 +5,11 @@ Shapes: N hits.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
@@ -41,12 +42,7 @@ class RuleCounts:
     fakes: int = 0
 
     def __add__(self, other: "RuleCounts") -> "RuleCounts":
-        return RuleCounts(
-            self.particles + other.particles,
-            self.found + other.found,
-            self.tracks + other.tracks,
-            self.fakes + other.fakes,
-        )
+        return RuleCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -78,17 +74,16 @@ def _count_heptv2(event: Event, track_id: Ids) -> RuleCounts:
     place = np.stack([particle[pixels], event.hits["volume_id"][pixels] * 100])
     place[1] += event.hits["layer_id"][pixels]
     crossed, layers = np.unique(np.unique(place, axis=1)[0], return_counts=True)
-    hard = _harder(event, 0.9)
+    table = particle_kinematics(event)
+    hard = table["particle_id"][table["pt"].astype(float) >= 0.9]
     targets = np.intersect1d(np.intersect1d(crossed[layers >= 3], hard), particle[given])
     pairs = _majority(track_id[given], particle[given])
     counted = np.isin(pairs.particle, targets) & (pairs.track_hits >= 3)
-    is_pure = 2 * pairs.shared > pairs.track_hits
-    is_found = is_pure & (2 * pairs.shared > pairs.particle_hits)
     return RuleCounts(
         len(targets),
-        len(np.unique(pairs.particle[counted & is_found])),
+        len(np.unique(pairs.particle[counted & pairs.is_double])),
         int(counted.sum()),
-        int((counted & ~is_pure).sum()),
+        int((counted & ~pairs.is_pure).sum()),
     )
 
 
@@ -104,8 +99,7 @@ def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts
         targets = np.intersect1d(seen[hits >= 3], chosen)
         pairs = _majority(track_id[given], particle)
         is_track = pairs.track_hits >= 3
-        is_match = (2 * pairs.shared > pairs.track_hits) & (2 * pairs.shared > pairs.particle_hits)
-        is_match &= pairs.particle != NOISE
+        is_match = pairs.is_double & (pairs.particle != NOISE)
         return RuleCounts(
             len(targets),
             len(np.intersect1d(pairs.particle[is_track & is_match], targets)),
@@ -173,14 +167,21 @@ RULES = (
 )
 
 
-@dataclass(frozen=True)
-class _Majority:
+class _Majority(NamedTuple):
     """The particle with the most hits of each track, and the hits of both [T]."""
 
     particle: Ids
     shared: Ids
     track_hits: Ids
     particle_hits: Ids
+
+    @property
+    def is_pure(self) -> Mask:
+        return 2 * self.shared > self.track_hits
+
+    @property
+    def is_double(self) -> Mask:
+        return self.is_pure & (2 * self.shared > self.particle_hits)
 
 
 def _majority(track_id: Ids, particle_id: Ids) -> _Majority:
@@ -189,13 +190,6 @@ def _majority(track_id: Ids, particle_id: Ids) -> _Majority:
     """
     found = overlaps(track_id, particle_id)
     order = np.lexsort((found.particle_id, -found.shared, found.track_id))
-    _, first = np.unique(found.track_id[order], return_index=True)
-    row = order[first]
-    return _Majority(
-        found.particle_id[row], found.shared[row], found.track_hits[row], found.particle_hits[row]
-    )
-
-
-def _harder(event: Event, pt_min: float) -> NDArray[np.int64]:
-    table = particle_kinematics(event)
-    return table["particle_id"].astype(np.int64)[table["pt"].astype(float) >= pt_min]
+    row = order[np.unique(found.track_id[order], return_index=True)[1]]
+    columns = (found.particle_id, found.shared, found.track_hits, found.particle_hits)
+    return _Majority(*(column[row] for column in columns))

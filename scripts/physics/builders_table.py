@@ -20,8 +20,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
@@ -29,8 +27,7 @@ from bigtrk.pipeline.stages import MERGE_TREE, classified, load_pipeline
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree, read_merge_tree
 from bigtrk.tracks.builders.registry import BUILDERS
-from bigtrk.tracks.evaluation import judge_tracks, summarise_judged
-from bigtrk.tracks.files import HitTracks
+from bigtrk.tracks.evaluation import judge_hits, summarise_judged
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.names import BuilderName
 from scripts.results import Results, add_options
@@ -103,9 +100,7 @@ def judged(events: Sequence[Scored], builder: TrackBuilder, cut: float) -> Row:
         begin = perf_counter()
         tracks = builder(one.graph, CRITERIA.min_hits)
         seconds += perf_counter() - begin
-        hit_id = one.event.hits["hit_id"].astype(np.int64)
-        listed = HitTracks(hit_id, tracks, one.event.name, np.arange(len(tracks)))
-        found.append(judge_tracks(one.event, listed, (STRICT, TWO_WAY)))
+        found.append(judge_hits(one.event, tracks, (STRICT, TWO_WAY)))
     summary = summarise_judged(found, (STRICT, TWO_WAY))
     strict, two_way = summary.matching
     return Row(

@@ -36,7 +36,7 @@ def test_a_scan_gives_what_each_cut_gives_alone(builder: BuilderName) -> None:
     scan = recorded(TrackOptions(builder=builder, scan_cuts=CUTS)).scan
     assert [found.score_cut for found in scan] == list(CUTS)
     for found in scan:
-        alone = recorded(TrackOptions(found.score_cut, builder=builder))
+        alone = recorded(TrackOptions(score_cut=found.score_cut, builder=builder))
         assert (alone.builder, alone.score_cut) == (builder.value, found.score_cut)
         (strict,) = (
             match for match in alone.matching if (match.style, match.mode) == ("ATLAS", "strict")
@@ -52,7 +52,7 @@ def test_without_a_cut_the_builder_has_its_own_and_perfect_scores_their_own() ->
     assert (walk.builder, walk.score_cut, walk.scan) == ("walk", 0.01, ())
     assert recorded(TrackOptions()).score_cut == 0.5
     for builder in BuilderName:
-        perfect = recorded(TrackOptions(1.0, builder=builder)).perfect
+        perfect = recorded(TrackOptions(score_cut=1.0, builder=builder)).perfect
         assert perfect is not None
         assert [match.efficiency for match in perfect.matching] == [1.0] * len(perfect.matching)
 

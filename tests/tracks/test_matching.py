@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigtrk.errors import InputError
 from bigtrk.tracks.matching import (
     Matching,
     Mode,
@@ -94,14 +92,6 @@ def test_no_hits_and_no_particles() -> None:
     nothing = match_tracks(ids(), ids(), Particles(ids(), np.ones(0), ids()), Matching()).metrics
     assert nothing == TrackMetrics(0, 0, 0, 0, 0)
     assert (nothing.efficiency, nothing.fake_rate, nothing.duplicate_rate) == (None, None, None)
-
-
-def test_bad_tables_name_the_remedy() -> None:
-    with pytest.raises(InputError, match="give both per hit"):
-        match_tracks(ids(0), ids(7, 8), PARTICLES, Matching())
-    twice = Particles(ids(7, 7), np.ones(2), ids(1, 1))
-    with pytest.raises(InputError, match="particle 7 is listed twice"):
-        match_tracks(TRACKS, TRUTH, twice, Matching())
 
 
 def by_hand(tracks: list[int], truth: list[int], nhits: dict[int, int], matching: Matching) -> str:

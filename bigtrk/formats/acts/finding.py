@@ -33,9 +33,8 @@ from bigtrk.formats.acts.software import (
 )
 from bigtrk.shipped import shipped
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.files import event_number, tracks_path, write_tracks
+from bigtrk.tracks.files import event_number, longest_track, tracks_path, write_tracks
 from bigtrk.tracks.rules import PIXELS
-from bigtrk.tracks.track_lists import longest_track
 
 DEFAULT, RECORD = "configs/acts.yaml", "baseline.json"
 

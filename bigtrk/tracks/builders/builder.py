@@ -4,16 +4,33 @@ Also what builders share: the edges that lead outward, and the components that e
 hits, E edges of the graph, K edges kept.
 """
 
+import ctypes
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.native_code import NATIVE, compiled
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 NO_TRACK = -1  # track_id of a hit in no track
+# Fused multiplication would round distances unlike the plain passes.
+CODE = "tracks", Path(__file__).with_name("tracks.c"), (), (NATIVE, "-ffp-contract=off")
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Loads the compiled passes; None where they cannot be compiled or loaded."""
+    found = compiled(*CODE)
+    if found is not None:
+        found.unite.restype = ctypes.c_long
+        found.lay_out.restype = found.take_best.restype = found.take_paths.restype = None
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Kruskal's algorithm: each edge in turn unites the groups of its two hits, unless no track may hold
 the hits of both. Every union is a node of a binary tree and a candidate for a track; the best cut
-of one track need not be that of another. The passes over a tree are in C (hit_tree.c) or, where
+of one track need not be that of another. The passes over a tree are in C (tracks.c) or, where
 there is no compiler, in Python.
 
 Shapes: N hits, E edges, M unions (fewer than N). A node is a hit or, from N on, a union.
@@ -11,14 +11,12 @@ Shapes: N hits, E edges, M unions (fewer than N). A node is a hit or, from N on,
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.native_code import NATIVE, compiled, pointers
-from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.native_code import pointers
+from bigtrk.tracks.builders.builder import ScoredGraph, library
 
 Ids = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -82,7 +80,13 @@ class HitTree:
 
         Of equal sums the larger union is taken, and none where nothing is won.
         """
-        return _take_best(self.children, values, len(self.hits))
+        found, children, n_hits = library(), self.children, len(self.hits)
+        if found is None:
+            return _plain_take_best(children, values, n_hits)
+        best, taken = np.empty(len(children)), np.empty(len(children), np.uint8)
+        counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
+        found.take_best(*pointers(children, values), *counts, *pointers(best, taken))
+        return np.flatnonzero(taken)
 
 
 def grow(graph: ScoredGraph) -> HitTree:
@@ -113,20 +117,6 @@ def grow(graph: ScoredGraph) -> HitTree:
         size=size[n_hits:],
         meeting=first[children[:, 1]],
     )
-
-
-# Fused multiplication would round distances unlike the plain passes.
-CODE = "trees", Path(__file__).with_name("hit_tree.c"), (), (NATIVE, "-ffp-contract=off")
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """Loads the compiled passes; None where they cannot be compiled or loaded."""
-    found = compiled(*CODE)
-    if found is not None:
-        found.unite.restype = ctypes.c_long
-        found.lay_out.restype = found.take_best.restype = None
-    return found
 
 
 def _unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
@@ -164,20 +154,6 @@ def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
     counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
     found.lay_out(*pointers(children), *counts, *pointers(first, size))
     return first, size
-
-
-def _take_best(children: Ids, values: Values, n_hits: int) -> Ids:
-    """Takes the disjoint unions of the largest sum of values [M]: rows of them, ascending.
-
-    Hits are worth nothing. Of equal sums the larger union is taken, and none where nothing is won.
-    """
-    found = library()
-    if found is None:
-        return _plain_take_best(children, values, n_hits)
-    best, taken = np.empty(len(children)), np.empty(len(children), np.uint8)
-    counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
-    found.take_best(*pointers(children, values), *counts, *pointers(best, taken))
-    return np.flatnonzero(taken)
 
 
 def _plain_unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:

@@ -90,19 +90,16 @@ class MergeTree:
         Raises:
             InputError: the modules of hits are known here and were not in training, or reversely.
         """
-        self._check(graph)
-        tree = grow(graph)
-        candidates = find_candidates(tree, graph.position, min_hits)
-        gain = self.quality(candidates.features) - self.threshold
-        return take_tracks(tree, candidates, gain, min_hits)
-
-    def _check(self, graph: ScoredGraph) -> None:
         if self.quality.with_modules != (graph.modules is not None):
             known = "unknown" if graph.modules is None else "known"
             raise InputError(
                 f"the modules of hits are {known} here, unlike where track quality was learnt; "
                 f"train it on graphs like these"
             )
+        tree = grow(graph)
+        candidates = find_candidates(tree, graph.position, min_hits)
+        gain = self.quality(candidates.features) - self.threshold
+        return take_tracks(tree, candidates, gain, min_hits)
 
 
 def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:

@@ -1,4 +1,4 @@
-"""The longest paths of a graph, one after another, in Python or in C (paths.c).
+"""The longest paths of a graph, one after another, in Python or in C (tracks.c).
 
 Shapes: N hits, K edges, V hits that have edges, numbered anew so that each edge leads to a later
 one.
@@ -6,15 +6,13 @@ one.
 
 import ctypes
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.native_code import NATIVE, compiled, pointers
-from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
+from bigtrk.native_code import pointers
+from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency, library
 
 
 class Rule(NamedTuple):
@@ -75,16 +73,6 @@ def _depth(edges: Edges, n_hits: int) -> NDArray[np.int64]:
 
 
 UNUSED = -2  # of a node that is in no path yet
-CODE = "tracks", Path(__file__).with_name("paths.c"), (), (NATIVE,)
-
-
-@cache
-def library() -> ctypes.CDLL | None:
-    """Loads the compiled code; None where it cannot be compiled or loaded."""
-    found = compiled(*CODE)
-    if found is not None:
-        found.take_paths.restype = None
-    return found
 
 
 def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
@@ -94,29 +82,25 @@ def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
     is taken, of those equally long the one that follows better edges first. Where that is too
     short, the node alone is used up.
 
-    Compiled code takes the same paths where there is a C compiler: with it a walk through 100,000
-    hits and 0.3 M edges takes 0.1 to 0.2 s of one core in all, without it 0.2 to 0.6 s.
+    Compiled code takes the same paths where there is a C compiler.
     """
-    graph = _successors(edges, n_hits)
-    path = np.full(n_hits, NO_TRACK, np.int64)
-    path[graph.hit] = _plain_paths(graph, rule) if library() is None else _native_paths(graph, rule)
-    return path
-
-
-def _native_paths(graph: Successors, rule: Rule) -> NDArray[np.int64]:
-    found = library()
-    assert found is not None, "not compiled"
+    graph, found = _successors(edges, n_hits), library()
     n_nodes = len(graph.hit)
-    path = np.full(n_nodes, UNUSED, np.int64)
-    scratch = np.full(5 * n_nodes, -1, np.int64)
-    found.take_paths(
-        *pointers(graph.first, graph.target, graph.score),
-        ctypes.c_long(n_nodes),
-        ctypes.c_double(rule.best),
-        ctypes.c_double(rule.others),
-        ctypes.c_long(rule.min_hits),
-        *pointers(scratch, path),
-    )
+    paths = np.full(n_nodes, UNUSED, np.int64)
+    if found is None:
+        paths = _plain_paths(graph, rule)
+    else:
+        scratch = np.full(5 * n_nodes, -1, np.int64)
+        found.take_paths(
+            *pointers(graph.first, graph.target, graph.score),
+            ctypes.c_long(n_nodes),
+            ctypes.c_double(rule.best),
+            ctypes.c_double(rule.others),
+            ctypes.c_long(rule.min_hits),
+            *pointers(scratch, paths),
+        )
+    path = np.full(n_hits, NO_TRACK, np.int64)
+    path[graph.hit] = paths
     return path
 
 

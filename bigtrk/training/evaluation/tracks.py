@@ -20,9 +20,9 @@ from bigtrk.records.evaluation import (
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
-from bigtrk.tracks.evaluation import JudgedTracks, judge_tracks, summarise_judged
-from bigtrk.tracks.files import HitTracks, events_by_number, nothing_listed, open_tracks
-from bigtrk.tracks.matching import Criteria, overlaps
+from bigtrk.tracks.evaluation import JudgedTracks, judge_hits, summarise_judged
+from bigtrk.tracks.files import events_by_number, nothing_listed, open_tracks
+from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
 from bigtrk.tracks.rules import RULES, RuleCounts
 
@@ -64,7 +64,8 @@ def score_files(
             )
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
         listed = listed.without(no_track)
-        crowded = crowded or _crowded(event, listed)
+        track_id = listed.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+        crowded = crowded or _crowded(event, track_id, listed.file)
         if task:
             claimed = listed.claimed
             if hit_weights(event) is None:  # then all weigh the same: a TrackML score of all hits
@@ -75,10 +76,9 @@ def score_files(
             submitted += count_submitted(event, listed)
             in_tracks += count_submitted(event, listed.in_tracks())
         for rule in by_rule:
-            hit_id = event.hits["hit_id"].astype(np.int64)
-            by_rule[rule] += rule.count(event, listed.of_hits(hit_id))
-        judged.append(judge_tracks(event, listed, matchings))
-        record, hits = summarise_judged(judged[-1:], matchings), len(event.hits["hit_id"])
+            by_rule[rule] += rule.count(event, track_id)
+        judged.append(judge_hits(event, track_id, matchings))
+        record, hits = summarise_judged(judged[-1:], matchings), len(track_id)
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
     if crowded:
         complain(crowded)
@@ -107,16 +107,15 @@ def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
     return ColliderMLMetrics.model_validate(counts, from_attributes=True)
 
 
-def _crowded(event: Event, tracks: HitTracks) -> str | None:
+def _crowded(event: Event, track_id: Ids, file: str) -> str | None:
     """Says which track has hits of so many particles that it is none, and what helps."""
-    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
     shared = overlaps(track_id, hit_particles(event)).track_id
     found, particles = np.unique(shared, return_counts=True)
     if particles.max(initial=0) <= CROWD:
         return None
     most = int(particles.argmax())
     return (
-        f"{tracks.file}: track {found[most]} of {event.name} has hits of {particles[most]:,} "
+        f"{file}: track {found[most]} of {event.name} has hits of {particles[most]:,} "
         f"particles and counts as a track; if it means hits in no track, add "
         f"--no-track {found[most]}"
     )
