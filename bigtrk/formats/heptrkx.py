@@ -242,18 +242,6 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
     Raises:
         InputError: it lacks labels, r, phi or z.
     """
-    arrays: dict[str, Any] = {**_arrays(graph)}
-    path = folder / f"{graph.name}.npz"
-
-    def save(temporary: Path) -> None:
-        with temporary.open("wb") as file:  # by a name, numpy would add a suffix to it
-            np.savez(file, **arrays)
-
-    write_atomically(path, save)
-    return path
-
-
-def _arrays(graph: EventGraph) -> Arrays:
     if graph.y is None:
         raise InputError(
             f"{graph.name}: has no labels, which this layout needs; build it from events with truth"
@@ -269,4 +257,12 @@ def _arrays(graph: EventGraph) -> Arrays:
     source, destination = graph.edge_index.numpy()
     edges = np.arange(graph.n_edges)
     incidence = dict(zip(INCIDENCE, (destination, edges, source, edges), strict=True))
-    return {"X": x, "y": graph.y.numpy().astype(np.float32), **incidence}
+    arrays: dict[str, Any] = {"X": x, "y": graph.y.numpy().astype(np.float32), **incidence}
+    path = folder / f"{graph.name}.npz"
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # by a name, numpy would add a suffix to it
+            np.savez(file, **arrays)
+
+    write_atomically(path, save)
+    return path

@@ -11,8 +11,7 @@ import math
 import pickle
 import pickletools
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.files import check_file, read_bytes
-from bigtrk.disk.unpacking import (
-    check_members,
-    gunzip,
-    limit_of,
-    read_member,
-)
-from bigtrk.errors import InputError, one_line, reason
+from bigtrk.disk.unpacking import check_members, gunzip, limit_of, read_member
+from bigtrk.errors import InputError, damage_told, one_line
 
 MOST_DESCRIPTION = 4 << 20  # bytes of the pickle, in which no tensor lies
 _TENSOR = "torch._utils._rebuild_tensor_v2"
@@ -75,22 +69,14 @@ class ForeignObject:
 _OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")  # a pickled number
 
 
-@contextmanager
-def _naming_damage(file: Path, remedy: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
-        with file.open("rb") as opened:
-            if _OLD_TORCH in opened.read(16):
-                remedy = (
-                    "it has the form of before torch 1.6: load it with torch.load, and save it "
-                    "again with torch.save"
-                )
-        raise InputError(
-            f"{file}: is no file of torch.save, or damaged ({reason(error)}); {remedy}"
-        ) from None
+def _naming_damage(file: Path, remedy: str) -> AbstractContextManager[None]:
+    with file.open("rb") as opened:
+        if _OLD_TORCH in opened.read(16):
+            remedy = (
+                "it has the form of before torch 1.6: load it with torch.load, and save it again "
+                "with torch.save"
+            )
+    return damage_told(f"{file}: is no file of torch.save, or damaged", remedy)
 
 
 @dataclass(frozen=True)
@@ -139,10 +125,8 @@ class TorchReader:
         return self.made(file, columns)
 
     def made(self, file: Path, columns: dict[str, Any]) -> dict[str, Any]:
-        """Makes tensors of those values of a file, and of tables among them, that describe one.
-
-        Raises:
-            InputError: one has no size, or is larger than its values.
+        """Makes tensors of those values of a file, and of tables among them, that describe one;
+        InputError where one has no size, or is larger than its values.
         """
         with _naming_damage(file, self.again):
             return {
@@ -207,11 +191,7 @@ class Described:
         self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
 
     def tensor(self) -> Tensor:
-        """Makes the tensor.
-
-        Raises:
-            ValueError: its size is none, or larger than its values.
-        """
+        """Makes the tensor; ValueError where its size is none, or larger than its values."""
         size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
         if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
             raise ValueError("the size of a tensor is no size")
@@ -229,7 +209,6 @@ class _Describe:
     __slots__ = ()
 
     def __call__(self, *said: Any) -> Described:
-        """Describes a tensor by its storage, offset, size, stride and what else is said of it."""
         return Described(*said)
 
 

@@ -115,14 +115,11 @@ class HyperParameters(BaseModel):
                 f"edge_net_recurrent={self.edge_net_recurrent}: the Interaction GNN shares the "
                 f"weights of both networks, or of neither"
             )
-        for key, known in (
-            ("node_features", ACORN_NODE_FEATURES),
-            ("edge_features", EDGE_FEATURES),
-        ):
+        known = {"node_features": ACORN_NODE_FEATURES, "edge_features": EDGE_FEATURES}
+        for key, features in known.items():
             names = getattr(self, key)
-            for name in names:
-                if name not in known:
-                    yield f"{key}: {name!r} is none of {', '.join(known)}"
+            for name in [name for name in names if name not in features]:
+                yield f"{key}: {name!r} is none of {', '.join(features)}"
             if len(set(names)) < len(names):
                 yield f"{key}: one is there twice"
         if not self.edge_features:

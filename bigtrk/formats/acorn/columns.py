@@ -66,6 +66,7 @@ READER = TorchReader(
 _OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # of a DataBatch of one graph
 _RESULTS = (SCORES, "edge_track_labels")
 MOST_VALUES = 50_000  # plain ones of one graph
+_PLAIN_KEYS = (int, float, str)
 
 
 @dataclass(frozen=True)
@@ -79,26 +80,14 @@ class AcornColumns:
     plain: dict[str, Any]
 
     def column(self, name: str, rows: int, of: str) -> Tensor | None:
-        """Returns the column `name` [rows], None where the file has none.
-
-        of: what the rows are, for messages.
-
-        Raises:
-            InputError: it has another shape.
-        """
+        """Returns the column `name` [rows], None where the file has none. of: what the rows are."""
         found = self.tensors.get(name)
         if found is not None and found.shape != (rows,):
             raise self.bad(name, f"has shape {list(found.shape)} for {rows} {of}", "correct it")
         return found
 
     def needed(self, name: str, where: str) -> Tensor:
-        """Returns the tensor `name`.
-
-        where: what to do in acorn so that it has one, for messages.
-
-        Raises:
-            InputError: the file has none.
-        """
+        """Returns the tensor `name`. where: what to do in acorn so that the file has one."""
         if name not in self.tensors:
             raise InputError(f"{self.file}: has no {_both(name)}; {where}")
         return self.tensors[name]
@@ -109,12 +98,7 @@ class AcornColumns:
 
 
 def read_acorn_columns(file: Path) -> AcornColumns:
-    """Reads the columns of a graph that acorn saved, in .pyg or .pyg.gz.
-
-    Raises:
-        InputError: as TorchReader.columns; a column differs under its two names; or older names do
-            not tell what a column is of.
-    """
+    """Reads the columns of a graph that acorn saved, in .pyg or .pyg.gz."""
     raw = {name: one for name, one in READER.columns(file).items() if name not in _OF_BATCHES}
     tensors = {name: one for name, one in raw.items() if type(one) is Tensor}
     named = _in_newer_names(file, tensors)
@@ -159,7 +143,7 @@ def _in_newer_names(file: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]
 
 
 def is_older(names: Iterable[str]) -> bool:
-    """Says whether hits are named by the older scheme alone."""
+    """True if hits are named by the older scheme alone."""
     return not any(name.startswith(HITS) and name != "hit_id" for name in names)
 
 
@@ -184,14 +168,13 @@ def _plain(value: Any, budget: Iterator[int]) -> Any:
     if isinstance(value, ForeignObject):
         value = value.items
     if isinstance(value, dict):
-        return {_key(key): _plain(one, budget) for key, one in value.items()}
+        named = (
+            (k if isinstance(k, _PLAIN_KEYS) else type(k).__name__, v) for k, v in value.items()
+        )
+        return {key: _plain(one, budget) for key, one in named}
     if isinstance(value, list | tuple | set):
         return [_plain(one, budget) for one in value]
-    return str(type(value).__name__)
-
-
-def _key(key: Any) -> Any:
-    return key if isinstance(key, bool | int | float | str) else str(type(key).__name__)
+    return type(value).__name__
 
 
 def _both(name: str) -> str:
@@ -244,9 +227,6 @@ def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
 def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
     """Returns the section of a graph of which only the edges keep [E] bool are left. Columns that
     are of edges by their length alone are left out.
-
-    Raises:
-        InputError: as read_source.
     """
     source = read_source(opened)
     assert source is not None
@@ -266,11 +246,7 @@ def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:
-    """Reads what acorn knew of a graph from the graph's file; None of a graph from elsewhere.
-
-    Raises:
-        InputError: the section is damaged.
-    """
+    """Reads what acorn knew of a graph from the graph's file; None of a graph from elsewhere."""
     if SECTION not in opened.digests:
         return None
     content = opened.read(SECTION)

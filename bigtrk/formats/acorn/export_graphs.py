@@ -16,7 +16,7 @@ from torch import Tensor
 from bigtrk.console import follow
 from bigtrk.disk.files import new_folder, write_atomically
 from bigtrk.errors import InputError
-from bigtrk.events.event import Event
+from bigtrk.events.event import MODULE_IDS, Event
 from bigtrk.events.truth import true_edges
 from bigtrk.formats.acorn.columns import (
     EDGES,
@@ -51,7 +51,9 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     for name in ("hit_id", "y", "particle_id", "particles"):
         if getattr(graph, name) is None:
             raise InputError(f"{graph.name}: knows no {name}; {_TRUTH}")
-    true = _true_edges(graph)
+    assert graph.y is not None
+    known = graph.edge_index[:, graph.y].numpy()
+    true = known if graph.modules is None else true_edges(_as_event(graph))
     return {
         **_hit_columns(graph),
         "edge_index": graph.edge_index,
@@ -78,37 +80,25 @@ def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
     if graph.hit_weight is not None:
         columns[f"{HITS}weight"] = graph.hit_weight
     if graph.modules is not None:
-        for column, name in enumerate(("volume_id", "layer_id", "module_id")):
+        for column, name in enumerate(MODULE_IDS):
             columns[HITS + name] = graph.modules[:, column].contiguous()
     return columns
 
 
-def _true_edges(graph: EventGraph) -> Ints:
-    """Returns the pairs of hits that are consecutive on a particle [2, T]."""
-    assert graph.y is not None
-    if graph.modules is None:
-        known: Ints = graph.edge_index[:, graph.y].numpy()
-        return known
-    return true_edges(_as_event(graph))
-
-
 def _as_event(graph: EventGraph) -> Event:
     """Returns the event of a graph, as far as true edges ask for it."""
-    columns = {name: column.numpy() for name, column in _hit_columns(graph).items()}
-    hits = {name: columns[HITS + name] for name in ("x", "y", "z")}
-    modules = {name: columns[f"{HITS}{name}_id"] for name in ("volume", "layer", "module")}
+    columns = _hit_columns(graph)
+    hits = {name: columns[HITS + name].numpy() for name in ("x", "y", "z", *MODULE_IDS)}
     hit_id = np.arange(graph.n_nodes)  # ids of a graph from elsewhere may repeat
     assert graph.particle_id is not None
     assert graph.particles is not None
-    vertex = graph.particles.vertex.double().numpy()
+    vertex = graph.particles.vertex.double().numpy().T
+    particles = {"particle_id": graph.particles.particle_id.numpy()}
     return Event(
         graph.name,
-        hits={"hit_id": hit_id, **hits, **{f"{name}_id": one for name, one in modules.items()}},
+        hits={"hit_id": hit_id, **hits},
         truth={"hit_id": hit_id, "particle_id": graph.particle_id.numpy()},
-        particles={
-            "particle_id": graph.particles.particle_id.numpy(),
-            **{f"v{axis}": vertex[:, i] for i, axis in enumerate("xyz")},
-        },
+        particles=particles | dict(zip(("vx", "vy", "vz"), vertex, strict=True)),
     )
 
 
@@ -192,25 +182,20 @@ def acorn_data(
     columns["event_id"] = event_id
     if scorer is not None:
         # A DataLoader makes a list of an event's id: what makes tracks reads such a list.
-        columns |= {**_scored(graph, scorer), "event_id": [event_id]}
+        start = time.perf_counter()
+        scores = scorer(graph)
+        taken = time.perf_counter() - start
+        if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
+            raise InputError(
+                f"{graph.name}: the model's scores {list(scores.shape)} are not one finite number "
+                f"for each of {graph.n_edges} edges; see what it gives with 'bigtrk check-model'"
+            )
+        columns |= {SCORES: scores.float(), "time_taken": taken, "event_id": [event_id]}
     columns |= {OLDER[name]: column for name, column in columns.items() if name in OLDER}
     data = Data(num_nodes=graph.n_nodes)
     for name, column in columns.items():
         data[name] = column
     return data
-
-
-def _scored(graph: EventGraph, scorer: Scorer) -> dict[str, Any]:
-    """Returns the scores [E] float32, and the seconds that they took."""
-    start = time.perf_counter()
-    scores = scorer(graph)
-    taken = time.perf_counter() - start
-    if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
-        raise InputError(
-            f"{graph.name}: the model's scores {list(scores.shape)} are not one finite number for "
-            f"each of {graph.n_edges} edges; see what it gives with 'bigtrk check-model'"
-        )
-    return {SCORES: scores.float(), "time_taken": taken}
 
 
 def _innermost(event_id: Any) -> str:

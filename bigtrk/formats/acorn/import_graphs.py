@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.console import warn_once
 from bigtrk.disk.files import check_file
 from bigtrk.errors import InputError
-from bigtrk.events.event import NOISE
+from bigtrk.events.event import MODULE_IDS, NOISE
 from bigtrk.formats.acorn.columns import (
     EDGES,
     FOLDER,
@@ -55,9 +54,6 @@ _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
 def _files(source: Path) -> dict[str, Path]:
     """Returns the file of each event in a folder and in those below it, or of the one file that is
     named: event000001000 of PREFIX_event000001000-graph.pyg.gz.
-
-    Raises:
-        InputError: there are none, or two are of one event.
     """
     files = [source]
     if not source.is_file():
@@ -86,43 +82,30 @@ _TRUE = "true edges"
 MOST_HITS = 2**31 - 1
 
 
-def particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
+def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     """Returns the particle of each hit [N] int64, that of a true edge at it, else noise; None where
     the file knows no true edges or not whose they are.
-
-    Raises:
-        InputError: true edges or their particles are misshapen, or end outside of the hits.
     """
-    edges, particle = columns.tensors.get(TRUE_EDGES_OF), columns.tensors.get(PARTICLE)
-    if edges is None or particle is None:
-        missing = TRUE_EDGES_OF if edges is None else PARTICLE
-        warn_once(missing, f"{columns.file}: has no {missing}, so that no particle is known")
-        return None
-    if edges.dtype is not torch.int64 or edges.dim() != 2 or len(edges) != 2:
-        kind = f"is {edges.dtype} {list(edges.shape)}, not int64 [2, true edges]"
-        raise columns.bad(TRUE_EDGES_OF, kind, "make it so")
-    if ((edges < 0) | (edges >= n_hits)).any():
-        raise columns.bad(TRUE_EDGES_OF, f"ends outside of the {n_hits} hits", "correct it")
+    for name in (TRUE_EDGES_OF, PARTICLE):
+        if name not in columns.tensors:
+            warn_once(name, f"{columns.file}: has no {name}, so that no particle is known")
+            return None
+    edges, particle = _pairs(columns, TRUE_EDGES_OF, n_hits), columns.tensors[PARTICLE]
     columns.column(PARTICLE, edges.shape[1], _TRUE)
     if particle.is_floating_point():
         raise columns.bad(PARTICLE, f"is {particle.dtype}, which loses ids", "save integers")
     of_hit = np.full(n_hits, NOISE, np.int64)
     # In acorn's order: of a hit that two particles share, the one that it ends at counts.
-    for ends in edges.numpy():
+    for ends in edges:
         of_hit[ends] = particle.numpy()
     return torch.from_numpy(of_hit)
 
 
-def particle_table(
+def _particle_table(
     columns: AcornColumns, particle_id: Tensor, pt_unit: PtUnit | None
 ) -> ParticleTable:
     """Tabulates the particles that have a true edge, ascending by id; what the file does not say is
-    NaN, and a particle's hits are counted where it does not.
-
-    particle_id [N]: of hits. pt_unit: that of pT where the reader that made the file is not known.
-
-    Raises:
-        InputError: a column is misshapen, or the unit of pT is neither known nor given.
+    NaN, and a particle's hits are counted where it does not. particle_id [N]: of hits.
     """
     ids, first = np.unique(columns.tensors[PARTICLE].numpy(), return_index=True)
     ids, first = ids[ids != NOISE].astype(np.int64), first[ids != NOISE]
@@ -184,17 +167,12 @@ _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"
 _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers and weights
 # The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
 _MOST = {"r": 1e6, "phi": np.pi + 1e-3, "z": 1e6, "eta": 100.0}
-_MODULES = ("volume_id", "layer_id", "module_id")
 # Regions of the ITk whose hits have no clusters of their own: strips of both end caps.
 _STRIP_END_CAPS = (2, 6)
 
 
-def hit_features(columns: AcornColumns) -> dict[str, Floats]:
-    """Returns the features of hits, each [N]: r, phi, z (mm, rad), eta and what else is known.
-
-    Raises:
-        InputError: a column is missing or misshapen, or a hit is nowhere.
-    """
+def _hit_features(columns: AcornColumns) -> dict[str, Floats]:
+    """Returns the features of hits, each [N]: r, phi, z (mm, rad), eta and what else is known."""
     n_hits = columns.needed(f"{HITS}z", _READ_HITS).numel()
     known = {
         name.removeprefix(HITS): tensor.double().numpy()
@@ -221,9 +199,7 @@ def hit_features(columns: AcornColumns) -> dict[str, Floats]:
 
 
 def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[str, Floats]:
-    """Replaces the clusters of hits in strip end caps by the hits, as acorn's Interaction GNN does
-    before it reads them.
-    """
+    """Replaces the clusters of hits in strip end caps by the hits, as acorn's model does."""
     region = columns.column(f"{HITS}region", len(features["r"]), "hits")
     if region is None:
         return features
@@ -242,13 +218,12 @@ def _integers(columns: AcornColumns, name: str, n_hits: int) -> Tensor | None:
 
 
 _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
-_MAKE_EDGES = "name the folder of a later stage of acorn, whose graphs have edges"
 
 
 @dataclass(frozen=True)
 class AcornEvent:
     """A graph that acorn saved. record: how good it is, as far as its truth says. beside: what it
-    needs to be handed back (`source.py`).
+    needs to be handed back.
     """
 
     graph: EventGraph
@@ -326,15 +301,20 @@ def _origin(columns: AcornColumns, name: str) -> str:
 
 def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
     """Returns the graph, and which of its edges were turned [E] bool."""
-    hits = hit_features(columns)
+    hits = _hit_features(columns)
     n_hits = len(hits["r"])
-    edges, turned = _outwards(_edges(columns, n_hits), hits)
-    particle_id = particles_of_hits(columns, n_hits)
+    columns.needed(
+        "edge_index", "name the folder of a later stage of acorn, whose graphs have some"
+    )
+    edges, distance = _pairs(columns, "edge_index", n_hits), hits["r"] ** 2 + hits["z"] ** 2
+    turned = distance[edges[0]] > distance[edges[1]]
+    edges = np.where(turned, edges[::-1], edges)
+    particle_id = _particles_of_hits(columns, n_hits)
     weight = columns.column(f"{HITS}weight", n_hits, "hits")
     ids = _integers(columns, "id", n_hits)
     if ids is not None and reader_of(columns).startswith("TrackML"):
         ids = ids + 1  # acorn counts TrackML's from 0
-    modules = (_integers(columns, name, n_hits) for name in _MODULES)
+    modules = (_integers(columns, name, n_hits) for name in MODULE_IDS)
     known = [column for column in modules if column is not None]
     graph = EventGraph(
         name=name,
@@ -347,16 +327,14 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
         hit_id=ids,
         particle_id=particle_id,
         hit_weight=None if weight is None else weight.double(),
-        modules=None if len(known) < len(_MODULES) else torch.stack(known, dim=1),
-        particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
+        modules=None if len(known) < len(MODULE_IDS) else torch.stack(known, dim=1),
+        particles=None if particle_id is None else _particle_table(columns, particle_id, pt_unit),
     )
     return graph, torch.from_numpy(turned)
 
 
 def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
-    """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` records them;
-    its purity alone where particles are not known.
-    """
+    """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` has them."""
     if graph.y is None or graph.particles is None:
         return as_it_is(graph)[1]
     target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
@@ -373,26 +351,19 @@ def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
     return shares(int(y.sum()), n_target(y, edges), edges.shape[1], true.shape[1], in_event)
 
 
-def _edges(columns: AcornColumns, n_hits: int) -> Ints:
-    """Returns the edges as the file has them [2, E]."""
-    edge_index = columns.needed("edge_index", _MAKE_EDGES)
-    if edge_index.dtype is not torch.int64 or edge_index.dim() != 2 or len(edge_index) != 2:
-        kind = f"is {edge_index.dtype} {list(edge_index.shape)}, not int64 [2, edges]"
-        raise columns.bad("edge_index", kind, "make it so")
-    outside = (edge_index < 0) | (edge_index >= n_hits)
+def _pairs(columns: AcornColumns, name: str, n_hits: int) -> Ints:
+    """Returns edges, or true edges, as the file has them [2, E]."""
+    pairs = columns.tensors[name]
+    if pairs.dtype is not torch.int64 or pairs.dim() != 2 or len(pairs) != 2:
+        kind = f"is {pairs.dtype} {list(pairs.shape)}, not int64 [2, edges]"
+        raise columns.bad(name, kind, "make it so")
+    outside = (pairs < 0) | (pairs >= n_hits)
     if outside.any():
         end, edge = (int(at) for at in outside.nonzero()[0])
-        problem = f"of edge {edge} ends at hit {int(edge_index[end, edge])}, but there are {n_hits}"
-        raise columns.bad("edge_index", problem, "correct it")
-    edges: Ints = edge_index.numpy()
+        problem = f"of edge {edge} ends at hit {int(pairs[end, edge])}, but there are {n_hits}"
+        raise columns.bad(name, problem, "correct it")
+    edges: Ints = pairs.numpy()
     return edges
-
-
-def _outwards(edges: Ints, hits: dict[str, Floats]) -> tuple[Ints, NDArray[np.bool_]]:
-    """Turns edges [2, E] whose source has the larger r2 + z2, and says which [E]."""
-    distance = hits["r"] ** 2 + hits["z"] ** 2
-    turned = distance[edges[0]] > distance[edges[1]]
-    return np.where(turned, edges[::-1], edges), turned
 
 
 def _labels(columns: AcornColumns, n_edges: int) -> Tensor | None:

@@ -37,9 +37,6 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
 
     The last layer's node network is ignored: nothing reads its result. A pT head, which acorn does
     not have, keeps its weights.
-
-    Raises:
-        InputError: a parameter is missing, unknown or of another shape.
     """
     names, own = acorn_names(model.config), model.state_dict()
     for name in state:
@@ -67,7 +64,6 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
 
 def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
     """Returns our name of each parameter of acorn's model; None for the last layer's node network.
-
     acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
     """
     networks: dict[str, str | None] = {
@@ -95,10 +91,8 @@ def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
 
 
 def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> dict[str, Tensor]:
-    """Gives the weights of our model, `state` by name, acorn's names.
-
-    The last layer's node network, which we do not have and nothing reads, is zeros; a pT head is
-    left out.
+    """Gives our weights, `state` by name, acorn's names. The last layer's node network, which we do
+    not have and nothing reads, is zeros; a pT head is left out.
     """
     parts = (2 if config.in_out else 1) + (2 if config.concatenate else 1)
     made = {}
@@ -118,12 +112,11 @@ def import_model(file: Path, out: Path) -> StoredModel:
     """
     stored = read_model(file)
     configuration = stored.configuration
-    parameters = sum(parameter.numel() for parameter in stored.model.parameters())
     record = RunRecord(
         world_size=1,
         engine="none",
         engine_detail=f"imported from acorn's {file.name}"[:1000],
-        parameters=parameters,
+        parameters=sum(parameter.numel() for parameter in stored.model.parameters()),
         config=configuration.model_dump(mode="json"),
         measured=stored.measured,
     )
@@ -136,27 +129,20 @@ def import_model(file: Path, out: Path) -> StoredModel:
 
 def read_model(file: Path) -> StoredModel:
     """Reads the model of acorn's checkpoint `file`, which gives for our features what acorn gives
-    for its own.
-
-    Raises:
-        InputError: as import_model.
+    for its own; InputError as of import_model.
     """
     checkpoint = read_checkpoint(file)
-    settings = _settings(file, checkpoint)
+    try:
+        known = dict(checkpoint.hyper_parameters)
+        settings = parse(HyperParameters, known, f"{file}: hyper_parameters")
+    except InputError as error:
+        raise InputError(f"{error}; only an InteractionGNN2 like this can be imported") from None
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
     # A column that has no scale here keeps acorn's, and need not be measured.
     scales = settings.scales()[0]
     measured = MeasuredScales(nodes={k: (0.0, v) for k, v in scales.items() if k not in SCALES})
     return StoredModel(_model(file, checkpoint, settings), configuration, frozenset(), measured)
-
-
-def _settings(file: Path, checkpoint: AcornCheckpoint) -> HyperParameters:
-    content = dict(checkpoint.hyper_parameters)
-    try:
-        return parse(HyperParameters, content, f"{file}: hyper_parameters")
-    except InputError as error:
-        raise InputError(f"{error}; only an InteractionGNN2 like this can be imported") from None
 
 
 def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -> InteractionGNN:

@@ -277,11 +277,7 @@ _MODEL_FILE = re.compile(r"\w+\.(onnx|pt)")
 
 
 def check_out(out: Path) -> None:
-    """Checks that models can be written to `out`, which holds nothing or an earlier export.
-
-    Raises:
-        InputError: what writes ONNX is not installed, or `out` is a link or holds something else.
-    """
+    """Checks that ONNX can be written to `out`, which holds nothing or an earlier export."""
     if find_spec("onnx") is None:
         raise InputError("onnx is not installed; pip install 'bigtrk[onnx]'")
     if not unlinked(out).exists():
@@ -311,9 +307,6 @@ def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) ->
 def export_stages(stages: Sequence[Stage], out: Path) -> list[str]:
     """Writes ONNX and TorchScript of each form of each stage's model, and README.md, to folder
     `out`, which holds all of them or is left as it was; returns the names of the files.
-
-    Raises:
-        InputError: as check_out.
     """
     check_out(out)
     with whole_folder(out) as folder:

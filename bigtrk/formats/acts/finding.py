@@ -20,7 +20,6 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.formats.acts.software import (
     FIELD,
-    Float64,
     GenericDetector,
     Int64,
     claim,
@@ -170,7 +169,6 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     """
     acts, detector = load_acts(), generic_detector()
     examples, quiet = acts.examples, acts.logging.Level.ERROR
-    container = detector.container(detector.measure(event.hits, where))
     finding = settings.finding
     cuts = acts.TrackSelector.Config()
     cuts.ptMin, cuts.absEta = finding.pt_min, (0.0, finding.eta_max)
@@ -186,7 +184,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
         found["hits"], found["chi2"] = hits, chi2
 
     steps = [
-        *measurement_steps(acts, container),
+        *measurement_steps(detector, event.hits, where),
         *_seeding_steps(detector, settings),
         finder(
             level=quiet,
@@ -219,13 +217,8 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
         *collecting_steps(acts, collect),
     ]
     run_event(acts, steps, where)
-    return _tracks_of_hits(found["hits"], found["chi2"], len(event.hits["hit_id"]))
-
-
-def _tracks_of_hits(hits: list[list[int]], chi2: Float64, n_hits: int) -> Int64:
-    """Numbers the tracks of hits: [N]."""
-    hit, row, _ = longest_track(hits, np.argsort(np.argsort(chi2)))
-    track_id = np.full(n_hits, NO_TRACK, np.int64)
+    hit, row, _ = longest_track(found["hits"], np.argsort(np.argsort(found["chi2"])))
+    track_id = np.full(len(event.hits["hit_id"]), NO_TRACK, np.int64)
     track_id[hit] = np.unique(row, return_inverse=True)[1]
     return track_id
 

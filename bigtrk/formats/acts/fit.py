@@ -102,7 +102,6 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
     """
     acts, detector = load_acts(), generic_detector()
     examples, quiet = acts.examples, acts.logging.Level.FATAL
-    measured = detector.measure(event.hits, where)
     distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
     order = np.lexsort((distance, track_id))[int((track_id == NO_TRACK).sum()) :]
     ids, first = np.unique(track_id[order], return_index=True)
@@ -119,7 +118,7 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
 
     everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
     steps = [
-        *measurement_steps(acts, detector.container(measured)),
+        *measurement_steps(detector, event.hits, where),
         python_step(
             acts,
             lambda _: {

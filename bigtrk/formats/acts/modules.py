@@ -43,9 +43,8 @@ EDGE_SCALES = {
 @dataclass(frozen=True)
 class NodeColumns:
     """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and what its
-    features need beside these; `scales` divide each, in the order of x.
-
-    shifts: what is subtracted from the scaled column of a feature whose mean was measured.
+    features need beside these; `scales` divide each, in the order of x. shifts: what is subtracted
+    from the scaled column of a feature whose mean was measured.
     """
 
     scales: Mapping[str, float]
@@ -57,9 +56,8 @@ class NodeColumns:
 
 
 def node_columns(chosen: Sequence[str], measured: Mapping[str, Scale]) -> NodeColumns:
-    """Lists the columns of x that features `chosen` of nodes are made from.
-
-    measured: mean and deviation of the features that have no scale of ours.
+    """Lists the columns of x that features `chosen` of nodes are made from. measured: mean and
+    deviation of those that have no scale of ours.
     """
     scales, shifts = dict(NODE_SCALES), {}
     for name in chosen:
@@ -76,10 +74,8 @@ def node_columns(chosen: Sequence[str], measured: Mapping[str, Scale]) -> NodeCo
 @dataclass(frozen=True)
 class Stage:
     """A trained model. name: of its files. data: the features that it reads, and measured: the
-    scales of those that have none of ours.
-
-    cut: the score that an edge needs to be kept; radius: within which embedded hits are joined.
-    Either is None where it does not apply, or is not known.
+    scales of those that have none of ours. cut: the score that an edge needs to be kept; radius:
+    within which embedded hits are joined; None where these do not apply, or are not known.
     """
 
     name: str
@@ -96,11 +92,8 @@ class Stage:
 
 
 def check_exportable(run: str, configuration: Configuration) -> None:
-    """Checks that ACTS can be given the model of `run`, as messages name it.
-
-    Raises:
-        InputError: there is no form of it that ACTS loads, or it reads features of edges that ACTS
-            does not compute.
+    """Refuses a model of `run`, as messages name it, that has no form which ACTS loads, or that
+    reads features of edges that ACTS does not compute.
     """
     model, chosen = configuration.model, configuration.data.edge_features
     if not model.has_plain_form:
@@ -110,15 +103,14 @@ def check_exportable(run: str, configuration: Configuration) -> None:
             f"trained with model.name of {', '.join(exportable)}"
         )
     unknown = [name for name in chosen if name not in EDGE_SCALES]
-    if model.kind == "edge" and not chosen:
+    if model.kind == "edge" and (unknown or not chosen):
+        reads = "reads no features of edges"
+        if unknown:
+            feature = one_line(repr(unknown[0]))
+            reads = f"reads the edge feature {feature}, which ACTS does not compute"
         raise InputError(
-            f"{run}: its model reads no features of edges; train it with data.edge_features of "
+            f"{run}: its model {reads}; train it with data.edge_features of "
             f"{', '.join(EDGE_SCALES)}"
-        )
-    if model.kind == "edge" and unknown:
-        raise InputError(
-            f"{run}: its model reads the edge feature {one_line(repr(unknown[0]))}, which ACTS "
-            f"does not compute; train it with data.edge_features of {', '.join(EDGE_SCALES)}"
         )
 
 
@@ -155,10 +147,7 @@ class Features(nn.Module):
 
 def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the ends of edges [2, E], source and destination [E], ordered as in our radius
-    graphs: by distance from the origin, then by row.
-
-    ACTS's metric learning orders them by row alone. Squares are float64, so that they tell apart
-    what float32 does.
+    graphs: by distance from the origin, in float64, then by row. ACTS orders them by row alone.
     """
     r, z = x[:, 0].double(), x[:, 2].double()  # over the same scale
     distance = r * r + z * z
@@ -234,22 +223,6 @@ class EdgeUpdate(nn.Module):
         return made
 
 
-class NodeUpdate(nn.Module):
-    """An MLP that reads a node and the sums of its edges, incoming and outgoing."""
-
-    def __init__(self, layer: InteractionLayer, in_out: bool) -> None:
-        super().__init__()
-        self.in_out = in_out
-        self.network = perceptron(layer.weights("node_mlp"), layer.activations)
-
-    def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
-        incoming, outgoing = summed(e, destination, x), summed(e, source, x)
-        inputs = [incoming, outgoing] if self.in_out else [incoming + outgoing]
-        inputs.append(x)
-        made: Tensor = self.network(torch.cat(inputs, 1))
-        return made
-
-
 def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
     """Sums the edges' values [E, H] at their ends [E], rows of x: [N, H]."""
     zeros = values.new_zeros([x.shape[0], values.shape[1]])
@@ -257,18 +230,24 @@ def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
 
 
 class InteractionStep(nn.Module):
-    """A layer of the Interaction GNN but for the last: all edges, then all nodes."""
+    """A layer of the Interaction GNN but for the last: all edges, then all nodes, which read
+    themselves and the sums of their edges, incoming and outgoing.
+    """
 
     def __init__(self, layer: InteractionLayer, width: int, in_out: bool) -> None:
         super().__init__()
+        self.in_out = in_out
         self.edges = EdgeUpdate(layer.weights("edge_mlp"), layer.activations, width)
-        self.nodes = NodeUpdate(layer, in_out)
+        self.nodes = perceptron(layer.weights("node_mlp"), layer.activations)
 
     def forward(
         self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor
     ) -> tuple[Tensor, Tensor]:
         e = self.edges(x, e, source, destination)
-        return self.nodes(x, e, source, destination), e
+        incoming, outgoing = summed(e, destination, x), summed(e, source, x)
+        inputs = [incoming, outgoing] if self.in_out else [incoming + outgoing]
+        inputs.append(x)
+        return self.nodes(torch.cat(inputs, 1)), e
 
 
 class PlainGNN(nn.Module):
@@ -312,12 +291,14 @@ EDGE_ATTR = "_edge_attr"  # of the names of files whose models are given edge_at
 OUTPUT = "output"
 
 
-class AttributedEdges(nn.Module):
-    """An edge model for ACTS's module map, which gives features of edges, too."""
-
+class _Edges(nn.Module):
     def __init__(self, nodes: Features, edges: Features, network: nn.Module) -> None:
         super().__init__()
         self.nodes, self.edges, self.network = nodes, edges, network
+
+
+class AttributedEdges(_Edges):
+    """An edge model for ACTS's module map, which gives features of edges, too."""
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Computes logits [E, 1] of x [N, F], edge_index [2, E] and edge_attr [E, 6]."""
@@ -326,14 +307,10 @@ class AttributedEdges(nn.Module):
         return made
 
 
-class BareEdges(nn.Module):
+class BareEdges(_Edges):
     """An edge model for ACTS's metric learning, which gives pairs of hits alone: it orders them
     outwards and computes their features itself.
     """
-
-    def __init__(self, nodes: Features, edges: Features, network: nn.Module) -> None:
-        super().__init__()
-        self.nodes, self.edges, self.network = nodes, edges, network
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Computes logits [E, 1] of x [N, F] and edge_index [2, E]."""
@@ -382,18 +359,16 @@ def forms_of(stage: Stage) -> list[Form]:
         embed = Hits(nodes, perceptron(network.weights(), network.activations))
         return [Form("", embed.eval(), {"x": x})]
     edges = Features(EDGE_SCALES, {}, stage.data.edge_features)
-    classify = _classifier(stage)
+    if isinstance(stage.model, InteractionGNN):
+        classify: nn.Module = PlainGNN(stage.model)
+    else:
+        assert isinstance(stage.model, EdgeMLP), "check_exportable refuses the others"
+        network = stage.model.network
+        width = len(stage.data.node_features)
+        classify = EdgeUpdate(network.weights(), network.activations, width)
     bare = {"x": x, "edge_index": torch.tensor([[0, 1, 0, 2], [1, 2, 2, 0]])}
     attributed = {**bare, "edge_attr": torch.zeros(4, len(EDGE_SCALES))}
     return [
         Form("", BareEdges(nodes, edges, classify).eval(), bare),
         Form(EDGE_ATTR, AttributedEdges(nodes, edges, classify).eval(), attributed),
     ]
-
-
-def _classifier(stage: Stage) -> nn.Module:
-    if isinstance(stage.model, InteractionGNN):
-        return PlainGNN(stage.model)
-    assert isinstance(stage.model, EdgeMLP), "check_exportable refuses the others"
-    network = stage.model.network
-    return EdgeUpdate(network.weights(), network.activations, len(stage.data.node_features))

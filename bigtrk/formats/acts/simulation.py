@@ -109,9 +109,7 @@ def _generate(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) ->
     generators = [
         examples.EventGenerator.Generator(
             multiplicity=examples.FixedMultiplicityGenerator(n=vertices),
-            vertex=examples.GaussianVertexGenerator(
-                mean=acts.Vector4(0, 0, 0, 0), stddev=acts.Vector4(*BEAM, 0)
-            ),
+            vertex=_beam(acts),
             particles=examples.ParametricParticleGenerator(
                 p=(low, high),
                 pTransverse=True,
@@ -138,21 +136,22 @@ def _read_hepmc3(acts: Any, sequencer: Any, random: Any, options: FatrasOptions)
     """Adds the reader of a HepMC3 file, each event of which is moved to a vertex in the beam."""
     from acts.examples.hepmc3 import HepMC3Reader
 
-    examples = acts.examples
-    vertex = examples.GaussianVertexGenerator(
-        mean=acts.Vector4(0, 0, 0, 0), stddev=acts.Vector4(*BEAM, 0)
-    )
     sequencer.addReader(
         HepMC3Reader(
             level=acts.logging.Level.ERROR,
             inputPath=str(options.hepmc3),
             outputEvent="generated",
             checkEventNumber=False,
-            vertexGenerator=vertex,
+            vertexGenerator=_beam(acts),
             randomNumbers=random,
         )
     )
     _convert(acts, sequencer, merge=True)
+
+
+def _beam(acts: Any) -> Any:
+    origin, spread = acts.Vector4(0, 0, 0, 0), acts.Vector4(*BEAM, 0)
+    return acts.examples.GaussianVertexGenerator(mean=origin, stddev=spread)
 
 
 def _convert(acts: Any, sequencer: Any, merge: bool) -> None:
@@ -219,8 +218,4 @@ def _take(folder: Path, out: Path, name: str) -> None:
             continue  # smeared hits have none
         packed = gzip.compress(content, 4, mtime=0)
         path = out / f"{name}-{table}.csv.gz"
-        write_atomically(path, partial(_write_bytes, packed))
-
-
-def _write_bytes(content: bytes, file: Path) -> None:
-    file.write_bytes(content)
+        write_atomically(path, partial(Path.write_bytes, data=packed))

@@ -8,7 +8,6 @@ Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the Tr
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,11 +36,7 @@ OFF_MODULE = 0.1  # mm from a module, beyond which a hit is said to be off it
 
 
 def load_acts() -> Any:
-    """Returns the package `acts`, its examples loaded.
-
-    Raises:
-        InputError: it is not installed, or does not work here.
-    """
+    """Returns the package `acts`, its examples loaded; InputError where it cannot be."""
     try:
         import acts
         import acts.examples
@@ -78,17 +73,6 @@ def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
 def generic_detector() -> "GenericDetector":
     """Returns ACTS's model of TrackML's detector, built once."""
     return GenericDetector(load_acts())
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Hits on the surfaces of ACTS: surface [N] row of its surfaces, local [N, 2] (mm), variance
-    [N, 2] (mm^2).
-    """
-
-    surface: Int64
-    local: Float64
-    variance: Float64
 
 
 class GenericDetector:
@@ -140,9 +124,9 @@ class GenericDetector:
             sizes[key] = (max(u, *half[row, :2].tolist()), max(v, float(half[row, 2])))
         return sizes
 
-    def measure(self, hits: Columns, where: str) -> Measurements:
+    def measure(self, hits: Columns, where: str) -> tuple[Int64, Float64, Float64]:
         """Finds the module of each hit by its position, since the numbers of modules in TrackML's
-        endcaps are not ACTS's.
+        endcaps are not ACTS's: row of `ids` [N], place on it [N, 2] (mm), variance [N, 2] (mm^2).
 
         Raises:
             InputError: a hit is of a volume that the detector does not have.
@@ -181,22 +165,7 @@ class GenericDetector:
                 f"nearest",
             )
         pitch = np.array([PITCHES[number] for number in volume])
-        return Measurements(surface, local, pitch**2 / 12)
-
-    def container(self, measured: Measurements) -> Any:
-        """Returns ACTS's container of the measurements, in their order."""
-        container = self.acts.examples.MeasurementContainer()
-        container.reserve(len(measured.surface))
-        add, ids = container.emplaceMeasurement, self.ids
-        rows = zip(
-            measured.surface.tolist(),
-            measured.local.tolist(),
-            measured.variance.tolist(),
-            strict=True,
-        )
-        for surface, local, variance in rows:
-            add(ids[surface], (0, 1), local, variance)
-        return container
+        return surface, local, pitch**2 / 12
 
 
 def python_step(
@@ -228,9 +197,13 @@ def python_step(
     return Step()
 
 
-def measurement_steps(acts: Any, container: Any) -> list[Any]:
+def measurement_steps(detector: GenericDetector, hits: Columns, where: str) -> list[Any]:
     """Returns the steps that write an event's "measurements", and all of them as its "subset"."""
-    examples, all_of = acts.examples, range(len(container))
+    acts, examples = detector.acts, detector.acts.examples
+    container, all_of = examples.MeasurementContainer(), range(len(hits["hit_id"]))
+    rows = (column.tolist() for column in detector.measure(hits, where))
+    for surface, local, variance in zip(*rows, strict=True):
+        container.emplaceMeasurement(detector.ids[surface], (0, 1), local, variance)
     kind = examples.MeasurementContainer
     return [
         python_step(acts, lambda _: {"measurements": container}, {}, {"measurements": kind}),
@@ -276,11 +249,7 @@ def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None])
 
 
 def run_event(acts: Any, algorithms: Sequence[Any], where: str) -> None:
-    """Runs algorithms on one event.
-
-    Raises:
-        InputError: ACTS refuses it.
-    """
+    """Runs algorithms on one event; InputError where ACTS refuses it."""
     sequencer = acts.examples.Sequencer(
         events=1, numThreads=1, logLevel=acts.logging.Level.ERROR, trackFpes=False
     )

@@ -45,8 +45,7 @@ def trained(run: Path, **sections: Any) -> StoredModel:
 
 MODELS: list[dict[str, Any]] = [
     {},
-    {"training": {"pt_weight": 0.5}},
-    {"model": {"hidden": 8, "layers": 1, "mlp_layers": 3}},
+    {"training": {"pt_weight": 0.5}, "model": {"hidden": 8, "layers": 1, "mlp_layers": 3}},
     {"model": {"hidden": 8, "layers": 3, "mlp_layers": 1, "in_out": False, "concatenate": False}},
     {"data": {"node_features": TWELVE, "edge_features": ["rphislope", "deta"]}},
 ]

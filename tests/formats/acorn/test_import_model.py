@@ -52,32 +52,33 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("scales", SCALES)
-def test_all_options_give_acorns_scores(scales: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scales", "options"), list(zip(SCALES, OPTIONS, strict=True)))
+def test_all_options_give_acorns_scores(
+    scales: str, options: tuple[bool, bool, bool, bool, int, int], tmp_path: Path
+) -> None:
     names, units, widest = SCALES[scales]
     edges = ["dz", "phislope", "dphi"] if scales == "odd" else list(EDGE_FEATURES)
     if scales == "prefixed":
         edges = [f"edge_{name}" for name in edges]
-    for seed, options in enumerate(OPTIONS):
-        concat, in_out, recurrent, checkpointing, iterations, layers = options
-        content = settings(
-            node_features=names,
-            node_scales=units,
-            edge_features=edges,
-            n_graph_iters=iterations,
-            **dict.fromkeys(("n_node_net_layers", "n_edge_net_layers"), layers),
-            n_edge_decoder_layers=layers,
-            concat=concat,
-            in_out_diff_agg=in_out,
-            node_net_recurrent=recurrent,
-            edge_net_recurrent=recurrent,
-            checkpointing=checkpointing,
-        )
-        acorn, graph = AcornModel.drawn(seed, content), hits(seed, widest)
-        stored = read_model(checkpoint(tmp_path / "a.ckpt", content, acorn.state_dict()))
-        expected = acorn.scores(graph)
-        assert expected.std() > 1e-3, "scores that do not differ show nothing"
-        torch.testing.assert_close(our_scores(stored, graph), expected, rtol=0, atol=1e-6)
+    concat, in_out, recurrent, checkpointing, iterations, layers = options
+    content = settings(
+        node_features=names,
+        node_scales=units,
+        edge_features=edges,
+        n_graph_iters=iterations,
+        **dict.fromkeys(("n_node_net_layers", "n_edge_net_layers"), layers),
+        n_edge_decoder_layers=layers,
+        concat=concat,
+        in_out_diff_agg=in_out,
+        node_net_recurrent=recurrent,
+        edge_net_recurrent=recurrent,
+        checkpointing=checkpointing,
+    )
+    acorn, graph = AcornModel.drawn(1, content), hits(1, widest)
+    stored = read_model(checkpoint(tmp_path / "a.ckpt", content, acorn.state_dict()))
+    expected = acorn.scores(graph)
+    assert expected.std() > 1e-3, "scores that do not differ show nothing"
+    torch.testing.assert_close(our_scores(stored, graph), expected, rtol=0, atol=1e-6)
 
 
 def test_acorns_own_model_gives_its_own_logits(

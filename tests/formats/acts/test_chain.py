@@ -59,8 +59,8 @@ def test_clusters_have_cells(tmp_path: Path) -> None:
 
 def test_hits_lie_on_the_modules_that_acts_gave_them(event: Event) -> None:
     detector = generic_detector()
-    measured = detector.measure(event.hits, "here")
-    ids = [detector.ids[row] for row in measured.surface]
+    surface, _, _ = detector.measure(event.hits, "here")
+    ids = [detector.ids[row] for row in surface]
     assert [i.sensitive for i in ids] == event.hits["module_id"].tolist()
     assert [i.layer for i in ids] == event.hits["layer_id"].tolist()
 
@@ -69,10 +69,10 @@ def test_modules_of_real_hits_are_found(testdata: Path) -> None:
     """TrackML's endcaps number modules otherwise: their hits lie on ACTS's modules all the same."""
     event = read_event(testdata / "data" / "trackml_event1000", with_truth=False)
     detector = generic_detector()
-    measured = detector.measure(event.hits, "here")
-    layers = np.array([i.layer for i in detector.ids])[measured.surface]
+    surface, local, _ = detector.measure(event.hits, "here")
+    layers = np.array([i.layer for i in detector.ids])[surface]
     np.testing.assert_array_equal(layers, event.hits["layer_id"])
-    assert (np.abs(measured.local[:, 0]) < 100).all()
+    assert (np.abs(local[:, 0]) < 100).all()
 
 
 def test_the_baseline_finds_the_particles(event: Event) -> None:
