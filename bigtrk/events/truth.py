@@ -68,10 +68,7 @@ def true_edges(event: Event) -> Int64:
 
     A particle's hits are ordered by distance from its production vertex (the origin where the
     particle is not listed). Consecutive hits on one layer form a group, and every hit of a group
-    is joined to every hit of the next.
-
-    Raises:
-        InputError: the event has no truth.
+    is joined to every hit of the next. InputError without truth.
     """
     row, start, size = _layer_groups(event)
     particle = hit_particles(event)[row[start]]
@@ -95,10 +92,7 @@ def particle_kinematics(event: Event) -> Columns:
     """Tabulates the particles that have a hit in the truth or are listed, ascending by id.
 
     particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN where the particle
-    is not listed, nhits [P] int64: its hits in this event's truth.
-
-    Raises:
-        InputError: the event has no truth.
+    is not listed, nhits [P] int64: its hits in this event's truth. InputError without truth.
     """
     particle_of_hit = hit_particles(event)
     seen, counts = np.unique(particle_of_hit[particle_of_hit != NOISE], return_counts=True)
