@@ -83,7 +83,9 @@ def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
     particle_id, weight = hit_particles(event), hit_weights(event)
     if weight is None:
         weight = np.ones(len(particle_id))
-    row, known = _rows(event.hits["hit_id"].astype(np.int64, copy=False), tracks.hit_id)
+    hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
+    known, order = np.isin(tracks.hit_id, hit_id), np.argsort(hit_id)
+    row = order[np.searchsorted(hit_id[order], tracks.hit_id[known])]
     pairs = _pairs(tracks.track_id[known], row, particle_id, weight)
     tracks_of_particle = np.bincount(pairs.particle)
     most_hits = np.zeros(len(pairs.track_hits), np.int64)  # that a track shares with one particle
@@ -98,13 +100,6 @@ def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
         hard=_hard_primaries(event),
         claimed=np.empty(0, np.int64) if tracks.claimed is None else np.unique(tracks.claimed),
     )
-
-
-def _rows(hit_id: Ids, listed: Ids) -> tuple[Ids, NDArray[np.bool_]]:
-    """Returns the rows of the listed hits [M] that the event [N] has, and which these are."""
-    known = np.isin(listed, hit_id)
-    order = np.argsort(hit_id)
-    return order[np.searchsorted(hit_id[order], listed[known])], known
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,6 @@ def _pairs(track_id: Ids, row: Ids, particle_id: Ids, weight: Floats) -> _Pairs:
 
 
 def _sums(group: Ids, weight: Floats, groups: int) -> Floats:
-    """Adds up the weight of each of so many groups, in the order of the rows."""
     return np.bincount(group, weight, minlength=groups).astype(np.float64)
 
 

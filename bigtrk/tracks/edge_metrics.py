@@ -16,7 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Sector
 from bigtrk.records.evaluation import EdgeScores
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio, hit_eta
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, binned_ratio, hit_eta
 from bigtrk.tracks.matching import Ids
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
@@ -171,13 +171,9 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
         ends = event.edge_index[1][torch.from_numpy(target)]
         row = event.particles.rows_of(event.particle_id[ends]).numpy()
         found = predicted[target]
-        pt, eta = (_at(row, column) for column in (event.particles.pt, event.particles.eta))
+        # Row -1 is that of particles that the table lacks.
+        known = (event.particles.pt, event.particles.eta)
+        pt, eta = (np.append(column.double().numpy(), np.nan)[row] for column in known)
         bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)
         bins["efficiency_by_eta"] = binned_ratio(eta, found, ETA_EDGES)
     return bins
-
-
-def _at(row: Ids, column: Tensor) -> Floats:
-    """Returns `column` in these rows; NaN in row -1, that of particles that the table lacks."""
-    values: Floats = np.append(column.double().numpy(), np.nan)
-    return values[row]

@@ -69,21 +69,15 @@ def track_bins(
     """
     found = judgement.reconstructed
     twice = judgement.n_tracks[found] > 1
-    track_eta = _mean_eta(judgement.track_id, track_id, hit_eta)
+    used, tracks = track_id != NO_TRACK, judgement.track_id
+    total = np.bincount(track_id[used], weights=hit_eta[used])
+    track_eta = total[tracks] / np.bincount(track_id[used])[tracks]
     bins = {"fakes_by_eta": binned_ratio(track_eta, ~judgement.matched, ETA_EDGES)}
     for name, (column, edges) in axes_of(particles).items():
         values = column[judgement.particle]
         bins[f"efficiency_by_{name}"] = binned_ratio(values, found, edges)
         bins[f"duplicates_by_{name}"] = binned_ratio(values[found], twice, edges)
     return bins
-
-
-def _mean_eta(tracks: Ids, track_id: Ids, hit_eta: Floats) -> Floats:
-    """Averages eta over the hits of each of `tracks` [T]: [T]."""
-    used = track_id != NO_TRACK
-    total = np.bincount(track_id[used], weights=hit_eta[used])
-    mean: Floats = total[tracks] / np.bincount(track_id[used])[tracks]
-    return mean
 
 
 CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
@@ -182,20 +176,21 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     assert event.y is not None
     true, particle_id, table = event.y.numpy(), event.particle_id.numpy(), event.particles
     particles, graph = listed_particles(table), scored_graph(event, scores)
+    every = options.matchings()
+    budget = [budget_matching(every)]
 
-    def judged(graph: ScoredGraph, cut: float | None) -> _Tracks:
+    def judged(
+        graph: ScoredGraph, cut: float | None, matchings: Sequence[Matching] = every
+    ) -> _Tracks:
         track_id = make_builder(options.builder, cut)(graph, options.min_hits)
-        judgements = {
-            (matching.style, matching.mode): match_tracks(
-                track_id, particle_id, particles, matching
-            )
-            for matching in options.matchings()
+        return track_id, {
+            (one.style, one.mode): match_tracks(track_id, particle_id, particles, one)
+            for one in matchings
         }
-        return track_id, judgements
 
     model = judged(graph, options.score_cut)
     perfect = judged(replace(graph, scores=true.astype(np.float64)), PERFECT_CUT)
-    true_kept = judged(replace(graph, scores=graph.scores * true), options.score_cut)
+    true_kept = judged(replace(graph, scores=graph.scores * true), options.score_cut, budget)
     found, perfectly, by_true_edges = (
         judgements[BUDGET].reconstructed for _, judgements in (model, perfect, true_kept)
     )
@@ -206,17 +201,12 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     )
     category = first_that_fits([found, ~has_true_edges, ~perfectly, ~by_true_edges])
     axes = {axis: (values[particle], edges) for axis, (values, edges) in axes_of(table).items()}
-    scan = {}
-    for cut in options.scan_cuts:
-        track_id = make_builder(options.builder, cut)(graph, options.min_hits)
-        matching = budget_matching(options.matchings())
-        scan[cut] = match_tracks(track_id, particle_id, particles, matching).metrics
     return EventTracks(
         model=_judged(event, table, *model),
         perfect=_judged(event, table, *perfect),
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=category_bins(category, CATEGORIES, axes),
-        scan=scan,
+        scan={cut: judged(graph, cut, budget)[1][BUDGET].metrics for cut in options.scan_cuts},
     )
 
 
@@ -250,11 +240,7 @@ def _judged(
 
 
 def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> JudgedTracks:
-    """Judges tracks, in the order of `matchings` and without bins: track_id [N] of each hit.
-
-    Raises:
-        InputError: the event has no truth.
-    """
+    """Judges tracks, in the order of `matchings` and without bins: track_id [N] of each hit."""
     particle_id, particles = hit_particles(event), true_particles(event)
     return JudgedTracks(
         metrics=[
@@ -267,11 +253,7 @@ def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> Ju
 
 
 def true_particles(event: Event) -> Particles:
-    """Returns the particles by which tracks are matched, in the order of `particle_kinematics`.
-
-    Raises:
-        InputError: the event has no truth.
-    """
+    """Returns the particles by which tracks are matched, in the order of `particle_kinematics`."""
     columns = particle_kinematics(event)
     return Particles(
         columns["particle_id"].astype(np.int64, copy=False),

@@ -97,12 +97,6 @@ class HitTracks:
         raise InputError(f"{self.file}, row {self.row[row]}: {problem}; {remedy}")
 
 
-def nothing_listed(file: str) -> HitTracks:
-    """Returns what a file that leaves an event out says of it."""
-    none = np.empty(0, np.int64)
-    return HitTracks(none, none, file, none)
-
-
 IDS = ("event_id", "hit_id", "track_id")
 CLAIMED = "majority_particle_id"
 
@@ -193,8 +187,9 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
             pa_csv.CSVWriter(file, columns, write_options=options) as rows,
         ):
             for event, hit_id, track_id in events:
-                number = np.full(len(hit_id), event_number(event))
-                each = [number, hit_id, _with_tracks_of_one(track_id)]
+                number, alone = np.full(len(hit_id), event_number(event)), track_id == NO_TRACK
+                own = track_id.max(initial=NO_TRACK) + np.cumsum(alone)
+                each = [number, hit_id, np.where(alone, own, track_id)]
                 rows.write_table(pa.table(each, schema=columns))
 
     write_atomically(path, write)
@@ -213,13 +208,6 @@ def copy_as_trackml(tracks: Path, path: Path) -> None:
     write_submission(
         path, ((event_name(number), one.hit_id, one.track_id) for number, one in found)
     )
-
-
-def _with_tracks_of_one(track_id: Ids) -> Ids:
-    """Gives each hit in no track a track of its own: [N] -> [N]."""
-    alone = track_id == NO_TRACK
-    last = track_id.max(initial=NO_TRACK)
-    return np.where(alone, last + np.cumsum(alone), track_id)
 
 
 @dataclass(frozen=True)

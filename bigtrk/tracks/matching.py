@@ -150,8 +150,7 @@ class TrackMetrics:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One event's matching, particle by particle and track by track: C reconstructable particles,
-    T tracks.
+    """One event's matching of C reconstructable particles and T tracks.
 
     particle [C]: rows of the particle table; n_tracks [C]: number of tracks that reconstruct each.
     track_id [T], ascending; matched [T]: whether the track matches a particle.
@@ -164,7 +163,7 @@ class Judgement:
 
     @property
     def reconstructed(self) -> Mask:
-        """Says which of the particles are reconstructed, [C]."""
+        """Marks the particles that are reconstructed, [C]."""
         return self.n_tracks > 0
 
     @property
@@ -234,7 +233,7 @@ def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
-    """Says which rows match their track, and which reconstruct their particle: [R], [R]."""
+    """Marks the rows that match their track, and those that reconstruct their particle, [R]."""
     fraction = matching.matching_fraction
     # Half is read as more than half, so that no track matches two particles.
     fraction += 1e-6 if fraction == 0.5 else 0
@@ -257,15 +256,7 @@ def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating])
     track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
     also those that track building never saw. A hit is well found if its particle made more than
     half of its track and has more than half of its hits there.
-
-    Raises:
-        InputError: weights are unknown (NaN) or sum to 0.
     """
-    if not np.isfinite(weight).all():
-        raise InputError("hit weights are unknown, so there is no TrackML score; give the truth's")
-    total = weight.sum(dtype=np.float64)
-    if total <= 0:
-        raise InputError("hit weights sum to 0, so there is no TrackML score; give the truth's")
     rows = overlaps(track_id, particle_id)
     well_found = (
         (2 * rows.shared > rows.track_hits)
@@ -273,7 +264,7 @@ def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating])
         & (rows.particle_id != NOISE)
     )
     counted = rows.hits[well_found[rows.row_of_hit]]
-    return float(weight[counted].sum(dtype=np.float64) / total)
+    return float(weight[counted].sum(dtype=np.float64) / weight.sum(dtype=np.float64))
 
 
 def score_if_weighted(
@@ -282,7 +273,7 @@ def score_if_weighted(
     """Returns `trackml_score`; None without weights, where one is unknown (as in files of the test
     set), or where all are 0 (an event of short particles alone).
     """
-    if weight is None or not weight.any() or not np.isfinite(weight).all():
+    if weight is None or not np.isfinite(weight).all() or weight.sum() <= 0:
         return None
     return trackml_score(track_id, particle_id, weight)
 

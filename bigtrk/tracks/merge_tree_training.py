@@ -36,10 +36,6 @@ class KnownEvent:
     particle_id: Ids
     with_modules: bool
 
-    def good(self) -> NDArray[np.bool_]:
-        """Says of each candidate whether it is a good track (`are_good`): [C]."""
-        return are_good(self.candidates.hits, self.particle_id)
-
 
 def known_event(graph: ScoredGraph, particle_id: Ids) -> KnownEvent:
     """Grows the tree of a scored graph, and lists its candidates: particle_id [N] (0: noise)."""
@@ -87,7 +83,7 @@ def _examples(events: Sequence[KnownEvent]) -> tuple[NDArray[np.float32], NDArra
         raise InputError("the modules of hits are known in some events alone; leave the others out")
     empty = np.zeros((0, WIDTHS[0]), np.float32)
     features = [event.candidates.features for event in events]
-    good = [event.good().astype(np.float32) for event in events]
+    good = [are_good(one.candidates.hits, one.particle_id).astype(np.float32) for one in events]
     return np.concatenate([empty, *features]), np.concatenate([empty[:, 0], *good])
 
 

@@ -72,14 +72,8 @@ class HelixFits:
     slope: Values
 
 
-@dataclass(frozen=True)
-class _Circles:
-    """Circles in coordinates about the mean of each group; each field is [C]."""
-
-    a: Values
-    b: Values
-    c: Values
-    d: Values
+# a, b, c and d [C] of circles a (u² + v²) + b u + c v + d = 0 about the mean of each group.
+_Circles = tuple[Values, Values, Values, Values]
 
 
 def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
@@ -91,7 +85,7 @@ def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
     mean_x, mean_y = groups.means(x), groups.means(y)
     u, v = x - groups.spread(mean_x), y - groups.spread(mean_y)
     circles = _fit_circles(groups, u, v)
-    a, b, c, d = (groups.spread(values) for values in vars(circles).values())
+    a, b, c, d = (groups.spread(values) for values in circles)
     distance = _distance(a, a * (u * u + v * v) + b * u + c * v + d)
     d0, perigee, direction = _perigees(circles, -mean_x, -mean_y)
     arc = _arcs(groups, circles, u, v, perigee, direction)
@@ -101,7 +95,7 @@ def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
         line_residual=np.sqrt(groups.means(rest**2)),
         d0=np.abs(d0),
         z0=z0,
-        curvature=2 * np.abs(circles.a),
+        curvature=2 * np.abs(circles[0]),
         slope=slope,
     )
 
@@ -124,7 +118,7 @@ def _fit_circles(groups: HitGroups, u: Values, v: Values) -> _Circles:
     b, c = -np.sin(angle / 2), np.cos(angle / 2)
     k = -per_variance * (b * uw + c * vw)
     norm = np.sqrt(1 + 4 * k * k * mean_square)
-    return _Circles(k / norm, b / norm, c / norm, -k * mean_square / norm)
+    return k / norm, b / norm, c / norm, -k * mean_square / norm
 
 
 def _distance(a: Values, value: Values) -> Values:
@@ -137,10 +131,9 @@ def _perigees(circles: _Circles, x: Values, y: Values) -> tuple[Values, Points, 
     """Returns the signed distance of each circle from its point x, y, the point of the circle
     nearest to it, and the unit vector along the circle there, towards the mean: [C] each.
     """
-    distance = _distance(
-        circles.a, circles.a * (x * x + y * y) + circles.b * x + circles.c * y + circles.d
-    )
-    away_x, away_y = circles.b + 2 * circles.a * x, circles.c + 2 * circles.a * y
+    a, b, c, d = circles
+    distance = _distance(a, a * (x * x + y * y) + b * x + c * y + d)
+    away_x, away_y = b + 2 * a * x, c + 2 * a * y
     length = np.maximum(np.hypot(away_x, away_y), TINY)
     away_x, away_y = away_x / length, away_y / length
     near_x, near_y = x - distance * away_x, y - distance * away_y
@@ -157,7 +150,7 @@ def _arcs(
     """
     du, dv = u - groups.spread(perigee[0]), v - groups.spread(perigee[1])
     chord = np.hypot(du, dv)
-    sine = np.minimum(groups.spread(np.abs(circles.a)) * chord, 1)
+    sine = np.minimum(groups.spread(np.abs(circles[0])) * chord, 1)
     stretch = np.divide(np.arcsin(sine), sine, out=np.ones_like(sine), where=sine > 0)
     ahead = du * groups.spread(direction[0]) + dv * groups.spread(direction[1])
     arc: Values = np.copysign(chord * stretch, ahead)
@@ -208,7 +201,7 @@ class Candidates:
     them, of the lowest and the mean; that of the edge that unites them with others (where none
     does, of LOWEST_SCORE), and log(1 + the number of these others), since a track that lacks hits
     has some to be united with; logarithms of the residuals, |d0|, |z0| and radius of the helix
-    (track_fit.py), and asinh |slope|, its |eta|; the least and the largest distance from the beam
+    (`fit_helices`), and asinh |slope|, its |eta|; the least and the largest distance from the beam
     line (mm). Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
     """
 
@@ -230,8 +223,8 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
 
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
-    """Says of each group whether it is a good track: one particle has made more than PURITY of its
-    hits, and has more than half of its own hits there. particle_id [N] (0: noise) -> [C].
+    """Marks the groups that are good tracks: one particle has made more than PURITY of their hits,
+    and has more than half of its own hits there. particle_id [N] (0: noise) -> [C].
     """
     ids, particle, particle_hits = np.unique(particle_id, return_inverse=True, return_counts=True)
     group = np.repeat(np.arange(len(hits.size)), hits.size)

@@ -144,18 +144,15 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
     """Writes `builder` to one file, atomically."""
     quality = builder.quality
     tensors = dict(zip(_WEIGHTS, quality.weights, strict=True))
-    record = _Record(
-        format=FORMAT,
-        version=VERSION,
-        features=FEATURES,
-        with_modules=quality.with_modules,
-        threshold=builder.threshold,
-    )
-    write_sections(
-        path,
-        {"quality": {"mean": quality.mean, "scale": quality.scale, **tensors}},
-        record.model_dump(mode="json"),
-    )
+    record = {
+        "format": FORMAT,
+        "version": VERSION,
+        "features": list(FEATURES),
+        "with_modules": quality.with_modules,
+        "threshold": builder.threshold,
+    }
+    sections = {"quality": {"mean": quality.mean, "scale": quality.scale, **tensors}}
+    write_sections(path, sections, record)
 
 
 def read_merge_tree(path: Path) -> MergeTree:

@@ -120,5 +120,4 @@ BUILDERS: dict[BuilderName, Callable[..., CutBuilder]] = {
 
 def make_builder(name: BuilderName, score_cut: float | None = None) -> CutBuilder:
     """Makes the builder `name`, with a score cut of its own where none is given."""
-    builder = BUILDERS[name]
-    return builder() if score_cut is None else builder(score_cut=score_cut)
+    return BUILDERS[name](**({} if score_cut is None else {"score_cut": score_cut}))

@@ -21,7 +21,7 @@ from bigtrk.records.evaluation import (
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
 from bigtrk.tracks.evaluation import JudgedTracks, judge_hits, summarise_judged
-from bigtrk.tracks.files import events_by_number, nothing_listed, open_tracks
+from bigtrk.tracks.files import HitTracks, events_by_number, open_tracks
 from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
 from bigtrk.tracks.rules import RULES, RuleCounts
@@ -49,6 +49,7 @@ def score_files(
     judged: list[JudgedTracks] = []
     scores: list[EventScore] = []
     crowded: str | None = None
+    nothing = np.empty(0, np.int64)
     matchings = criteria.matchings()
     # Its samples number particles from 0, as submissions do.
     by_place = format_of(events) == EventFormat.COLLIDERML
@@ -62,8 +63,9 @@ def score_files(
                 f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks "
                 f"out"
             )
-        listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
-        listed = listed.without(no_track)
+        listed = HitTracks(nothing, nothing, str(tracks), nothing)
+        if number in source.events:
+            listed = source.read(number).without(no_track)
         track_id = listed.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
         crowded = crowded or _crowded(event, track_id, listed.file)
         if task:
