@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders import paths
-from bigtrk.tracks.builders.builder import TrackBuilder
+from bigtrk.tracks.builders.builder import TrackBuilder, library
 from bigtrk.tracks.builders.registry import Walk
 from tests.oracle import walks
 from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
@@ -15,7 +15,7 @@ from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 GRAPHS = 100
 FAST = Walk(turns=False)
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
-needs_compiler = pytest.mark.skipif(paths.library() is None, reason="no C compiler")
+needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler")
 
 
 @pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "python"])

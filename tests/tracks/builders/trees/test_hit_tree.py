@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders import hit_tree
-from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.builder import ScoredGraph, library
 from bigtrk.tracks.builders.hit_tree import HitTree, grow
 from tests.oracle.merge_tree import best_value, kruskal
 from tests.tracks.builders.events import helix_event, random_graph, scored
@@ -20,7 +20,7 @@ def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def use(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = hit_tree.library()
+    found = library()
     if compiled and found is None:
         pytest.skip("no C compiler")
     monkeypatch.setattr(hit_tree, "library", lambda: found if compiled else None)
