@@ -6,6 +6,7 @@ particles.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,11 @@ class ColliderMLCounts:
     claimed: Ids
 
     def __add__(self, other: "ColliderMLCounts") -> "ColliderMLCounts":
-        *counts, hard, claimed = zip(vars(self).values(), vars(other).values(), strict=True)
-        return ColliderMLCounts(*map(sum, counts), np.union1d(*hard), np.union1d(*claimed))
+        added: dict[str, Any] = {}
+        for name, one in vars(self).items():
+            two = getattr(other, name)
+            added[name] = np.union1d(one, two) if isinstance(one, np.ndarray) else one + two
+        return ColliderMLCounts(**added)
 
     @property
     def trackml_eff(self) -> float:
