@@ -6,13 +6,12 @@ columns. Even columns lie `gap` outside the layer's position, odd ones `gap` ins
 neighbours overlap by OVERLAP of their pitch, so that a track can leave two hits on one layer.
 A layer of double-sided modules is two rows of the table, one per sensor.
 
-The Open Data Detector is that in which the events of ColliderML were simulated. Radii, lengths,
-disc positions and numbers of modules are those of its description (DOI 10.5281/zenodo.4674401,
-xml/OpenData{Pixels,ShortStrips,LongStrips}.xml), cells those that ColliderML digitises with
-(OpenDataDetector/ColliderML-Production, odd-full-geo-digi-config.json), numbers of volumes those of
-ACTS. It is simplified, as all that is simulated here: modules are parts of cylinders and discs,
-without tilt and stereo angle, the rings of a disc lie in one plane and have as many modules as each
-other, and the space between the modules of a row is theirs.
+The Open Data Detector is that in which the events of ColliderML were simulated. Numbers of modules
+are those of its description (DOI 10.5281/zenodo.4674401), cells those that ColliderML digitises
+with (OpenDataDetector/ColliderML-Production, odd-full-geo-digi-config.json). Where modules lie, how
+long strips are, and the numbers of volumes and layers are read off the production's hits. It is
+simplified, as all that is simulated here: modules are parts of cylinders and discs, without tilt
+and stereo angle; those of a barrel lie at their mean radius.
 """
 
 from collections.abc import Iterable, Mapping
@@ -129,7 +128,8 @@ class DetectorLayers:
 
 
 class Volume(NamedTuple):
-    """The layers of one volume, numbered 2, 4, 6 ... as ACTS does; units as in DetectorLayers.
+    """The layers of one volume, or a ring of each, numbered `first`, `first` + 2 ... as ACTS does;
+    units as in DetectorLayers.
 
     positions n_phi: by layer; low high and what follows n_phi: of each of them. sensors (mm): where
     the sensors of a module lie, from the layer's position.
@@ -147,6 +147,7 @@ class Volume(NamedTuple):
     pitch_u: float
     pitch_v: float
     sensors: tuple[float, ...] = (0.0,)
+    first: int = 2
 
 
 def end_caps(left: int, right: Volume) -> tuple[Volume, Volume]:
@@ -170,15 +171,15 @@ def layers_of(
     structure: by volume_id what each sensor has of supports, cables and cooling, as mm of silicon.
     """
     rows: list[tuple[float, ...]] = []
-    for volume in sorted(volumes):
-        volume_id, is_barrel, positions, low, high, n_phi, *sizes, sensors = volume
+    for volume in volumes:
+        volume_id, is_barrel, positions, low, high, n_phi, *sizes, sensors, first = volume
         sizes.append(layer_thickness(volume_id, volume.thickness, structure))
         rows += [
-            (volume_id, 2 * i + 2, is_barrel, position + sensor, low, high, n_phi[i], *sizes)
+            (volume_id, first + 2 * i, is_barrel, position + sensor, low, high, n_phi[i], *sizes)
             for i, position in enumerate(positions)
             for sensor in sensors
         ]
-    return layers_from_rows(rows)
+    return layers_from_rows(sorted(rows))
 
 
 def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
@@ -214,6 +215,8 @@ _ITS_OWN = VOLUMES[3:]
 
 # Of ColliderML's events, the same repository's configs_production (mm); ten times TrackML's.
 ODD_BEAM_SIGMA_Z: Final = 55.5
+# T; by the bending of the production's particles, whose momenta are known.
+ODD_FIELD: Final = 3.0
 # Supports, cooling, boards and cables per sensor, as silicon of so many mm: summed over the shapes
 # of the description, spread over the layer. The beam pipe and the pixels' support tube are left
 # out, as for TrackML's detector.
@@ -229,28 +232,51 @@ ODD_STRUCTURE: Final = {
 _ODD_PIXEL_DISCS = (620.0, 720.0, 840.0, 980.0, 1120.0, 1320.0, 1520.0)
 _SHORT_DISCS = (1300.0, 1550.0, 1850.0, 2200.0, 2550.0, 2950.0)
 _LONG_DISCS = (1300.0, 1600.0, 1900.0, 2250.0, 2600.0, 3000.0)
-# Thickness, pitch along phi, and along the row; mm.
+# Thickness, pitch along phi, and along the row (a long strip is as long as its module); mm.
 _ODD_PIXELS = (0.125, 0.05, 0.05)
 _ODD_SHORT_STRIPS = (0.2, 0.08, 0.4)
+_LONG_STRIPS = (0.25, 0.125)
 # A barrel's modules are tilted by 0.12 (pixels) and 0.15 rad: so much staggered, neighbours are as
-# far apart where they overlap. Long strips are double-sided. Two of them make a module of a barrel,
-# three one of a disc.
+# far apart where they overlap. Long strips are double-sided.
 _BARRELS = (
-    barrel(17, (34, 70, 116, 172), 507.25, (16, 32, 52, 78), 14, 0.8, *_ODD_PIXELS),
-    barrel(24, (260, 360, 500, 660), 1139.25, (40, 56, 78, 102), 21, 3.0, *_ODD_SHORT_STRIPS),
-    barrel(29, (820, 1020), 1139.25, (60, 80), 21, 6.0, 0.25, 0.125, 54.25, (-3.3, 3.3)),
-)
-# 24 and 36 modules make the rings of a pixel disc.
-_END_CAPS = (
-    *end_caps(16, Volume(18, False, _ODD_PIXEL_DISCS, 42, 178, (30,) * 7, 2, 0.6, *_ODD_PIXELS)),
-    *end_caps(23, Volume(25, False, _SHORT_DISCS, 240, 700, (42,) * 6, 3, 2.5, *_ODD_SHORT_STRIPS)),
-    *end_caps(
-        28,
-        Volume(
-            30, False, _LONG_DISCS, 742, 1068, (48,) * 6, 2, 8.0, 0.25, 0.125, 163 / 3, (-2.5, 2.5)
-        ),
+    barrel(17, (32.6, 68.4, 114.3, 170.3), 507.25, (16, 32, 52, 78), 14, 0.8, *_ODD_PIXELS),
+    barrel(
+        24, (260.3, 360.2, 500.2, 660.2), 1139.25, (40, 56, 78, 102), 21, 3.0, *_ODD_SHORT_STRIPS
     ),
+    barrel(29, (820.4, 1020.6), 1139.25, (60, 80), 21, 6.0, *_LONG_STRIPS, 108.5, (-3.3, 3.3)),
 )
+
+# Rings of the end caps, each a row of its own: number of its layer of least z at negative z, volume
+# at positive z, discs, how far behind them, r from and to, modules (mm).
+_RINGS = (
+    (4, 18, _ODD_PIXEL_DISCS, -3.8, 42, 110, 24, 0.6, *_ODD_PIXELS),
+    (4, 18, _ODD_PIXEL_DISCS, 3.2, 105.5, 173.5, 36, 0.6, *_ODD_PIXELS),
+    (2, 25, _SHORT_DISCS, -5, 240, 396, 42, 2.5, *_ODD_SHORT_STRIPS),
+    (2, 25, _SHORT_DISCS, 5, 392, 548, 42, 2.5, *_ODD_SHORT_STRIPS),
+    (2, 25, _SHORT_DISCS, -5, 544, 700, 42, 2.5, *_ODD_SHORT_STRIPS),
+    (2, 30, _LONG_DISCS, -15, 742, 898, 48, 8, *_LONG_STRIPS, 156, (-2.5, 2.5)),
+    (2, 30, _LONG_DISCS, 15, 912, 1068, 48, 8, *_LONG_STRIPS, 156, (-2.5, 2.5)),
+)
+
+
+def _ring(
+    first: int,
+    volume_id: int,
+    discs: tuple[float, ...],
+    behind: float,
+    low: float,
+    high: float,
+    n_phi: int,
+    *rest: Any,
+) -> tuple[Volume, Volume]:
+    """Returns a ring of all discs, at negative z and at positive z."""
+    positions, columns = tuple(z + behind for z in discs), (n_phi,) * len(discs)
+    ring = Volume(volume_id, False, positions, low, high, columns, 1, *rest)
+    left, right = end_caps(volume_id - 2, ring)
+    return left._replace(first=first), right
+
+
+_END_CAPS = tuple(volume for ring in _RINGS for volume in _ring(*ring))
 ODD_LAYERS = layers_of((*_BARRELS, *_END_CAPS), ODD_STRUCTURE)
 
 

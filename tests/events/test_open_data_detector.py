@@ -1,92 +1,66 @@
-"""The Open Data Detector's tracker: its layers, modules and cells are those of its description."""
+"""The Open Data Detector's tracker: real hits lie on its layers; its modules and cells."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.events.detectors import (
-    find_layers,
-    write_detectors,
-)
+from bigtrk.events.detectors import find_layers, write_detectors
 from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS, VOLUMES, is_open_data_detector
+from bigtrk.events.reader import find_events, read_event
 
-# The description's xml: radius and number of staves of each cylinder; modules of a stave, their
-# length, the gap between them, their width (mm).
-BARRELS = {
-    17: (((34, 16), (70, 32), (116, 52), (172, 78)), 14, 72.0, 0.5, 16.8),
-    24: (((260, 40), (360, 56), (500, 78), (660, 102)), 21, 108.0, 0.5, 48.0),
-    29: (((820, 60), (1020, 80)), 21, 108.0, 0.5, 96.0),
+# Modules of each layer by the description's xml: columns x rows of a barrel, rings of a disc.
+MODULES = {
+    17: [16 * 14, 32 * 14, 52 * 14, 78 * 14],
+    24: [40 * 21, 56 * 21, 78 * 21, 102 * 21],
+    29: [2 * 60 * 21, 2 * 80 * 21],
+    **dict.fromkeys((16, 18), [24 + 36] * 7),
+    **dict.fromkeys((23, 25), [3 * 42] * 6),
+    **dict.fromkeys((28, 30), [2 * 2 * 48] * 6),
 }
-# Its discs: z, the radii of the rings' centres, half the length of their modules, modules in all.
-END_CAPS = {
-    18: ((620, 720, 840, 980, 1120, 1320, 1520), (76, 144), 34, 24 + 36),
-    25: ((1300, 1550, 1850, 2200, 2550, 2950), (318, 470, 622), 78, 3 * 42),
-    30: ((1300, 1600, 1900, 2250, 2600, 3000), (820, 990), 78, 2 * 48),
-}
-NEGATIVE = {16: 18, 23: 25, 28: 30}
-# Thickness of a sensor, cells along phi and along the module (mm), by ColliderML's digitisation.
-PIXEL, SHORT, LONG = (0.125, 0.05, 0.05), (0.2, 0.08, 0.4), (0.25, 0.125, 54.0)
+# Thickness of a sensor, cells along phi and along the module (mm), by ColliderML's digitisation; a
+# long strip is as long as its module.
+PIXEL, SHORT = (0.125, 0.05, 0.05), (0.2, 0.08, 0.4)
 SENSORS = dict.fromkeys((16, 17, 18), PIXEL) | dict.fromkeys((23, 24, 25), SHORT)
-SENSORS |= dict.fromkeys((28, 29, 30), LONG)
-DOUBLE_SIDED = {28: 5.0, 29: 6.6, 30: 5.0}  # mm between both sensors
+SENSORS |= {29: (0.25, 0.125, 108.5)} | dict.fromkeys((28, 30), (0.25, 0.125, 156.0))
+# Modules are flat and tilted: their distance from the cylinder or plane of their column (mm).
+DEPTH = {17: 1.0, 24: 3.1, 29: 3.4}
 
 
-def rows_of(volume: int) -> NDArray[np.int64]:
-    return np.flatnonzero(ODD_LAYERS.volume_id == volume)
-
-
-def sides(volume: int) -> int:
-    return 2 if volume in DOUBLE_SIDED else 1
-
-
-@pytest.mark.parametrize("volume", BARRELS)
-def test_barrels_are_as_described(volume: int) -> None:
-    cylinders, modules, length, gap, width = BARRELS[volume]
-    rows = rows_of(volume).reshape(-1, sides(volume))
-    assert ODD_LAYERS.is_barrel[rows].all()
-    np.testing.assert_allclose(ODD_LAYERS.position[rows].mean(axis=1), [r for r, _ in cylinders])
-    np.testing.assert_array_equal(
-        ODD_LAYERS.n_phi[rows].T, [[n for _, n in cylinders]] * rows.shape[1]
-    )
-    half_length = (modules * length + (modules - 1) * gap) / 2
-    np.testing.assert_allclose(ODD_LAYERS.high[rows], half_length, atol=gap)
-    np.testing.assert_array_equal(ODD_LAYERS.low[rows], -ODD_LAYERS.high[rows])
-    assert (ODD_LAYERS.n_rows[rows] == modules).all()
-    np.testing.assert_allclose(ODD_LAYERS.row_length[rows], length, atol=gap)
-    widths = 2 * ODD_LAYERS.half_angle[rows] * ODD_LAYERS.position[rows]
-    np.testing.assert_allclose(widths, width, rtol=0.09)
-
-
-@pytest.mark.parametrize("volume", [18, 30, 23])
-def test_end_caps_are_as_described(volume: int) -> None:
-    z, rings, half, modules = END_CAPS[NEGATIVE.get(volume, volume)]
-    rows = rows_of(volume).reshape(-1, sides(volume))
-    assert not ODD_LAYERS.is_barrel[rows].any()
-    at = [-one for one in reversed(z)] if volume in NEGATIVE else z
-    np.testing.assert_allclose(ODD_LAYERS.position[rows].mean(axis=1), at)
-    assert (ODD_LAYERS.low[rows] == rings[0] - half).all()
-    assert (ODD_LAYERS.high[rows] == rings[-1] + half).all()
-    assert (ODD_LAYERS.n_rows[rows] == len(rings)).all()
-    assert (ODD_LAYERS.n_phi[rows] * len(rings) == modules).all()
-
-
-@pytest.mark.parametrize("volume", [17, 25, 28, 29])
-def test_sensors_are_as_described(volume: int) -> None:
-    rows = rows_of(volume)
-    thickness, pitch_u, pitch_v = SENSORS[volume]
-    assert (ODD_LAYERS.thickness[rows] == thickness).all()
-    assert (ODD_LAYERS.pitch_u[rows] == pitch_u).all()
-    np.testing.assert_allclose(ODD_LAYERS.pitch_v[rows], pitch_v, rtol=0.01)
-    layers = np.unique(ODD_LAYERS.layer_id[rows])
-    assert layers.tolist() == list(range(2, 2 * len(layers) + 1, 2))
-    if volume in DOUBLE_SIDED:
-        apart = np.diff(ODD_LAYERS.position[rows].reshape(-1, 2), axis=1)
-        np.testing.assert_allclose(apart, DOUBLE_SIDED[volume])
+@pytest.mark.parametrize("volume", MODULES)
+def test_modules_and_sensors_are_as_described(volume: int) -> None:
+    rows = np.flatnonzero(ODD_LAYERS.volume_id == volume)
+    layers = ODD_LAYERS.layer_id[rows]
+    first = 4 if volume == 16 else 2
+    modules = ODD_LAYERS.n_phi[rows] * ODD_LAYERS.n_rows[rows]
+    counted = [int(modules[layers == layer].sum()) for layer in np.unique(layers)]
+    assert np.unique(layers).tolist() == list(range(first, first + 2 * len(counted), 2))
+    assert counted == MODULES[volume]
+    found = ODD_LAYERS.thickness[rows], ODD_LAYERS.pitch_u[rows], ODD_LAYERS.pitch_v[rows]
+    for column, wanted in zip(found, SENSORS[volume], strict=True):
+        assert (column == wanted).all()
     # Of the whole layer: 0.5 to 2 % of a radiation length per sensor.
     assert (np.abs(ODD_LAYERS.material[rows] - 0.0125) < 0.0075).all()
+
+
+def test_real_hits_lie_on_the_layers(testdata: Path) -> None:
+    folder = testdata / "data" / "colliderml_production"
+    for name in find_events(folder)[4:6]:
+        event = read_event(folder, name)
+        assert event.truth is not None
+        x, y, z = (event.truth[axis].astype(float) for axis in ("tx", "ty", "tz"))
+        ids = event.hits["volume_id"].astype(int), event.hits["layer_id"].astype(int)
+        nearest = np.full(len(x), np.inf)
+        for row in range(len(ODD_LAYERS)):
+            here = (ids[0] == ODD_LAYERS.volume_id[row]) & (ids[1] == ODD_LAYERS.layer_id[row])
+            across = z if not ODD_LAYERS.is_barrel[row] else np.hypot(x, y)
+            along = np.hypot(x, y) if not ODD_LAYERS.is_barrel[row] else z
+            off = np.abs(np.abs(across - ODD_LAYERS.position[row]) - ODD_LAYERS.gap[row])
+            off[~here | ~ODD_LAYERS.extends(np.full(len(x), row), along, beyond=2.0)] = np.inf
+            nearest = np.minimum(nearest, off)
+        for volume in MODULES:
+            assert nearest[ids[0] == volume].max(initial=0) < DEPTH.get(volume, 0.2)
 
 
 def test_detectors_are_found_by_name(tmp_path: Path) -> None:

@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, overfull_particles, particle_kinematics, true_edges
-from bigtrk.graphs.builders.windows import Layer, LayerPair, Windows, doublets_by_pair
-from bigtrk.graphs.features import Floats, Ints, doublet_columns, hit_coordinates
+from bigtrk.graphs.builders.windows import (
+    Layer,
+    LayerPair,
+    Windows,
+    doublets_by_pair,
+    window_columns,
+)
+from bigtrk.graphs.features import Floats, Ints, hit_coordinates
 
 Key = tuple[Layer, Layer]
 
@@ -120,10 +126,10 @@ def _target_edges(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Flo
 
 def _sides(event: Event, edges: Ints) -> Floats:
     """Returns the sides [6, T] of edges [2, T]; NaN for an inward one."""
-    columns = doublet_columns(hit_coordinates(event.hits), edges)
+    columns = window_columns(hit_coordinates(event.hits), edges)
     z0, deta = columns["z0"], columns["deta"]
     angles = np.abs(columns["phi_slope"]), np.abs(columns["dphi"])
-    return np.where(columns["dr"] > 0, np.stack([*angles, z0, -z0, deta, -deta]), np.nan)
+    return np.stack([*angles, z0, -z0, deta, -deta])
 
 
 def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Floats]:

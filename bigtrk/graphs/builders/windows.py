@@ -8,7 +8,7 @@ Shapes: N hits, E doublets, K candidates of one chunk.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +122,9 @@ def write_windows(path: Path, windows: Windows) -> None:
 
 
 CHUNK = 1_000_000  # candidates tested at a time: about 100 MB
+# Hits nearer than this in r tell no slope: those of one ring of long strips lie in its middle. Of
+# such doublets dphi and deta alone are tested, and the outer hit is that of larger |z|.
+FLAT = 5.0  # mm
 # Phi differences are tested exactly after the search, which rounds differently at the wrap.
 SLACK = 1e-9  # rad
 
@@ -135,13 +138,14 @@ class LayerHits:
     row: Ints
     phi: Floats
     own: slice
+    r_min: float
     r_max: float
 
 
 def build_doublets(hits: Columns, windows: Windows) -> Ints:
     """Builds all doublets of `hits` [N] that pass `windows`: [2, E] rows of hits, inner then outer.
 
-    Only outward pairs (dr > 0) are kept. They are ordered by layer pair. No truth is needed.
+    Only outward pairs are kept. They are ordered by layer pair. No truth is needed.
     """
     found = [doublets for _, doublets in doublets_by_pair(hits, windows)]
     return np.concatenate([np.empty((2, 0), dtype=np.int64), *found], axis=1)
@@ -158,12 +162,13 @@ def doublets_by_pair(hits: Columns, windows: Windows) -> Iterator[tuple[LayerPai
         rows, phi = inner.row[inner.own], inner.phi[inner.own]
         radial = np.maximum(outer.r_max - nodes["r"][rows], 0.0)
         reach = np.minimum(pair.dphi, pair.phi_slope * radial)
+        reach[nodes["r"][rows] > outer.r_min - FLAT] = pair.dphi
         first = np.searchsorted(outer.phi, phi - reach - SLACK, side="left")
         last = np.searchsorted(outer.phi, phi + reach + SLACK, side="right")
         found = []
         for part in chunks(last - first):
             candidates = expand(rows[part], first[part], last[part], outer.row)
-            passed = _passes(doublet_columns(nodes, candidates), pair)
+            passed = _passes(window_columns(nodes, candidates), pair)
             found.append(candidates.compress(passed, axis=1))
         yield pair, np.concatenate(found, axis=1)
 
@@ -179,6 +184,7 @@ def _hits_by_layer(hits: Columns, nodes: dict[str, Floats]) -> dict[Layer, Layer
             row=np.tile(rows, 3),
             phi=np.concatenate([phi - 2 * np.pi, phi, phi + 2 * np.pi]),
             own=slice(len(rows), 2 * len(rows)),
+            r_min=float(nodes["r"][rows].min()),
             r_max=float(nodes["r"][rows].max()),
         )
     return layers
@@ -202,10 +208,23 @@ def expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
     return np.stack([np.repeat(rows, counts), outer_row[np.repeat(first, counts) + offset]])
 
 
+def window_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
+    """Returns the columns that windows cut on (`doublet_columns`), NaN for an inward doublet; where
+    r differ by less than FLAT, phi_slope and z0 are 0.
+    """
+    columns = doublet_columns(nodes, pairs)
+    inner, outer = pairs
+    flat = np.abs(columns["dr"]) < FLAT
+    growth = np.abs(nodes["z"][outer]) - np.abs(nodes["z"][inner])
+    outward = np.where(flat, growth > 0, columns["dr"] > 0)
+    for name in ("phi_slope", "z0"):
+        columns[name] = np.where(flat, 0.0, columns[name])
+    return {name: np.where(outward, column, np.nan) for name, column in columns.items()}
+
+
 def _passes(columns: dict[str, Floats], pair: LayerPair) -> NDArray[np.bool_]:
-    passed: NDArray[np.bool_] = columns["dr"] > 0
-    for name, most in (("dphi", pair.dphi), ("phi_slope", pair.phi_slope)):
-        passed &= np.abs(columns[name]) <= most
+    passed = np.abs(columns["dphi"]) <= pair.dphi
+    passed &= np.abs(columns["phi_slope"]) <= pair.phi_slope
     for name, (low, high) in (("z0", pair.z0), ("deta", pair.deta)):
         passed &= (columns[name] >= low) & (columns[name] <= high)
     return passed

@@ -156,6 +156,7 @@ def local(x: Float64, y: Float64, z: Float64, modules: dict[str, Float64]) -> tu
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets particles reach the end, and sensors miss none."""
     monkeypatch.setattr(simulate, "INEFFICIENCY", 0.0)
+    monkeypatch.setattr(simulate, "ODD_INEFFICIENCY", 0.0)
     monkeypatch.setattr(simulate, "STOPPED_PER_MODULE", 1e-12)
 
 

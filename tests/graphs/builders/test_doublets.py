@@ -53,10 +53,16 @@ def brute_force(hits: Columns, windows: Windows) -> Pairs:
                 ra, rb = math.hypot(x[a], y[a]), math.hypot(x[b], y[b])
                 # The angle between two vectors knows no wrap.
                 dphi = abs(math.atan2(x[a] * y[b] - x[b] * y[a], x[a] * x[b] + y[a] * y[b]))
-                if rb <= ra or dphi > cut.dphi or dphi / (rb - ra) > cut.phi_slope:
-                    continue
-                z0 = z[a] - ra * (z[b] - z[a]) / (rb - ra)
                 deta = math.asinh(z[b] / rb) - math.asinh(z[a] / ra)
+                slope, z0 = 0.0, 0.0
+                if abs(rb - ra) < 5.0:
+                    outward = abs(z[b]) > abs(z[a])
+                else:
+                    outward = rb > ra
+                    slope = dphi / abs(rb - ra)
+                    z0 = z[a] - ra * (z[b] - z[a]) / (rb - ra)
+                if not outward or dphi > cut.dphi or slope > cut.phi_slope:
+                    continue
                 if cut.z0[0] <= z0 <= cut.z0[1] and cut.deta[0] <= deta <= cut.deta[1]:
                     found.add((a, b))
     return found
