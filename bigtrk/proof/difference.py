@@ -89,12 +89,14 @@ class Step(NamedTuple):
 
 class Call(NamedTuple):
     """The floating tensors that a step made; of a torch function also the function, its arguments
-    before the call, and the line of the user's code that called it.
+    before the call, whether these know that they have a gradient, and the line of the user's code
+    that called it.
     """
 
     made: list[Tensor]
     function: Any = None
     given: Any = ((), {})
+    has_gradients: bool = True
     line: str = ""
 
 
@@ -136,7 +138,9 @@ class Recorded(TorchFunctionMode):
         given = tree_map(_copy, (args, kwargs or {}))  # the call may change them
         made = func(*args, **(kwargs or {}))
         line = _users_line(frame for frame, _ in walk_stack(None))
-        self._note(_name(func), _changed(func, args, made), func, given, line)
+        self._note(
+            _name(func), _changed(func, args, made), func, given, torch.is_grad_enabled(), line
+        )
         return made
 
     def _note(self, what: str, values: Any, *how: Any) -> None:
@@ -206,7 +210,7 @@ class _Comparison:
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
             whole = iter(filter(_is_floating, tree_leaves(self._whole.calls[step].given)))
-            counted = torch.is_grad_enabled()
+            counted = call.has_gradients
 
             def mend(value: Any, kind: str = kind, whole: Any = whole) -> Any:
                 nonlocal counted

@@ -166,7 +166,7 @@ def test_mlflow_gets_the_configuration_and_every_record(tmp_path: Path, mlflow: 
         assert mlflow.active == -1
     run, other = mlflow.runs
     assert run["run_name"] == "0007"
-    assert len(run["params"]) == len(flat(settings.model_dump())) > 100
+    assert len(run["params"]) == len(flat(settings.model_dump(mode="json"))) > 100
     assert run["params"]["training.lr_factors.layers.7._"] == "0.1"
     logged = [
         (place, dict(scalars(record))) for place, record in zip((4, 1, 7), records, strict=True)
