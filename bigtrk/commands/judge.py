@@ -128,11 +128,13 @@ def score(
     rules: Annotated[
         Rules | None, typer.Option(help="also by the rules of published figures")
     ] = None,
+    html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
 
-    Hits that TRACKS does not list are in no track, as are those of track -1.
+    Hits that TRACKS does not list are in no track, as are those of track -1. Fits that `bigtrk fit`
+    has left beside the tracks are judged, too: pulls and resolutions.
     """
     from bigtrk.reports.evaluation import score_report
     from bigtrk.tracks.matching import Criteria
@@ -140,7 +142,7 @@ def score(
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track, rules)
-    _give(score_report(found), found.model_dump(mode="json"), None, as_json)
+    _give(score_report(found), found.model_dump(mode="json"), html, as_json)
 
 
 def report(

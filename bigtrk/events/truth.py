@@ -100,11 +100,11 @@ def particle_kinematics(event: Event) -> Columns:
     ids = np.union1d(seen, listed[listed != NOISE])
     nhits = np.zeros(len(ids), dtype=np.int64)
     nhits[np.searchsorted(ids, seen)] = counts
-    px, py, pz = (_of_particles(event, ids, name) for name in ("px", "py", "pz"))
+    px, py, pz = (of_particles(event, ids, name) for name in ("px", "py", "pz"))
     pt = np.hypot(px, py)
     with np.errstate(divide="ignore", invalid="ignore"):
         eta = np.arcsinh(pz / pt)
-    vertex = {name: _of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
+    vertex = {name: of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
     phi = np.arctan2(py, px)
     return {"particle_id": ids, "pt": pt, "eta": eta, "phi": phi, **vertex, "nhits": nhits}
 
@@ -152,7 +152,7 @@ def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
     seen, counts = np.unique(hit_particles(event), return_counts=True)
     nhits = np.full(len(seen), np.nan)
     if event.particles is not None and "nhits" in event.particles:
-        nhits = _of_particles(event, seen, "nhits")
+        nhits = of_particles(event, seen, "nhits")
     over = (seen != NOISE) & (nhits > 0) & (counts > nhits)
     return seen[over], counts[over], nhits[over].astype(np.int64)
 
@@ -165,7 +165,7 @@ def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:
     row = np.flatnonzero(particle != NOISE)
     offset = [
         event.hits[axis].astype(np.float64, copy=False)[row]
-        - np.nan_to_num(_of_particles(event, particle[row], f"v{axis}"))
+        - np.nan_to_num(of_particles(event, particle[row], f"v{axis}"))
         for axis in "xyz"
     ]
     row = row[np.lexsort((np.linalg.norm(offset, axis=0), particle[row]))]
@@ -196,8 +196,8 @@ def _rows_of(ids: Int64, ascending: Int64) -> Int64:
     return np.where(ascending[position] == ids, position, -1)
 
 
-def _of_particles(event: Event, ids: Int64, name: str) -> Float64:
-    """Returns column `name` of the particle table for each of `ids`, NaN where not listed."""
+def of_particles(event: Event, ids: Int64, name: str) -> Float64:
+    """Returns column `name` of the particle table for each of `ids` [P], NaN where not listed."""
     if event.particles is None:
         return np.full(len(ids), np.nan)
     listed = _ids(event.particles)

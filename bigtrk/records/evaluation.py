@@ -232,10 +232,39 @@ class RuleScore(Record):
     fakes: Count
 
 
+class ParameterBins(Record):
+    """Pull widths and resolutions of a fitted parameter in bins between `edges`; None of few."""
+
+    edges: tuple[float, ...]
+    pull_width: tuple[Number | None, ...]
+    resolution: tuple[Number | None, ...]
+
+
+class ParameterScore(Record):
+    """A parameter of fits against the truth: pulls, and errors in mm, rad or 1/GeV. Widths are half
+    the central 68 %. bins: by pt (GeV) and eta.
+    """
+
+    parameter: Text
+    pull_median: Number | None
+    pull_width: Number | None
+    resolution: Number | None
+    bins: dict[Text, ParameterBins]
+
+
+class FitScore(Record):
+    """Fits of tracks, those that converged, and those judged: of particles from the beam line."""
+
+    tracks: Count
+    converged: Count
+    judged: Count
+    parameters: tuple[ParameterScore, ...]
+
+
 class ScoreRecord(Judged):
     """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks: those
     of `data` that `tracks` lacks, which are judged by a public task alone. rules: empty where they
-    were not asked for.
+    were not asked for. fits: None where the tracks have none.
     """
 
     tracks: str
@@ -247,6 +276,7 @@ class ScoreRecord(Judged):
     events_without_tracks: Count
     colliderml: ColliderMLScore | None = None
     rules: tuple[RuleScore, ...] = ()
+    fits: FitScore | None = None
 
 
 Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)

@@ -4,12 +4,16 @@ tracks from files, as `bigtrk score` judges them.
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from bigtrk.records.evaluation import (
+    LOG_AXES,
     EvaluationRecord,
+    FitScore,
     Judged,
     MatchingRecord,
+    ParameterBins,
     PipelineEvaluationRecord,
     RuleScore,
     ScoreRecord,
@@ -17,7 +21,18 @@ from bigtrk.records.evaluation import (
 )
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures, metrics
-from bigtrk.reports.document import Command, Document, Facts, Number, Plot, Plots, Table, table_of
+from bigtrk.reports.document import (
+    Axis,
+    Command,
+    Curve,
+    Document,
+    Facts,
+    Number,
+    Plot,
+    Plots,
+    Table,
+    table_of,
+)
 from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.figures import INTERVALS
 
@@ -60,6 +75,11 @@ COLLIDERML_RULES = (
     "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
     "not of all; track -1 is a track like any other; physics_eff_pt1 takes the submission's word "
     "(majority_particle_id) for what was found. Strict figures are below."
+)
+FIT_UNITS = {"d0": "mm", "z0": "mm", "phi": "rad", "theta": "rad", "qop": "1/GeV"}
+FITS_RULE = (
+    "fits of tracks most of whose hits are of one particle from the beam line, against its truth; "
+    "widths are half of the central 68 %."
 )
 SCORE_RULES = (
     "strict: noise never matches. acorn: noise matches like a particle, as in GNN4ITk's tool. "
@@ -273,7 +293,7 @@ def score_report(record: ScoreRecord) -> Document:
     whose = record.events[0].event if n_events == 1 else f"{n_events} events"
     title = f"Tracks of {whose}, {figures.count(n_hits)} hits"
     rows, notes = map(matching_cells, record.matching), (*_score_notes(record), SCORE_RULES)
-    parts = [table_of(title, rows, *notes, text_columns=2)]
+    parts: list[Table | Plots] = [table_of(title, rows, *notes, text_columns=2)]
     if found := record.colliderml:
         both = {"as submitted": found.submitted, "without those of track -1": found.in_tracks}
         public = [
@@ -284,6 +304,8 @@ def score_report(record: ScoreRecord) -> Document:
         parts.insert(0, table_of(task, public, COLLIDERML_RULES))
     if record.rules:
         parts.append(_rules_table(record))
+    if record.fits:
+        parts += [_fits_table(record.fits), _fit_plots(record.fits)]
     return Document(title, "", [], [], parts)
 
 
@@ -311,6 +333,50 @@ def _rules_table(record: ScoreRecord) -> Table:
     ]
     notes = (f"{one.rule}: {one.targets}; tracks: {one.counted_tracks}." for one in record.rules)
     return table_of("The same tracks by published rules", rows, *notes)
+
+
+def _fits_table(fits: FitScore) -> Table:
+    rows = [
+        {
+            "parameter": f"{one.parameter}, {FIT_UNITS[one.parameter]}",
+            "pull median": figures.small(one.pull_median),
+            "pull width": figures.small(one.pull_width),
+            "resolution": figures.small(one.resolution),
+        }
+        for one in fits.parameters
+    ]
+    title = (
+        f"Fits: {figures.count(fits.converged)} of {figures.count(fits.tracks)} tracks converged"
+    )
+    return table_of(title, rows, f"{figures.count(fits.judged)} {FITS_RULE}")
+
+
+def _fit_plots(fits: FitScore) -> Plots:
+    """Draws pull widths of all parameters, and the resolution of each, against pT and eta."""
+
+    def curve(name: str, colour: int, bins: ParameterBins, of: str) -> Curve:
+        middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
+        values = getattr(bins, of)
+        points = [(x, y) for x, y in zip(middles, values, strict=True) if y is not None]
+        return Curve(name, points, colour)
+
+    plots = []
+    for axis in ("pt", "eta"):
+        scale: Axis = "log" if axis in LOG_AXES else "linear"
+        found = [(i, one, one.bins[axis]) for i, one in enumerate(fits.parameters)]
+        widths = [curve(one.parameter, i, bins, "pull_width") for i, one, bins in found]
+        plots.append(Plot("Pull widths", (metrics.AXES[axis], "width"), widths, x_axis=scale))
+        plots += [
+            Plot(
+                f"Resolution of {one.parameter}",
+                (metrics.AXES[axis], FIT_UNITS[one.parameter]),
+                [curve(one.parameter, i, bins, "resolution")],
+                x_axis=scale,
+                y_axis="log",
+            )
+            for i, one, bins in found
+        ]
+    return Plots("Fits against pT and eta", plots, (FITS_RULE[0].upper() + FITS_RULE[1:],))
 
 
 def _score_notes(record: ScoreRecord) -> Iterator[str]:

@@ -77,7 +77,12 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("resumed run.json", ("git",), "\ud800", "run.json: not a JSON file"),
     ("resumed run.json", ("config", "training", "minutes"), "x\n" * 9, "training.minutes: Input"),
     ("resumed metrics.jsonl", (0, "kind"), "stp", "line 1: kind: Input should be 'step', 'epoch'"),
-    ("ds.json", ("zero_optimization", "stage"), 7, "zero_optimization: stage: Input should be 0, 1"),
+    (
+        "ds.json",
+        ("zero_optimization", "stage"),
+        7,
+        "zero_optimization: stage: Input should be 0, 1",
+    ),
 ]
 
 

@@ -34,8 +34,8 @@ from bigtrk.formats.acts.software import (
 )
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import events_by_number, open_tracks, write_tracks
+from bigtrk.tracks.fits import PARAMETERS, parameters_path
 
-PARAMETERS = ("d0", "z0", "phi", "theta", "qop")
 HITS_MIN = 3  # that determine a helix
 
 
@@ -195,8 +195,8 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """chi2_max: of a degree of freedom: tracks above are left out of the tracks that are written;
-    None writes none. csv: also ACTS's table of parameters.
+    """chi2_max: of a degree of freedom: tracks above are left out of the tracks that are written.
+    csv: also ACTS's table of parameters.
     """
 
     chi2_max: float | None = None
@@ -222,8 +222,7 @@ class FitCounts:
 
 def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:
     """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
-    `out`/EVENT-parameters.parquet, each atomically; with a cut also EVENT-tracks.parquet, the
-    tracks that pass it.
+    `out`/EVENT-parameters.parquet, each atomically, and the tracks beside, those that pass a cut.
 
     Raises:
         InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.
@@ -243,12 +242,14 @@ def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> Fi
         track_id = source.read(number).of_hits(hit_id)
         fitted = fit_tracks(event, track_id, f"{events}, {name}")
         table = pa.table(fitted.columns())
-        write_atomically(out / f"{name}-parameters.parquet", partial(pq.write_table, table))
+        write_atomically(parameters_path(out, name), partial(pq.write_table, table))
         if options.csv:
             write_table(fitted.acts_columns(), out / f"{name}-track_parameters.csv", compress=False)
         kept = fitted.passing(options.chi2_max)
-        if options.chi2_max is not None:
-            chosen = np.where(np.isin(track_id, fitted.track_id[kept]), track_id, NO_TRACK)
+        if out.resolve() != tracks.resolve():
+            chosen = track_id
+            if options.chi2_max is not None:
+                chosen = np.where(np.isin(track_id, fitted.track_id[kept]), track_id, NO_TRACK)
             write_tracks(out, name, hit_id, chosen)
         counted.append((len(fitted.track_id), int(fitted.converged.sum()), int(kept.sum())))
         if short := counted[-1][0] - counted[-1][1]:

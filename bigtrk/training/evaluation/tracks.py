@@ -22,6 +22,7 @@ from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
 from bigtrk.tracks.evaluation import JudgedTracks, judge_hits, summarise_judged
 from bigtrk.tracks.files import HitTracks, events_by_number, open_tracks
+from bigtrk.tracks.fits import FitErrors, fit_errors, parameters_path, score_fits
 from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
 from bigtrk.tracks.rules import RULES, RuleCounts
@@ -40,8 +41,9 @@ def score_files(
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
     archive; events without tracks are left out. task: also by its metrics; then all events count,
     those without tracks too. no_track: id of hits in no track, beside NO_TRACK. rules: also by
-    those of published figures. Raises InputError if files are damaged, tracks are of an event or of
-    hits that `events` lacks, list a hit twice, or an event has no truth.
+    those of published figures. Fits in the folder of the tracks are judged, too. Raises InputError
+    if files are damaged, tracks are of an event or of hits that `events` lacks, list a hit twice,
+    or an event has no truth.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)
@@ -54,6 +56,7 @@ def score_files(
     # Its samples number particles from 0, as submissions do.
     by_place = format_of(events) == EventFormat.COLLIDERML
     submitted = in_tracks = NOTHING
+    fits: list[FitErrors] = []
     by_rule = {rule: RuleCounts() for rule in RULES if rules}
     for number in follow(numbers, len(numbers), "score"):
         event = read_event(events, names[number])
@@ -79,6 +82,8 @@ def score_files(
             in_tracks += count_submitted(event, listed.in_tracks())
         for rule in by_rule:
             by_rule[rule] += rule.count(event, track_id)
+        if (fitted := parameters_path(tracks, event.name)).exists():
+            fits.append(fit_errors(event, track_id, fitted))
         judged.append(judge_hits(event, track_id, matchings))
         record, hits = summarise_judged(judged[-1:], matchings), len(track_id)
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
@@ -102,6 +107,7 @@ def score_files(
             )
             for rule, counts in by_rule.items()
         ),
+        fits=score_fits(fits),
     )
 
 

@@ -13,11 +13,12 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
-from bigtrk.formats.acts.fit import PARAMETERS, FitOptions, fit_folder, fit_tracks
+from bigtrk.formats.acts.fit import FitOptions, fit_folder, fit_tracks
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 from bigtrk.formats.acts.software import generic_detector, load_acts
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
+from bigtrk.tracks.fits import PARAMETERS
 from bigtrk.tracks.matching import majority_particles
 from tests.programs import CHECKOUT, run_here, run_in_one, run_shell
 
@@ -178,12 +179,13 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
             "bigtrk build events graphs --from acts",
             "bigtrk baseline events kalman finding.pt_min=0.4 --json",
             "bigtrk fit kalman events fitted --chi2-max 3 --csv --json",
-            "bigtrk score fitted events",
+            "bigtrk score fitted events --html fits.html",
             "bigtrk score kalman events --json",
             "bigtrk baseline events kalman finding.pt_min=0.4",  # keeps what is there
         ],
         tmp_path,
     )
+    assert "Resolution of d0" in (tmp_path / "fits.html").read_text()
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
 
 
