@@ -37,7 +37,7 @@ def test_damage_costs_the_steps_since_the_checkpoint_before(
     run_ranks(2, train, configuration, run)
     printed = capfd.readouterr().out
     assert printed.count("step-00000006 is damaged: ") == 1
-    assert "shard-00001.safetensors: no such file" in printed.lower()
+    assert "is damaged: shard-00001.safetensors is missing" in printed
     assert "continuing from step-00000005, written by DDP on 2 rank(s)" in printed
     assert steps(run) == steps(whole)
     assert step_folders(run)[0] == "damaged-step-00000006"
