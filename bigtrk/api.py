@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -150,6 +150,9 @@ def configure(*arguments: str) -> Configuration:
     file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
     as `key.sub=value`, such as `data.train=graphs`. The nearest of an unknown key is suggested.
     """
+    for argument in arguments:
+        if not isinstance(argument, str):
+            raise InputError(f"{argument!r}: is no string, such as 'training.epochs=2' or a file's")
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 
@@ -191,7 +194,7 @@ def build_tracks(
     without it. min_hits: of a track. The graph needs the features r, phi and z of its hits.
     """
     chosen = _choice(BuilderName, builder, "builder")
-    if score_cut is not None and not 0 <= score_cut <= 1:
+    if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
         raise InputError(f"score_cut={score_cut!r}: must be between 0 and 1")
     _check_least(1, min_hits=min_hits)
     checked = _checked_scores(graph, scores)

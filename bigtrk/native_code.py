@@ -158,19 +158,21 @@ def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False)
 
 def _compile(path: Path, command: Sequence[str]) -> None:
     """Makes a library. Ranks that make it at the same time replace each other's, digest and all."""
-    with atomic_path(path, mode=0o600) as temporary:
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        output = Path(folder) / "library.so"
         done = subprocess.run(
-            [*command, "-o", str(temporary), "-lm"],
+            [*command, "-o", str(output), "-lm"],
             # Its intermediate files are as safe here as its result.
-            env={**os.environ, "TMPDIR": str(path.parent)},
+            env={**os.environ, "TMPDIR": folder},
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
         )
-        if done.returncode:
-            lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
-            said = next((line for line in lines if "error" in line), lines[0])
-            raise OSError(f"{command[0]} made no library: {said}")
-        made = temporary.read_bytes()
+        made = output.read_bytes() if output.exists() and not done.returncode else b""
+    if not made:
+        lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
+        said = next((line for line in lines if "error" in line), lines[0])
+        raise OSError(f"{command[0]} made no library: {said}")
+    with atomic_path(path, mode=0o600) as temporary:
         temporary.write_bytes(made + hashlib.sha256(made).digest())

@@ -219,6 +219,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
         (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
+        (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(

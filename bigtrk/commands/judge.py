@@ -161,17 +161,22 @@ def report(
     from bigtrk.records.pipeline import is_pipeline, read_pipeline
     from bigtrk.records.run_folder import read_run
     from bigtrk.records.studies import is_search, is_series, read_search
+    from bigtrk.reports.page import write_page
     from bigtrk.reports.pipeline import pipelines_report, summarise_pipelines
     from bigtrk.reports.runs import runs_report, summarise
     from bigtrk.reports.search import search_report, summarise_search
+    from bigtrk.reports.terminal import show
 
     if any(map(is_series, runs)):
         from bigtrk.studies.scaling.report import series_report
 
         series = series_report(runs)
-        _give(series.document, None, html, as_json=False) if not as_json else print(
-            series.text, end=""
-        )
+        if html:
+            write_page(series.document, html)
+        if as_json:
+            print(series.text, end="")
+        else:
+            show(series.document, console)
     elif any(map(is_pipeline, runs)):
         pipelines = [read_pipeline(folder) for folder in runs]
         content = summarise_pipelines(pipelines)

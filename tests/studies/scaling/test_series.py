@@ -279,7 +279,10 @@ def test_a_small_series_from_its_command_to_its_report(
     assert [line["ranks"] for line in lines] == [1, 2]
     assert lines[1]["epoch_seconds"]["mean"] > 0
     assert 'class="plot"' in (out / "report.html").read_text()
-    status, printed, _ = run_here(["bigtrk", "report", str(out), "--json"], monkeypatch, capfd)
+    page = tmp_path / "series.html"
+    report = ["bigtrk", "report", str(out), "--json", "--html", str(page)]
+    status, printed, _ = run_here(report, monkeypatch, capfd)
+    assert page.exists()
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
     status, _, error = run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd)
     assert status == 2
