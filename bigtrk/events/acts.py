@@ -131,7 +131,7 @@ class ActsEvents:
             found = self._table(name, ACTS_CELLS, may_be_empty=True)
             if found and len(found[0]["hit_id"]):
                 cells = found[0]
-                check_known(cells, "hit_id", found[1], hit_id, where)
+                check_known(cells, "hit_id", found[1], hit_id, where, "measurement_id")
             truth = self._truth(name, hit_id, where) if with_truth else None
         return Event(name, hits, cells, self._particles(name) if with_truth else None, truth)
 

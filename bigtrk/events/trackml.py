@@ -307,15 +307,23 @@ def check_unique(table: Columns, key: str, where: str) -> None:
 
 
 def check_known(
-    table: Columns, key: str, where: str, known: NDArray[np.generic], where_known: str
+    table: Columns,
+    key: str,
+    where: str,
+    known: NDArray[np.generic],
+    where_known: str,
+    named: str | None = None,
 ) -> None:
-    """Refuses a row whose id in column `key` is not among those `known` of another table."""
+    """Refuses a row whose id in column `key` is not among those `known` of another table.
+
+    named: what the files call the id, `key` by default.
+    """
     ids = table[key]
     if np.array_equal(ids, known):
         return
-    remedy = "the two files may be of different events: fetch both again, or remove the row"
+    remedy = "the two files may be of different events: give both of one event, or remove the row"
     for row in np.flatnonzero(~np.isin(ids, known))[:1].tolist():
-        fail_at(where, row, f"{key} {ids[row]} is not in {where_known}", remedy)
+        fail_at(where, row, f"{named or key} {ids[row]} is not in {where_known}", remedy)
 
 
 # Level 6 saves 3 % of the bytes for three times the time.
