@@ -160,12 +160,13 @@ def nearest(key: str, known: Sequence[str]) -> str:
 
 
 def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Lists the dotted keys of all sections and settings."""
+    """Lists the dotted keys of all sections and settings, as files name them."""
     found = []
     for name, field in kind.model_fields.items():
-        found.append(prefix + name)
+        key = prefix + (field.alias or name)
+        found.append(key)
         for section in section_kinds(field.annotation):
-            found += keys(section, f"{prefix}{name}.")
+            found += keys(section, f"{key}.")
     return list(dict.fromkeys(found))
 
 

@@ -19,7 +19,12 @@ from bigtrk.parallel.settings import OptimizerSettings
             {"zero_optimization": {"stge": 1}},
             "unknown key 'stge'; did you mean 'stage'",
         ),
-        ({"zero_optimization": {"stage": "x"}}, "zero_optimization: stage: "),
+        (
+            {"zero_optimization": {"stage": 3, "stage3_prefetch_bucketsize": 1000}},
+            "did you mean 'stage3_prefetch_bucket_size'",
+        ),
+        ({"zero_optimization": {"stage": "2"}}, "zero_optimization: stage: must be a number"),
+        ({"zero_optimization": {"stage": 4}}, "zero_optimization: stage: "),
         (
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
             "zero_optimization: unknown key 'offload_optimizer.devise'",

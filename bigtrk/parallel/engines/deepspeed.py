@@ -86,6 +86,10 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     for key in OURS.keys() & content.keys():
         raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
     section = parse(_File, content, str(path)).zero_optimization
+    if type(stage := section.get("stage", 0)) is not int:  # DeepSpeed also takes text
+        raise InputError(
+            f"{path}: zero_optimization: stage: must be a number from 0 to 3 (got {stage!r})"
+        )
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
