@@ -327,8 +327,15 @@ def _read_acts(path: Path) -> HitTracks:
 def _open_colliderml(path: Path) -> TrackSource:
     """Opens ColliderML's table of tracks: a row per event, of lists of tracks and their hits."""
     damage = partial(damage_told, f"{path}: damaged file", "fetch it again")
+    needed = ["event_id", "track_id", LISTS_COLUMN]
     with damage():
-        table = pq.read_table(path, columns=["event_id", "track_id", LISTS_COLUMN])
+        names = pq.read_schema(path).names
+        if missing := [name for name in needed if name not in names]:
+            raise InputError(
+                f"{path}: missing column {', '.join(missing)}; ColliderML's tracks need "
+                f"{', '.join(needed)}: rename its columns"
+            )
+        table = pq.read_table(path, columns=needed)
         numbers = [int(number) for number in table["event_id"].to_pylist()]
     rows = {number: row for row, number in enumerate(numbers)}
     if len(rows) < len(numbers):
@@ -337,7 +344,8 @@ def _open_colliderml(path: Path) -> TrackSource:
     def read(number: int) -> HitTracks:
         row = rows[number]
         tracks, hits = (table[name][row].as_py() for name in ("track_id", LISTS_COLUMN))
-        if tracks is None or hits is None or len(tracks) != len(hits):
+        are_lists = isinstance(tracks, list) and isinstance(hits, list)
+        if not are_lists or len(tracks) != len(hits):
             raise InputError(
                 f"{path}, row {row + 1}: has not one list of hits for each track; fetch it again"
             )

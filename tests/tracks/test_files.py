@@ -4,6 +4,7 @@ import ast
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -278,6 +279,23 @@ def test_colliderml_tracks_are_those_that_pandas_reads(testdata: Path) -> None:
     owner = first_owner([list(hits) for hits in table.hit_ids[3]], list(table.track_id[3]))
     assert dict(zip(found.hit_id.tolist(), found.track_id.tolist(), strict=True)) == owner
     assert np.unique(found.row).tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"hit_ids": [[[1, 2]]]}, "missing column track_id; ColliderML's tracks need event_id, "),
+        ({"track_id": [7], "hit_ids": [[1, 2]]}, "row 1: has not one list of hits for each track"),
+        ({"track_id": [[7]], "hit_ids": [[1]]}, "damaged file"),
+    ],
+)
+def test_bad_colliderml_tracks_are_refused(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"event_id": [0], **columns}), path)
+    with pytest.raises(InputError, match=message):
+        open_tracks(path).read(0)
 
 
 @pytest.mark.parametrize(
