@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module, metadata
@@ -16,6 +17,7 @@ from typing import Any
 
 from rich.table import Table
 
+import bigtrk
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
 from bigtrk.machine import machine, memory_bytes, open_cores, slow_cards, version
@@ -40,7 +42,14 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def required() -> list[str]:
-    """Lists what the installed package requires, such as "torch>=2.10"."""
+    """Lists what the package requires, such as "torch>=2.10".
+
+    In a checkout its file says so: the metadata is of the day it was installed.
+    """
+    file = Path(bigtrk.__file__).parents[1] / "pyproject.toml"
+    project = tomllib.loads(file.read_text()).get("project", {}) if file.is_file() else {}
+    if project.get("name") == "bigtrk":
+        return list(project["dependencies"])
     try:
         return [one for one in metadata.requires("bigtrk") or () if ";" not in one]
     except metadata.PackageNotFoundError:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,18 @@ def shown(findings: dict[str, Any]) -> str:
     return printed.get()
 
 
-def test_optional_packages_are_those_of_the_project() -> None:
-    project = Path(bigtrk.__file__).parents[1] / "pyproject.toml"
-    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+def test_packages_are_those_of_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = Path(bigtrk.__file__).parents[1] / "pyproject.toml"
+    project = tomllib.loads(file.read_text())["project"]
+    extras = project["optional-dependencies"]
     users = extras.keys() - {"fuzz", "dev", "docs", "examples"}
     assert set(doctor.OPTIONAL) == {package for name in users for package in extras[name]}
+    # The metadata of a checkout may be old; an installed package has nothing else.
+    told = ["torch>=1", "wandb; extra == 'w'"]
+    monkeypatch.setattr(metadata, "requires", lambda _: told)
+    assert doctor.required() == project["dependencies"]
+    monkeypatch.setattr(bigtrk, "__file__", str(tmp_path / "bigtrk" / "__init__.py"))
+    assert doctor.required() == ["torch>=1"]
 
 
 def test_full_installation_is_ready(here: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +81,10 @@ def test_missing_and_old_packages_come_in_one_command(here: Examine) -> None:
     command = shlex.split(findings["commands"][0])
     pip = [sys.executable, "-m", "pip", "install"]
     assert command[:4] == pip
-    assert {*command[4:]} == {"torch>=2.10", "deepspeed<0.20,>=0.19.5", "scipy"}
+    assert {*command[4:]} == {"torch>=2.10", "deepspeed>=0.19.5,<0.20", "scipy"}
     text = shown(findings)
     assert "2.9.1+cu128 (needs >=2.10)" in text
-    assert "0.20.0 (needs <0.20,>=0.19.5)" in text
+    assert "0.20.0 (needs >=0.19.5,<0.20)" in text
     assert "Not ready to train" in text
 
 
