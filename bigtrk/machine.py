@@ -53,17 +53,18 @@ def accelerator() -> str:
 
 
 def slow_cards() -> str | None:
-    """Returns a line that names this host's first GPU without compiled passes, if there is any."""
+    """Returns a line that names the kinds of this host's GPUs without compiled passes, if any."""
     import torch
 
     cards = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
-    for card in map(torch.cuda.get_device_properties, filter(takes_plain_passes, cards)):
-        return (
-            f"passes over edges are plain, and slower, on {card.name} ({card.major}.{card.minor}): "
-            f"compiled ones need an NVIDIA GPU of compute capability "
-            f"{'.'.join(map(str, LOWEST_CAPABILITY))}"
-        )
-    return None
+    found = map(torch.cuda.get_device_properties, filter(takes_plain_passes, cards))
+    kinds = list(dict.fromkeys(f"{card.name} ({card.major}.{card.minor})" for card in found))
+    if not kinds:
+        return None
+    return (
+        f"passes over edges are plain, and slower, on {', '.join(kinds)}: compiled ones need an "
+        f"NVIDIA GPU of compute capability {'.'.join(map(str, LOWEST_CAPABILITY))}"
+    )
 
 
 def takes_plain_passes(device: "torch.device | int") -> bool:
