@@ -61,12 +61,6 @@ class Subgraphs:
     edge: Tensor
     edge_index: Tensor
 
-    @property
-    def root_row(self) -> Tensor:
-        """Returns the row of each root in `node`: [R]."""
-        component = torch.arange(len(self.roots)).repeat_interleave(self.node_at.diff())
-        return (self.node == self.roots[component]).nonzero()[:, 0]
-
 
 def first_rows(sizes: ArrayLike) -> Rows:
     """Returns where each of consecutive pieces begins, and where the last ends: [K] -> [K + 1]."""

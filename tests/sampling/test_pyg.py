@@ -40,7 +40,7 @@ def test_identical_where_the_fanout_is_every_degree() -> None:
     ours = sample_bulk(in_edges(edges, n_nodes), [roots.numpy()], walk, key=0, engine=ENGINE)[0]
     assert torch.equal(ours.node, theirs.node)
     assert torch.equal(ours.node_at, theirs.ptr)
-    assert torch.equal(ours.root_row, theirs.root_n_id)
+    assert torch.equal(ours.node[theirs.root_n_id], ours.roots)
     assert rows_of(ours.edge, ours.edge_index) == rows_of(theirs.edge, theirs.edge_index)
 
 
