@@ -74,8 +74,8 @@ void take_paths(const int64_t *first, const int64_t *target, const double *score
     }
 }
 
-// In a tree nodes 0 to n_hits - 1 are the hits; unions follow in the order they are made, so that children
-// come before their parents.
+// In a tree nodes 0 to n_hits - 1 are the hits; unions follow in the order they are made, so that
+// children come before their parents.
 
 typedef struct {
     const double *position;
@@ -113,8 +113,8 @@ static int may_unite(const Hits *hits, const int64_t *next, int64_t a, int64_t b
     return 1;
 }
 
-// Returns the number of unions, each with its two children and its edge. `up`, `next` and `node` are
-// scratch, [n_hits].
+// Returns the number of unions, each with its two children and its edge. `up`, `next` and `node`
+// are scratch, [n_hits].
 long unite(const int64_t *source, const int64_t *destination, long n_edges, const double *position,
            const int64_t *module, double reach, long n_hits, int64_t *up, int64_t *next,
            int64_t *node, int64_t *child, int64_t *edge) {
