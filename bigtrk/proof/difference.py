@@ -209,12 +209,15 @@ class _Comparison:
         """Says which rows, if they were the whole graph's, would make the function right."""
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
-            whole = iter(filter(_is_floating, tree_leaves(self._whole.calls[step].given)))
+            whole = iter(tree_leaves(self._whole.calls[step].given))
             counted = call.has_gradients
 
             def mend(value: Any, kind: str = kind, whole: Any = whole) -> Any:
                 nonlocal counted
-                found = self._align(next(whole), value) if _is_floating(value) else None
+                other = next(whole, None)  # the whole graph's call may have other arguments
+                if not (_is_floating(other) and _is_floating(value)):
+                    return _copy(value)
+                found = self._align(other, value)
                 if found is None or found.kind != kind:
                     return _copy(value)
                 mended = found.mended()
@@ -226,7 +229,7 @@ class _Comparison:
             try:
                 with torch.no_grad():
                     made = _changed(call.function, args, call.function(*args, **kwargs))
-            except (RuntimeError, TypeError, ValueError, IndexError, StopIteration):
+            except (RuntimeError, TypeError, ValueError, IndexError):
                 continue  # it bears no other arguments than its own
             found = self._aligned(step, filter(_is_floating, tree_leaves(made)))
             if all(each.agrees(self._tolerance) for each in found):

@@ -86,6 +86,11 @@ class ExchangesOnce(Sums):
         return exchange(rows[:n_owned]) if k else rows
 
 
+class ExchangesAll(Sums):
+    def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
+        return exchange(rows)
+
+
 class IdleWithoutEdges(Sums):
     """A sector of nodes without edges passes over the exchanges; an empty one does not."""
 
@@ -138,6 +143,13 @@ class SumsAtSources(Sums):
 class Counts(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows / (1 + len(rows))
+
+
+class AddsBesideHalo(Sums):
+    """Gives a torch function one more tensor in a sector with halo rows than in others."""
+
+    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
+        return torch.where(rows > 0, rows, rows.mean(0) if n_owned < len(rows) else 0.0)
 
 
 class Numbered(Sums):
