@@ -179,6 +179,11 @@ def _open_study(search: Search) -> "Study":
             f"{path}: cannot be opened as a study ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:200]}); restore it, or choose another --out"
         ) from error
+    if not drawn and any(search.folder.glob("trial[0-9]*")):
+        raise InputError(
+            f"{path}: has no trials, but trainings of trials are in its folder; restore {JOURNAL}, "
+            f"or choose another --out"
+        )
     # A sampler that began with the same seed again would draw what was drawn.
     seed = int(np.random.SeedSequence([space.seed, drawn]).generate_state(1)[0])
     samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}

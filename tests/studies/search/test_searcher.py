@@ -75,6 +75,17 @@ def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
     assert "failed: 3 launches came no further" in capsys.readouterr().err
 
 
+def test_trials_without_their_study_are_no_search(plan: Plan) -> None:
+    """Settings drawn anew are not those by which the runs that lie there were trained."""
+    run_search(plan(UNPRUNED, 1), 1, 1, 1, None)
+    before = result()
+    Path("search/study.log").unlink()
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"restore study\.log, or choose another --out"):
+            run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
+    assert result() == before
+
+
 def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
     """The searcher is killed, its training too or not; another one takes over."""
     plan(UNPRUNED, 4).open()
