@@ -306,7 +306,10 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
             f"in its rounds; choose constant or plateau"
         )
     if training.epochs % every:
-        wrong = f"training.epochs={training.epochs}: is no multiple of population.every={every}"
+        wrong = (
+            f"training.epochs={training.epochs}: is no multiple of population.every={every}; "
+            f"correct one"
+        )
     if trials < 2:
         wrong = f"--trials {trials}: a population has at least 2; raise it"
     if training.minutes is not None:

@@ -158,7 +158,10 @@ class Members:
             standings = [
                 Standing(self._ended[one].value, self._decision(*one).settings) for one in before
             ]
-            source, settings = decide(space, number, trial, standings)
+            try:
+                source, settings = decide(space, number, trial, standings)
+            except InputError as error:
+                raise InputError(f"{self._search.folder}: {error}") from None
         self._decided[number, trial] = RoundRecord(
             round=number,
             trial=trial,

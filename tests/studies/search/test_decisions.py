@@ -94,7 +94,7 @@ def test_first_settings_are_spread_over_the_space() -> None:
             *({"optimizer.schedule": Choices(("constant", "cosine"))}, {}, 4),
             "optimizer.schedule=cosine: falls to the end of a training",
         ),
-        ({}, {"epochs": 5}, 4, "training.epochs=5: is no multiple of population.every=2"),
+        ({}, {"epochs": 5}, 4, "training.epochs=5: is no multiple of population.every=2; correct"),
         ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a population trains its rounds"),
         ({}, {}, 1, "--trials 1: a population has at least 2"),
     ],

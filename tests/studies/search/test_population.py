@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bigtrk.errors import InputError
 from bigtrk.records.studies import read_search
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.search import run_search
@@ -110,3 +111,11 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     assert rounds[2, 2]["value"] is not None
     assert "round 2 failed: 3 launches came no further" in capsys.readouterr().err
     assert {one["state"] for one in result()["trials"]} == {"complete"}
+
+
+def test_a_population_that_fails_whole_says_in_which_folder(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS_AT", "1")
+    with pytest.raises(InputError, match=r"^search: all trials of the population have failed; "):
+        run_search(plan(SPACE.replace("low: 0.0001", "low: 0.6"), 2), 2, 2, 1, None)
