@@ -7,7 +7,17 @@ All of it: `python scripts/parity/parity_matrix.py`.
 import pytest
 
 from bigtrk.parallel.ranks import Ranks
-from tests.distributed.matrix import KINDS, Case, Trial, run_trials
+from tests.distributed.matrix import (
+    ENGINES,
+    KINDS,
+    MICRO_STEPS,
+    PER_RANK,
+    RECOMPUTE,
+    SECTORS,
+    Case,
+    Trial,
+    run_trials,
+)
 from tests.distributed.ranks import run_ranks
 
 # Of engines that shard, ranks have different numbers of sectors.
@@ -27,6 +37,15 @@ OTHERS = [kind for kind in KINDS if kind != EMPTY]
 QUICK: dict[Trial, tuple[str, ...]] = {
     trial: (EMPTY, OTHERS[i % len(OTHERS)]) for i, trial in enumerate(CHOSEN)
 }
+
+
+def test_the_part_has_every_value_of_the_whole() -> None:
+    assert {trial.engine for trial in CHOSEN} == set(ENGINES)
+    assert {trial.recompute for trial in CHOSEN} == set(RECOMPUTE)
+    assert {trial.sectors for trial in CHOSEN} >= set(SECTORS)
+    assert {trial.per_rank for trial in CHOSEN} == set(PER_RANK)
+    assert {trial.micro_steps for trial in CHOSEN} == set(MICRO_STEPS)
+    assert {kind for kinds in QUICK.values() for kind in kinds} == set(KINDS)
 
 
 def work(ranks: Ranks, chosen: dict[Trial, tuple[str, ...]]) -> list[Case]:
