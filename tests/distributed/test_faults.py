@@ -109,21 +109,30 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
         assert done <= 1
 
 
-def score(ranks: Ranks) -> str | None:
-    """Returns what is said where rank 1 alone has no finite scores of its event."""
-    events = [source(1, 1), source(7, 1)]
+def score(ranks: Ranks, infinite: bool) -> str | None:
+    """Returns what is said where rank 1 alone cannot read the event that it scores, or has no
+    finite scores of it.
+    """
+    good, other = source(1, 1), source(7, 1)
+    bad = other if infinite else Unreadable(other.name, other.parts, other.graph, other.owner)
+    events: list[Any] = [good, bad]
     settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
     model = build_model(settings)
-    if ranks.rank == 1:
+    if infinite and ranks.rank == 1:
         next(model.parameters()).data.fill_(torch.inf)
     router = scoring_router(events, ranks.world_size)
     maker = BatchMaker(settings, make_world(ranks, router.num_ranks))
     return message(lambda: validate(model, maker, events, router, settings.training))
 
 
+def test_a_rank_that_cannot_read_what_it_scores_stops_all() -> None:
+    for said in run_ranks(2, score, False):
+        assert said == "rank 1: event000000007.safetensors: does not match its checksum"
+
+
 def not_finite(ranks: Ranks) -> tuple[str | None, bool]:
     try:
-        return score(ranks), False
+        return score(ranks, True), False
     except RuntimeError:
         return None, True
 
