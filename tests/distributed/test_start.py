@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from bigtrk.parallel import process_group
 from bigtrk.training import run as open_runs
@@ -30,6 +31,10 @@ def stop_at(place: Any, name: str) -> None:
         return call(*arguments, **named)
 
     setattr(place, name, stopped)
+
+
+def stop_when_joining() -> None:
+    stop_at(dist, "init_process_group")
 
 
 def stop_after_joining() -> None:
@@ -76,6 +81,7 @@ def ends(
             Start(0, 3, before=stop_in_the_meeting),
             Start(1, 3),
         ],
+        "one stops when joining": [Start(0, 2), Start(1, 2, before=stop_when_joining)],
         "the first stops after joining": [Start(0, 2, before=stop_after_joining), Start(1, 2)],
         "one stops at the engine": [
             Start(0, 2, data),
@@ -158,6 +164,7 @@ def test_a_first_rank_that_stops_in_the_meeting_is_named(ends: dict[str, list[En
 @pytest.mark.parametrize(
     ("scenario", "rank", "place"),
     [
+        ("one stops when joining", 1, ""),
         ("the first stops after joining", 0, ""),
         ("one stops at the engine", 1, "making the engine"),
     ],
