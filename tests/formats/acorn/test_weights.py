@@ -75,3 +75,10 @@ def test_other_settings_are_an_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         model_of(section(golden, "param"), **options)
+
+
+@pytest.mark.parametrize("name", ["node_encoder.1.weight", "edge_output_transform.6.bias"])
+def test_a_leftover_is_an_error(golden: Golden, name: str) -> None:
+    state = {**section(golden, "param"), name: torch.zeros(1)}
+    with pytest.raises(InputError, match=f"{name} is no parameter"):
+        model_of(state)
