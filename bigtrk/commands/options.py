@@ -44,7 +44,7 @@ MaxEdges = Annotated[
     int | None,
     typer.Option(min=1, help="edges of a graph that one rank holds; larger ones are cut for all"),
 ]
-MinHits = Annotated[int, typer.Option(min=1, help="shortest track, in hits")]
+MinHits = Annotated[int, typer.Option(min=1, max=10**6, help="shortest track, in hits")]
 Page = Annotated[
     Path | None, typer.Option(help="also write one HTML page, with plots", callback=check_page)
 ]

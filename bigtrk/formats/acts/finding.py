@@ -15,6 +15,7 @@ from pydantic import Field
 
 from bigtrk.config import Settings, load_settings
 from bigtrk.console import follow
+from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
@@ -30,64 +31,67 @@ from bigtrk.formats.acts.software import (
     run_event,
     space_point_step,
 )
+from bigtrk.graphs.storage.graph_folder import event_digest
 from bigtrk.shipped import shipped
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import event_number, longest_track, tracks_path, write_tracks
 from bigtrk.tracks.rules import PIXELS
 
-DEFAULT, RECORD = "configs/acts.yaml", "baseline.json"
+DEFAULT = "configs/acts.yaml"
+RECORD, DIGESTS = "baseline.json", "digests.json"  # settings, and the events they were used on
+MOST = 1e6  # of any setting: ACTS takes no larger ones everywhere
 
 
 class Seeding(Settings):
     """Triplets of hits in the pixels."""
 
-    pt_min: float = Field(gt=0)
+    pt_min: float = Field(gt=0, le=MOST)
     """softest particle that is looked for [GeV]"""
-    impact_max: float = Field(gt=0)
+    impact_max: float = Field(gt=0, le=MOST)
     """largest distance from the beam [mm]"""
-    z_max: float = Field(gt=0)
+    z_max: float = Field(gt=0, le=MOST)
     """largest distance of a vertex from the origin along the beam [mm]"""
-    r_max: float = Field(gt=0)
+    r_max: float = Field(gt=0, le=MOST)
     """largest radius of a hit [mm]"""
-    delta_r_min: float = Field(gt=0)
+    delta_r_min: float = Field(gt=0, le=MOST)
     """smallest step in radius between two hits [mm]"""
-    delta_r_max: float = Field(gt=0)
+    delta_r_max: float = Field(gt=0, le=MOST)
     """largest step in radius between two hits [mm]"""
-    seeds_per_middle: int = Field(ge=0)
+    seeds_per_middle: int = Field(ge=0, le=MOST)
     """seeds that share their middle hit, besides the best"""
-    sigma_scattering: float = Field(gt=0)
+    sigma_scattering: float = Field(gt=0, le=MOST)
     """tolerance of multiple scattering, in standard deviations"""
-    radiation_length: float = Field(gt=0)
+    radiation_length: float = Field(gt=0, le=MOST)
     """material that a seed passes, in radiation lengths"""
 
 
 class Finding(Settings):
     """The combinatorial Kalman filter, and the cuts on its tracks."""
 
-    chi2_measurement: float = Field(gt=0)
+    chi2_measurement: float = Field(gt=0, le=MOST)
     """a hit of larger chi2 is an outlier"""
-    chi2_outlier: float = Field(gt=0)
+    chi2_outlier: float = Field(gt=0, le=MOST)
     """a hit of larger chi2 is none of the track's"""
-    branches: int = Field(ge=1)
+    branches: int = Field(ge=1, le=MOST)
     """hits that are followed on one surface"""
-    pt_min: float = Field(ge=0)
+    pt_min: float = Field(ge=0, le=MOST)
     """softest track [GeV]"""
-    eta_max: float = Field(gt=0)
+    eta_max: float = Field(gt=0, le=MOST)
     """largest absolute eta of a track"""
-    measurements_min: int = Field(ge=1)
+    measurements_min: int = Field(ge=1, le=MOST)
     """shortest track, in hits"""
-    holes_max: int = Field(ge=0)
+    holes_max: int = Field(ge=0, le=MOST)
     """most surfaces crossed without a hit"""
-    outliers_max: int = Field(ge=0)
+    outliers_max: int = Field(ge=0, le=MOST)
     """most outliers"""
 
 
 class Ambiguity(Settings):
     """The greedy choice among tracks that share hits."""
 
-    shared_hits_max: int = Field(ge=0)
+    shared_hits_max: int = Field(ge=0, le=MOST)
     """most hits that a track may share"""
-    measurements_min: int = Field(ge=1)
+    measurements_min: int = Field(ge=1, le=MOST)
     """shortest track, in hits"""
 
 
@@ -225,8 +229,8 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
     """Finds the tracks of each event of a folder or zip archive, and writes them to `out`; those
-    that are there by the same settings are kept. Returns the tracks and seconds of each event that
-    was to be found.
+    that are there of the same hits by the same settings are kept. Returns the tracks and seconds of
+    each event that was to be found.
 
     Raises:
         InputError: as of `find_tracks`, an event cannot be read, or `out` holds something else.
@@ -234,14 +238,19 @@ def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[st
     names = find_events(events)
     for name in names:
         event_number(name)
-    claim(out, RECORD, {"events": events.resolve(), **settings.model_dump()})
-    names = [name for name in names if not tracks_path(out, name).exists()]
+    claim(out, RECORD, settings.model_dump())
+    digests = read_json(out / DIGESTS) if (out / DIGESTS).exists() else {}
     found: dict[str, Any] = {}
     for name in follow(names, len(names), "finding tracks"):
         event = read_event(events, name, with_truth=False)
+        digest = event_digest(event)
+        if digests.get(name) == digest and tracks_path(out, name).exists():
+            continue
         start = time.perf_counter()
         track_id = find_tracks(event, settings, f"{events}, {name}")
         seconds = {"finding": time.perf_counter() - start}
         write_tracks(out, name, event.hits["hit_id"].astype(np.int64), track_id)
+        digests[name] = digest
+        write_json(out / DIGESTS, digests)
         found[name] = {"tracks": int(track_id.max(initial=NO_TRACK)) + 1, "seconds": seconds}
     return found

@@ -30,6 +30,8 @@ PARTICLES_OF_VERTEX = 44
 # Charge's resolution, as a share, and thickness of silicon (mm), of clusters.
 CHARGE, THICKNESS = 0.01, 0.15
 
+MOST = 10**9  # particles, and seeds
+
 Digitization = Literal["smearing", "clusters"]
 
 
@@ -53,6 +55,9 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
         InputError: ACTS is not installed or refuses, or `out` holds something else.
     """
     acts = load_acts()
+    for name, value in (("particles", options.particles), ("seed", options.seed)):
+        if value > MOST:
+            raise InputError(f"{name} is {value}, more than ACTS takes here; at most {MOST:,}")
     claim(out, RECORD, asdict(options))
     detector = generic_detector()
     if options.hepmc3 and not options.hepmc3.is_file():

@@ -60,13 +60,16 @@ def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
     parameters = json.loads(json.dumps({"acts": version, **options}, default=str))
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    if not any(out.iterdir()):
+    if (out / record).exists():
+        if read_json(out / record) != parameters:
+            raise InputError(
+                f"{out}: its files were made by other options ({record} there); name another "
+                f"folder, or give the same options to add events"
+            )
+    elif any(not path.name.startswith(".") for path in out.iterdir()):
+        raise InputError(f"{out}: holds other files; name another folder")
+    else:
         write_json(out / record, parameters)
-    elif not (out / record).exists() or read_json(out / record) != parameters:
-        raise InputError(
-            f"{out}: holds other files, or some made by other options ({record} there); name "
-            f"another folder, or give the same options to add events"
-        )
 
 
 @lru_cache(maxsize=1)

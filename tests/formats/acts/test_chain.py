@@ -47,7 +47,7 @@ def test_the_same_numbers_twice(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".gz":
             assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(InputError, match="made by other options"):
+    with pytest.raises(InputError, match="were made by other options"):
         simulate_with_acts(tmp_path, range(1), FatrasOptions(particles=500, seed=6))
 
 
@@ -185,6 +185,14 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
         ],
         tmp_path,
     )
+    # The same names, other hits: tracks there are of other events.
+    run_in_one(
+        ["bigtrk baseline collisions other", "bigtrk baseline events other"],
+        tmp_path,
+    )
+    counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
+    events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
+    assert counts == events
     assert "Resolution of d0" in (tmp_path / "fits.html").read_text()
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
 
