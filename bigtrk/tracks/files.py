@@ -325,34 +325,45 @@ def _read_acts(path: Path) -> HitTracks:
 
 
 def _open_colliderml(path: Path) -> TrackSource:
-    """Opens ColliderML's table of tracks: a row per event, of lists of tracks and their hits."""
+    """Opens a table of tracks with lists of their hits: a row per event, of lists of tracks, as
+    ColliderML's, or a row per track, as `bigtrk export tracks` writes it.
+    """
     damage = partial(damage_told, f"{path}: damaged file", "fetch it again")
     needed = ["event_id", "track_id", LISTS_COLUMN]
     with damage():
         names = pq.read_schema(path).names
         if missing := [name for name in needed if name not in names]:
             raise InputError(
-                f"{path}: missing column {', '.join(missing)}; ColliderML's tracks need "
+                f"{path}: missing column {', '.join(missing)}; lists of tracks need "
                 f"{', '.join(needed)}: rename its columns"
             )
         table = pq.read_table(path, columns=needed)
         numbers = [int(number) for number in table["event_id"].to_pylist()]
-    rows = {number: row for row, number in enumerate(numbers)}
-    if len(rows) < len(numbers):
+        of_events = pa.types.is_nested(table.schema.field("track_id").type)
+    rows: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers):
+        rows.setdefault(number, []).append(row)
+    if of_events and len(rows) < len(numbers):
         raise InputError(f"{path}: lists an event twice; keep one row of each")
 
     def read(number: int) -> HitTracks:
-        row = rows[number]
-        tracks, hits = (table[name][row].as_py() for name in ("track_id", LISTS_COLUMN))
+        chosen = table.take(rows[number])
+        row = np.array(rows[number]) + 1
+        tracks, hits = (chosen[name].to_pylist() for name in ("track_id", LISTS_COLUMN))
+        if of_events:
+            tracks, hits = tracks[0], hits[0]
+            row = np.full(len(tracks or ()), row[0])
         are_lists = isinstance(tracks, list) and isinstance(hits, list)
         if not are_lists or len(tracks) != len(hits):
             raise InputError(
-                f"{path}, row {row + 1}: has not one list of hits for each track; fetch it again"
+                f"{path}, row {rows[number][0] + 1}: has not one list of hits for each track; "
+                f"fetch it again"
             )
         with damage():
-            return _unlisted(hits, tracks, np.full(len(hits), row + 1), path)
+            return _unlisted(hits, tracks, row, path)
 
-    return TrackSource({number: f"{path}, row {rows[number] + 1}" for number in sorted(rows)}, read)
+    first = {number: of[0] + 1 for number, of in sorted(rows.items())}
+    return TrackSource({number: f"{path}, row {row}" for number, row in first.items()}, read)
 
 
 def _read_parquet(path: Path, number: int) -> HitTracks:

@@ -69,6 +69,10 @@ def test_a_row_per_track_with_the_list_of_its_hits(
     ]
     table = pd.read_parquet("mine.parquet")
     assert table.hit_ids.map(len).tolist() == [4, 3, 3, 3]
+    back = open_tracks(Path("mine.parquet"))
+    assert list(back.events) == [21, 22]
+    assert back.read(21).hit_id.tolist() == [1, 2, 3, 5, 6, 7, 8]
+    assert back.read(21).track_id.tolist() == [0] * 4 + [5] * 3
 
 
 def test_prototracks_of_acts(

@@ -284,8 +284,9 @@ def test_colliderml_tracks_are_those_that_pandas_reads(testdata: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"hit_ids": [[[1, 2]]]}, "missing column track_id; ColliderML's tracks need event_id, "),
-        ({"track_id": [7], "hit_ids": [[1, 2]]}, "row 1: has not one list of hits for each track"),
+        ({"hit_ids": [[[1, 2]]]}, "missing column track_id; lists of tracks need event_id, "),
+        ({"track_id": [[7, 8]], "hit_ids": [[[1, 2]]]}, "row 1: has not one list of hits for each"),
+        ({"track_id": [7], "hit_ids": [1]}, "damaged file"),
         ({"track_id": [[7]], "hit_ids": [[1]]}, "damaged file"),
     ],
 )
