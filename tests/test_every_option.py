@@ -48,7 +48,7 @@ COMMANDS = [
     "bigtrk display runs/0001 graphs display.html --event event000000001 --min-hits 4 "
     "--pt-min 0.5 --parts 2 --code own_code",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
-    "bigtrk score mine.csv events --task colliderml --no-track 0 --rules all",
+    "bigtrk score mine.csv events --task colliderml --no-track 0 --rules all --html score.html",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
     "bigtrk report runs/0001 --html report.html --json",
     "bigtrk watch runs/0001",
