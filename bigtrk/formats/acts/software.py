@@ -58,6 +58,8 @@ def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
     """
     version = list(load_acts().__version__)
     parameters = json.loads(json.dumps({"acts": version, **options}, default=str))
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
     if (out / record).exists():
