@@ -105,7 +105,7 @@ def baseline(
 
     found = baseline_folder(events, out, chain_settings(settings or []))
     tracks = sum(one["tracks"] for one in found.values())
-    said = f"{tracks:,} tracks of {len(found)} events were found, and are in {out}; others there are kept"
+    said = f"{out}: {tracks:,} tracks of {len(found)} events were found; others there are kept"
     print_result({"events": found}, as_json, lambda: say(said))
 
 
