@@ -29,8 +29,7 @@ BEAM = (0.0125, 0.0125, 55.5)  # mm; standard deviations of vertices
 PARTICLES_OF_VERTEX = 44
 # Charge's resolution, as a share, and thickness of silicon (mm), of clusters.
 CHARGE, THICKNESS = 0.01, 0.15
-
-MOST = 10**9  # particles, and seeds
+MOST = 10**9  # particles of an event; also the largest seed
 
 Digitization = Literal["smearing", "clusters"]
 
@@ -58,10 +57,10 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
     for name, value in (("particles", options.particles), ("seed", options.seed)):
         if value > MOST:
             raise InputError(f"{name} is {value}, more than ACTS takes here; at most {MOST:,}")
-    claim(out, RECORD, asdict(options))
-    detector = generic_detector()
     if options.hepmc3 and not options.hepmc3.is_file():
         raise InputError(f"{options.hepmc3}: no such file; name a HepMC3 file")
+    claim(out, RECORD, asdict(options))
+    detector = generic_detector()
     for number in follow(events, len(events), "simulate"):
         name = event_name(number)
         if not (out / f"{name}-measurements.csv.gz").exists():

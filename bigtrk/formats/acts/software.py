@@ -62,16 +62,17 @@ def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
         raise InputError(f"{out}: is a file; name a folder")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    if (out / record).exists():
-        if read_json(out / record) != parameters:
-            raise InputError(
-                f"{out}: its files were made by other options ({record} there); name another "
-                f"folder, or give the same options to add events"
-            )
-    elif any(not path.name.startswith(".") for path in out.iterdir()):
-        raise InputError(f"{out}: holds other files; name another folder")
-    else:
+    # What a command that failed at once has left: its record, or a temporary file of another.
+    others = any(path.name != record and not path.name.startswith(".") for path in out.iterdir())
+    if not others:
         write_json(out / record, parameters)
+    elif not (out / record).exists():
+        raise InputError(f"{out}: holds other files; name another folder")
+    elif read_json(out / record) != parameters:
+        raise InputError(
+            f"{out}: its files were made by other options ({record} there); name another folder, "
+            f"or give the same options to add events"
+        )
 
 
 @lru_cache(maxsize=1)

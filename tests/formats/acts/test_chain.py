@@ -15,7 +15,7 @@ from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
 from bigtrk.formats.acts.fit import FitOptions, fit_folder, fit_tracks
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
-from bigtrk.formats.acts.software import generic_detector, load_acts
+from bigtrk.formats.acts.software import claim, generic_detector, load_acts
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.fits import PARAMETERS
@@ -49,6 +49,17 @@ def test_the_same_numbers_twice(folder: Path, tmp_path: Path) -> None:
             assert (tmp_path / file.name).read_bytes() == file.read_bytes()
     with pytest.raises(InputError, match="were made by other options"):
         simulate_with_acts(tmp_path, range(1), FatrasOptions(particles=500, seed=6))
+
+
+def test_what_failed_at_once_leaves_a_folder_that_others_may_take(tmp_path: Path) -> None:
+    claim(tmp_path, "record.json", {"seed": 1})
+    claim(tmp_path, "record.json", {"seed": 2})
+    (tmp_path / "event000000000-tracks.parquet").touch()
+    claim(tmp_path, "record.json", {"seed": 2})
+    with pytest.raises(InputError, match="were made by other options"):
+        claim(tmp_path, "record.json", {"seed": 1})
+    with pytest.raises(InputError, match="holds other files"):
+        claim(tmp_path, "other.json", {"seed": 2})
 
 
 def test_clusters_have_cells(tmp_path: Path) -> None:
