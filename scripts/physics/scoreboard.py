@@ -6,9 +6,9 @@
 Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles. One pipeline is
 trained on all hits, another on those of the pixels. Both and `bigtrk baseline` find the tracks of
 the judged events and of TrackML's event 1000, and `bigtrk score --rules all` judges them: strictly
-(particles above 1 GeV; above 0.5 GeV), and the pixels' hits by HEPTv2's rule. Tracks of the
-pipeline are fitted. Work that is done already is kept: a run that was stopped goes on. The last
-line is one JSON object.
+(particles above 1 GeV; above 0.5 GeV), and the pixels' hits by HEPTv2's rule. Tracks of
+simulated events are fitted, and the fits judged. Work that is done already is kept: a run
+that was stopped goes on. The last line is one JSON object.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bigtrk.pipeline.training import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.shipped import shipped
 from scripts.physics.physics_pipeline import run, write_pixel_events
-from scripts.results import Results, add_options
+from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
 TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
 QUICK = (5, 2, 500)
@@ -62,11 +62,13 @@ def judged(tracks: Path, events: Path, pt_min: float = PT_MIN) -> dict[str, Any]
 
 
 def found_by(how: str, events: Path, out: Path) -> dict[str, Any]:
-    """Finds tracks by a command, HOW EVENTS OUT, and judges them; seconds are those of an event."""
+    """Finds tracks by a command, HOW EVENTS OUT, and judges them. seconds: of an event, None where
+    a run that was stopped had found all.
+    """
     made = once(out / "made.json", f"{how} {events} {out}")
     seconds = [sum(event["seconds"].values()) for event in made["events"].values()]
     soft = judged(out, events, SOFT)
-    return judged(out, events) | {"soft": soft, "seconds": fmean(seconds)}
+    return judged(out, events) | {"soft": soft, "seconds": fmean(seconds) if seconds else None}
 
 
 def trained(events: Path, out: Path, settings: Path) -> Path:
@@ -76,11 +78,24 @@ def trained(events: Path, out: Path, settings: Path) -> Path:
     return out
 
 
-def pixels_of(events: Path) -> Path:
-    """Writes the pixels' hits of events to a folder beside them, and returns that."""
-    out = events.parent / f"{events.name}_pixels"
+def pixels_of(events: Path, out: Path) -> Path:
+    """Writes the pixels' hits of events to a folder, and returns that."""
     write_pixel_events(events, out)
     return out
+
+
+def tracks_of(out: Path, events: str) -> Path:
+    """Names the folder of all tracks of a set of events."""
+    return out / f"{events}_tracks"
+
+
+def fitted(tracks: Path, events: Path) -> dict[str, Any]:
+    """Fits tracks; returns what share converges, and the width of each parameter's pulls."""
+    out = tracks.with_name(f"{tracks.name}_fits")
+    once(out / "made.json", f"bigtrk fit {tracks} {events} {out}")
+    fits = once(out / "score.json", f"bigtrk score {out} {events}")["fits"]
+    widths = {one["parameter"]: one["pull_width"] for one in fits["parameters"]}
+    return {"converged": fits["converged"] / max(fits["tracks"], 1), "pull_width": widths}
 
 
 def table(found: dict[str, Any]) -> Table:
@@ -96,7 +111,7 @@ def table(found: dict[str, Any]) -> Table:
                 events,
                 by,
                 *("" if value is None else f"{value:.2%}" for value in values),
-                f"{row['seconds']:.1f}",
+                "" if row["seconds"] is None else f"{row['seconds']:.1f}",
             )
     return shown
 
@@ -121,7 +136,7 @@ def main() -> None:
     pipelines = {
         "bigtrk": trained(out / "training", out / "pipeline", arguments.settings or default),
         "bigtrk_pixels": trained(
-            pixels_of(out / "training"),
+            pixels_of(out / "training", out / "training_pixels"),
             out / "pixel_pipeline",
             arguments.pixel_settings or default,
         ),
@@ -131,7 +146,7 @@ def main() -> None:
     for name, events in sets.items():
         if events is None:
             continue
-        tracks = out / f"{name}_tracks"
+        tracks = tracks_of(out, name)
         found[name] = {
             "ckf": found_by("bigtrk baseline", events, tracks / "ckf"),
             "bigtrk": found_by(
@@ -139,11 +154,10 @@ def main() -> None:
             ),
         }
         pixels = f"bigtrk reconstruct {pipelines['bigtrk_pixels']}"
-        by_pixels = found_by(pixels, pixels_of(Path(events).resolve()), tracks / "pixels")
+        by_pixels = found_by(pixels, pixels_of(events, out / f"{name}_pixels"), tracks / "pixels")
         found[f"{name}_pixels"] = {"ckf": found[name]["ckf"], "bigtrk": by_pixels}
-    fitted = once(
-        out / "fit.json", f"bigtrk fit {out}/fatras_tracks/bigtrk {out}/fatras {out}/fits"
-    )
+    fits = {by: fitted(tracks_of(out, "fatras") / by, out / "fatras") for by in ("ckf", "bigtrk")}
+    windows = read_json(CHECKOUT / RESULTS / "odd_windows.json")
     Screen(width=150).print(table(found))
     results.write(
         {
@@ -154,9 +168,11 @@ def main() -> None:
                 for name in sets
                 if name in found
             },
-            "fit": {"converged": fitted["converged"] / max(fitted["tracks"], 1)},
+            "odd_windows": windows["summary"]["held_back"],
+            "fit": fits["ckf"],  # of tracks that are pure
         },
         found=found,
+        fits=fits,
         training={"events": training, "particles": particles},
     )
 
