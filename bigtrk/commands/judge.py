@@ -133,8 +133,8 @@ def score(
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
 
-    Hits that TRACKS does not list are in no track, as are those of track -1. Fits that `bigtrk fit`
-    has left beside the tracks are judged, too: pulls and resolutions.
+    Hits that TRACKS does not list are in no track, as are those of track -1. Fits in the folder of
+    the tracks, by `bigtrk fit`, are judged, too: pulls and resolutions.
     """
     from bigtrk.reports.evaluation import score_report
     from bigtrk.tracks.matching import Criteria

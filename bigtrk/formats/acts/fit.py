@@ -4,6 +4,7 @@ Parameters are ACTS's bound ones at the perigee of the origin: d0 and z0 (mm), p
 q/p (1/GeV). Shapes: N hits, T tracks.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -23,6 +24,7 @@ from bigtrk.events.trackml import write_table
 from bigtrk.formats.acts.software import (
     PITCHES,
     Float64,
+    GenericDetector,
     Int64,
     collecting_steps,
     generic_detector,
@@ -91,39 +93,17 @@ class FittedTracks:
         return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))
 
 
-def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
-    """Fits the tracks of an event's hits, [N], NO_TRACK for a hit in none.
-
-    Hits are taken in the order of their distance from the origin. A track of fewer than three hits,
-    or one whose fit fails, has not converged.
-
-    Raises:
-        InputError: ACTS is not installed, or the event is not of TrackML's detector.
-    """
-    acts, detector = load_acts(), generic_detector()
+def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> list[Any]:
+    """Returns the steps that fit the tracks of measurements by ACTS's Kalman filter."""
+    acts = detector.acts
     examples, quiet = acts.examples, acts.logging.Level.FATAL
-    distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
-    order = np.lexsort((distance, track_id))[int((track_id == NO_TRACK).sum()) :]
-    ids, first = np.unique(track_id[order], return_index=True)
-    bounds = np.append(first, len(order)).tolist()
-    hits = [order[begin:end].tolist() for begin, end in pairwise(bounds)]
-    fitted: dict[str, Any] = {}
-
-    def collect(hits: list[list[int]], tracks: Any) -> None:
-        names = ("parameters", "covariance", "chi2", "ndf", "nMeasurements", "nHoles", "nOutliers")
-        # A failed attempt leaves a track without parameters.
-        kept = np.array([track.hasReferenceSurface for track in tracks], bool)
-        fitted["hits"] = hits
-        fitted.update({name: np.array(getattr(tracks, name))[kept] for name in names})
-
     everywhere = [acts.GeometryIdentifier(volume=volume) for volume in PITCHES]
-    steps = [
-        *measurement_steps(detector, event.hits, where),
+    return [
         python_step(
             acts,
             lambda _: {
                 "proto_tracks": examples.ProtoTrackContainer(
-                    [examples.ProtoTrack(one) for one in hits if len(one) >= HITS_MIN]
+                    [examples.ProtoTrack(one) for one in hits]
                 )
             },
             {},
@@ -163,9 +143,39 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
             calibrator=examples.makePassThroughCalibrator(),
             referenceSurface=acts.Surface.createPerigee(acts.Vector3(0, 0, 0)),
         ),
-        *collecting_steps(acts, collect),
     ]
-    run_event(acts, steps, where)
+
+
+def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
+    """Fits the tracks of an event's hits, [N], NO_TRACK for a hit in none.
+
+    Hits are taken in the order of their distance from the origin. A track of fewer than three hits,
+    or one whose fit fails, has not converged.
+
+    Raises:
+        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    """
+    detector = generic_detector()
+    distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
+    order = np.lexsort((distance, track_id))[int((track_id == NO_TRACK).sum()) :]
+    ids, first = np.unique(track_id[order], return_index=True)
+    bounds = np.append(first, len(order)).tolist()
+    hits = [order[begin:end].tolist() for begin, end in pairwise(bounds)]
+    fitted: dict[str, Any] = {}
+
+    def collect(hits: list[list[int]], tracks: Any) -> None:
+        names = ("parameters", "covariance", "chi2", "ndf", "nMeasurements", "nHoles", "nOutliers")
+        # A failed attempt leaves a track without parameters.
+        kept = np.array([track.hasReferenceSurface for track in tracks], bool)
+        fitted["hits"] = hits
+        fitted.update({name: np.array(getattr(tracks, name))[kept] for name in names})
+
+    steps = [
+        *measurement_steps(detector, event.hits, where),
+        *_fitting_steps(detector, [one for one in hits if len(one) >= HITS_MIN]),
+        *collecting_steps(detector.acts, collect),
+    ]
+    run_event(detector.acts, steps, where)
     first_hits = np.array([one[0] for one in fitted["hits"]], np.int64)
     row = np.searchsorted(ids, track_id[first_hits])
     return _laid_out(ids, row, fitted)
@@ -222,7 +232,7 @@ class FitCounts:
 
 def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:
     """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
-    `out`/EVENT-parameters.parquet, each atomically, and the tracks beside, those that pass a cut.
+    `out`/EVENT-parameters.parquet, each atomically, and the tracks, those that pass a cut.
 
     Raises:
         InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.

@@ -124,45 +124,12 @@ def _judged_by_acts(
     """
     acts = load_acts()
     examples, quiet = acts.examples, acts.logging.Level.ERROR
-    groups = [np.flatnonzero(track_id == one) for one in np.unique(track_id) if one != NO_TRACK]
-    proto = examples.ProtoTrackContainer([examples.ProtoTrack(one.tolist()) for one in groups])
-    hits, matching = range(len(track_id)), {"level": quiet, "inputTracks": "tracks"}
-    matched = {"inputTrackParticleMatching": "of_tracks", "inputParticleTrackMatching": "of_truth"}
+    tracks = {"level": quiet, "inputTracks": "tracks"}
     sequencer = examples.Sequencer(events=1, numThreads=1, logLevel=quiet, trackFpes=False)
-    place = {"level": quiet, "inputDir": str(_unpacked(folder, event.name))}
-    for reader in (
-        examples.CsvParticleReader(
-            **place, inputStem="particles_simulated", outputParticles="particles"
-        ),
-        examples.CsvSimHitReader(**place, inputStem="hits", outputSimHits="simulated"),
-        examples.CsvMeasurementReader(
-            **place,
-            inputSimHits="simulated",
-            outputMeasurements="measurements",
-            outputMeasurementSimHitsMap="to_hits",
-            outputMeasurementParticlesMap="to_particles",
-            outputClusters="",
-        ),
-    ):
+    for reader in _readers(examples, quiet, _unpacked(folder, event.name)):
         sequencer.addReader(reader)
     for algorithm in (
-        python_step(
-            acts,
-            lambda found: {
-                "proto_tracks": proto,
-                "subset": examples.MeasurementSubset(found["measurements"], hits),
-                "to_measurements": found["to_particles"].invert(),
-            },
-            {
-                "measurements": examples.MeasurementContainer,
-                "to_particles": examples.MeasurementParticlesMap,
-            },
-            {
-                "proto_tracks": examples.ProtoTrackContainer,
-                "subset": examples.MeasurementSubset,
-                "to_measurements": examples.ParticleMeasurementsMap,
-            },
-        ),
+        _tracks_step(acts, track_id),
         examples.ProtoTracksToTracks(
             level=quiet,
             inputMeasurements="subset",
@@ -179,7 +146,7 @@ def _judged_by_acts(
             measurementsMin=3,
         ),
         examples.TrackTruthMatcher(
-            **matching,
+            **tracks,
             inputParticles="particles",
             inputMeasurementParticlesMap="to_particles",
             outputTrackParticleMatching="of_tracks",
@@ -190,14 +157,59 @@ def _judged_by_acts(
     ):
         sequencer.addAlgorithm(algorithm)
     judge = examples.PythonPatternRecognitionPerformanceWriter(
-        **matching,
-        **matched,
+        **tracks,
+        inputTrackParticleMatching="of_tracks",
+        inputParticleTrackMatching="of_truth",
         inputParticles="targets",
         inputParticleMeasurementsMap="to_measurements",
     )
     sequencer.addWriter(judge)
     sequencer.run()
     return dict(judge.stats())
+
+
+def _readers(examples: Any, level: Any, folder: Path) -> list[Any]:
+    """Returns the readers of an event's particles, simulated hits and measurements."""
+    place = {"level": level, "inputDir": str(folder)}
+    return [
+        examples.CsvParticleReader(
+            **place, inputStem="particles_simulated", outputParticles="particles"
+        ),
+        examples.CsvSimHitReader(**place, inputStem="hits", outputSimHits="simulated"),
+        examples.CsvMeasurementReader(
+            **place,
+            inputSimHits="simulated",
+            outputMeasurements="measurements",
+            outputMeasurementSimHitsMap="to_hits",
+            outputMeasurementParticlesMap="to_particles",
+            outputClusters="",
+        ),
+    ]
+
+
+def _tracks_step(acts: Any, track_id: NDArray[np.int64]) -> Any:
+    """Returns the step that writes tracks, all measurements, and those of each particle."""
+    examples = acts.examples
+    groups = [np.flatnonzero(track_id == one) for one in np.unique(track_id) if one != NO_TRACK]
+    tracks = examples.ProtoTrackContainer([examples.ProtoTrack(one.tolist()) for one in groups])
+    hits = range(len(track_id))
+    return python_step(
+        acts,
+        lambda found: {
+            "proto_tracks": tracks,
+            "subset": examples.MeasurementSubset(found["measurements"], hits),
+            "to_measurements": found["to_particles"].invert(),
+        },
+        {
+            "measurements": examples.MeasurementContainer,
+            "to_particles": examples.MeasurementParticlesMap,
+        },
+        {
+            "proto_tracks": examples.ProtoTrackContainer,
+            "subset": examples.MeasurementSubset,
+            "to_measurements": examples.ParticleMeasurementsMap,
+        },
+    )
 
 
 def _unpacked(folder: Path, event: str) -> Path:
