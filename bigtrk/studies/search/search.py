@@ -166,6 +166,7 @@ def _open_study(search: Search) -> "Study":
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     space, pruning, path = search.space, search.space.pruning, search.folder / JOURNAL
+    was_there = path.exists()
     try:
         study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(path))),
@@ -180,6 +181,8 @@ def _open_study(search: Search) -> "Study":
             f"{' '.join(str(error).split())[:200]}); restore it, or choose another --out"
         ) from error
     if not drawn and any(search.folder.glob("trial[0-9]*")):
+        if not was_there:
+            path.unlink()
         raise InputError(
             f"{path}: has no trials, but trainings of trials are in its folder; restore {JOURNAL}, "
             f"or choose another --out"
