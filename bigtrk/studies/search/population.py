@@ -155,6 +155,11 @@ class Members:
         settings: Mapping[str, Any] = first_settings(space, trial)
         if number:
             before = [(number - 1, other) for other in self._trials]
+            if lost := [self._folder(*one) / VALUE for one in before if one not in self._ended]:
+                raise InputError(
+                    f"{lost[0]}: is missing, but values of a later round are there; restore it, or "
+                    f"choose another --out"
+                )
             standings = [
                 Standing(self._ended[one].value, self._decision(*one).settings) for one in before
             ]

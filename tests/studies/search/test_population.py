@@ -119,3 +119,10 @@ def test_a_population_that_fails_whole_says_in_which_folder(
     monkeypatch.setenv("FAILS_AT", "1")
     with pytest.raises(InputError, match=r"^search: all trials of the population have failed; "):
         run_search(plan(SPACE.replace("low: 0.0001", "low: 0.6"), 2), 2, 2, 1, None)
+
+
+def test_a_lost_value_of_a_round_is_named(plan: Plan) -> None:
+    run_search(plan(SPACE, 2), 2, 2, 1, None)
+    Path("search/rounds/0000/trial0001/value.json").unlink()
+    with pytest.raises(InputError, match=r"0000/trial0001/value\.json: is missing, .* --out"):
+        run_search(plan(SPACE, 2), 2, 2, 1, None)
