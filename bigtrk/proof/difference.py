@@ -176,7 +176,7 @@ class _Aligned(NamedTuple):
 
 
 class _Comparison:
-    """A pass over a sector beside that over the whole graph."""
+    """A pass over a sector, compared with that over the whole graph."""
 
     def __init__(self, whole: Recorded, part: Recorded, tolerance: float) -> None:
         self._whole, self.part, self._tolerance = whole, part, tolerance
@@ -242,7 +242,7 @@ class _Comparison:
         return [each for pair in pairs if (each := self._align(*pair))]
 
     def _align(self, whole: Tensor, part: Tensor) -> _Aligned | None:
-        """Aligns two tensors; None where neither nodes nor edges can be told in them. Those without
+        """Aligns two tensors; None where neither nodes nor edges are found in them. Those without
         rows are compared as they are.
         """
         whole, part = whole.detach(), part.detach()

@@ -71,8 +71,8 @@ _EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute
 
 
 class Trial(NamedTuple):
-    """A graph in sectors beside the whole of it: the largest relative differences of its results
-    and of the gradients of parameters, infinite where one is not finite.
+    """A graph in sectors compared with the whole: the largest relative differences of results and
+    of the gradients of parameters, infinite where one is not finite.
     """
 
     graph: str
@@ -189,7 +189,7 @@ def prove(
         broken = str(error)
         if any(map(is_lazy, model.parameters())):
             return Proof(name, first_difference=broken)
-    # What breaks a promise is told by the layer where it makes a difference, if it does.
+    # A broken promise is named by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
     kinds = [(graph, parts) for graph in KINDS for parts in PARTS]
     with _in_float64():

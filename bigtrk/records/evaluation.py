@@ -153,7 +153,7 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """What a stage leaves of all events, and its `seconds` per event. target_edges: true ones of
+    """Counts of all events after a stage, and its `seconds` per event. target_edges: true ones of
     particles to be found. findable: particles that the true edges left would find.
     """
 
@@ -233,7 +233,7 @@ class RuleScore(Record):
 
 
 class ParameterBins(Record):
-    """Pull widths and resolutions of a fitted parameter in bins between `edges`; None of few."""
+    """Pull widths and resolutions of a parameter between `edges`; None: of too few tracks."""
 
     edges: tuple[float, ...]
     pull_width: tuple[Number | None, ...]

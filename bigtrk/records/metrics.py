@@ -45,7 +45,7 @@ class StepRecord(Record):
 class MeanEdgeMetrics(Record):
     """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
     numbers of edges over all events. events_skipped: events that at least one mean leaves out.
-    cuts: the score that so many percent of an event's target edges reach, "98" to "99.8".
+    cuts: the scores that "98" to "99.8" percent of an event's target edges reach.
     """
 
     loss: Loss | None = None
@@ -84,9 +84,7 @@ class Neighbourhood(Record):
 
 
 class EmbeddingMetrics(Record):
-    """The mean loss of pairs, and graphs that keep so many percent of the target edges, "95" to
-    "99.5".
-    """
+    """The mean loss of pairs, and graphs that keep "95" to "99.5" percent of the target edges."""
 
     loss: Loss | None = None
     at: dict[Text, Neighbourhood] = some()
@@ -132,7 +130,7 @@ class AverageRecord(Record):
 
 
 class EpochRecord(Record):
-    """One epoch of so many steps, without the `spikes` left out, which time may have ended early.
+    """One epoch of `steps` steps, without the `spikes` left out, which time may have ended early.
     seconds: its training part; batch_seconds: the median step. lr: the last step's. imbalance: the
     slowest rank's compute time over the mean's. peak_memory_bytes: the largest rank's.
     """

@@ -40,7 +40,7 @@ class _SearchFile(FileRecord):
 
 
 class SearchRecord(_SearchFile):
-    """`search.json`, which all that continues a search must ask for, too. space: the settings
+    """`search.json`; a command that continues the search must ask for the same. space: the settings
     searched. configuration: that of all trials, without these, made of the arguments `given`.
     population: how it is trained, and its number of `trials`.
     """
@@ -77,7 +77,7 @@ class ValueRecord(_SearchFile):
 class RoundRecord(Record):
     """A round of a trial of a population, both counted from 0, and the metric after it, if it has
     ended: from the checkpoint of the trial `source` after its round `source_round` (None: its own),
-    with `settings`, to so many `epochs`.
+    with `settings`, to its last of `epochs` epochs.
     """
 
     round: Place
@@ -119,7 +119,7 @@ class SearchFolder:
 
 
 def trial_name(number: int) -> str:
-    """Names a trial's run folder, and its claim."""
+    """Names a trial's run folder, and that of its round."""
     return f"trial{number:04d}"
 
 

@@ -354,9 +354,9 @@ def _fits_table(fits: FitScore) -> Table:
 def _fit_plots(fits: FitScore) -> Plots:
     """Draws pull widths of all parameters, and the resolution of each, against pT and eta."""
 
-    def curve(name: str, colour: int, bins: ParameterBins, of: str) -> Curve:
+    def curve(name: str, colour: int, bins: ParameterBins, what: str) -> Curve:
         middles = [(low + high) / 2 for low, high in pairwise(bins.edges)]
-        values = getattr(bins, of)
+        values = getattr(bins, what)
         points = [(x, y) for x, y in zip(middles, values, strict=True) if y is not None]
         return Curve(name, points, colour)
 

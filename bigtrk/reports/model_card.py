@@ -1,5 +1,5 @@
-"""`MODEL.md` beside each trained model, for whoever uses or answers for it: `model_card.md`, filled
-with texts from anywhere, which show literally.
+"""`MODEL.md` of each trained model: `model_card.md`, filled with texts from anywhere, which show
+literally.
 """
 
 import os

@@ -32,8 +32,8 @@ LOOK = 0.5  # s between two looks at a training
 
 
 class Place(NamedTuple):
-    """Where and how trainings run, one at a time: the words of the command before their arguments,
-    its environment, and `cores` cores of this host from the `first` on.
+    """A share of the host for one training at a time: the words of the command before its
+    arguments, its environment, and `cores` cores of this host from the `first` on.
     """
 
     words: tuple[str, ...]
@@ -96,8 +96,8 @@ class TrialRun:
     The folder alone says how far the training is, and its lock whether a process trains: one that
     outlived an earlier searcher is followed, too. arguments: of a training that begins; changes:
     settings that replace those of a training that goes on; epochs: the last one to train, None for
-    its own. to_stop: asks the training to save and end, as a pruned one. steps: those of whoever
-    follows it, between which others have their turn.
+    its own. to_stop: asks the training to save and end, as a pruned one. steps: those of its
+    follower, between which others have their turn.
     """
 
     folder: Path
