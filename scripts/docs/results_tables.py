@@ -129,7 +129,8 @@ class Page:
             return self._replaced(match, "\n\nNot yet run.\n\n")
         found = read_json(file)
         link = f"[{RESULTS.name}/{file.name}]({os.path.relpath(file, self.path.parent)})"
-        commit = f"Measured at {found['commit'][:7]}" if found["commit"] else "Of earlier code"
+        at = found["commit"]
+        commit = f"Measured at {at[:7]}" if at else "Measured before results named their commit"
         return self._replaced(match, f"\n\n{make(found).markdown()}\n\n{commit}: {link}.\n\n")
 
     def _number(self, match: re.Match[str]) -> str:
