@@ -11,6 +11,7 @@ from bigtrk.cost.machines import (
     A100,
     CPU,
     MACHINES,
+    Link,
     Machine,
     find_machine,
     machine_of,
@@ -65,6 +66,22 @@ def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -
     in_memory = replace(model, spills_beyond=None)
     assert in_memory.spilled_bytes(EVENT, parts, ranks) == 0
     assert without < in_memory.memory(EVENT, parts, ranks).total
+
+
+def test_a_slow_disk_is_waited_for() -> None:
+    model = replace(cost(machine=replace(CPU, disk=1e6)), spills_beyond=0.0)
+    moved = model.footprint(cut=False).moved
+    seconds = float(moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]) / 1e6
+    assert model.seconds(EVENT, 1, 1) == pytest.approx(seconds)
+    all_kept = replace(model, spills_beyond=1e15)
+    assert all_kept.seconds(EVENT, 1, 1) == all_kept.compute_seconds(EVENT.sector(1), 1)
+
+
+def test_sectors_on_one_host_are_priced_at_its_link() -> None:
+    network = replace(A100.network, between=Link(latency=1.0, bandwidth=1.0))
+    slow, fast = cost(8, machine=replace(A100, network=network)), cost(8)
+    assert slow.exchange_seconds(EVENT, 4) == fast.exchange_seconds(EVENT, 4)
+    assert slow.exchange_seconds(EVENT, 8) > 1
 
 
 def test_merging_stored_sectors_takes_memory_for_a_while() -> None:
@@ -169,7 +186,7 @@ def test_more_ranks_shard_what_the_engine_shards() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 def test_seconds_are_the_highest_roof(machine: Machine) -> None:
-    """Of products, of bytes and of launches; a machine that is slower is so under each of them."""
+    """The roofs are products, bytes and launches; a slower machine is slower under each."""
     size, model = EVENT.sector(1), cost(machine=machine)
     count, sizes = model.footprint(cut=False), columns(size)
     roofs = (

@@ -63,3 +63,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, content: Any, named: str) -> Non
 def test_an_unknown_name_suggests_a_shipped_one() -> None:
     with pytest.raises(InputError, match="no file 'zero_1'; did you mean 'zero1'"):
         load_ds_config("zero_1", OptimizerSettings(), 1000)
+
+
+@pytest.mark.parametrize(("name", "bucket"), [("zero1", 500_000_000), ("zero3", 50_000_000)])
+def test_a_bucket_has_no_more_numbers_than_the_model(name: str, bucket: int) -> None:
+    for weights, expected in ((1_000, 1_000), (10**9, bucket)):
+        zero = load_ds_config(name, OptimizerSettings(), weights)["zero_optimization"]
+        assert zero["reduce_bucket_size"] == expected
