@@ -23,7 +23,6 @@ from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from tests.distributed.ranks import FORKSERVER
 from tests.programs import run_here
 
-STOP_REQUEST = "from bigtrk.training.guards import StopRequest"
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=100000")
 
 

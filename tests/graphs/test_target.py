@@ -63,8 +63,8 @@ def test_weights(target: Target, expected: list[float]) -> None:
 
 
 def test_pt_is_known_of_true_edges_alone() -> None:
-    """In turn of both particles whose ids a detour over float64 would confuse, one of each value of
-    pT that is not known, of none in the table, and noise.
+    """The edges are of two particles whose ids a detour over float64 would confuse, of another one,
+    of one for each unknown value of pT, of one that the table lacks, of noise, and false.
     """
     ids = torch.tensor([BIG + 1, 7, BIG, 8, 5, 6])
     pt = torch.tensor([2.0, 0.5, 0.4, NAN, 0.0, math.inf])

@@ -15,7 +15,6 @@ from tests.test_bad_input import one_line
 
 EMBEDDING = ["model.name=embedding", "model.hidden=8", "training.epochs=1"]
 SMALL = ["model.hidden=8", "model.layers=1", "training.epochs=1"]
-MLP = ["data.train=[graphs]", "model.name=mlp", "training.epochs=1"]
 TRUE = ["bigtrk", "build", "events", "truth", "--true-edges"]
 GRAPHS = ["bigtrk", "build", "events", "graphs"]
 NEAR = ["bigtrk", "build", "events", "near", "--embedding"]

@@ -184,7 +184,7 @@ def written(tmp_path: Path, world: int, *steps: MetricsRecord) -> Path:
 
 
 def test_a_measured_step_slows_the_roofline_down(tmp_path: Path) -> None:
-    """By the routes that were recorded, of events of the mean size."""
+    """The seconds are predicted for the recorded routes, with events of the mean size."""
     steps = [step_record(i, routes={"a": 8}, ranks={"a": 2}, seconds=7.0) for i in range(3)]
     run = read_run(written(tmp_path, 2, *steps))
     cost = make_cost(Configuration.model_validate(SHALLOW), 2, 2, CPU)

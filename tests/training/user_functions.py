@@ -38,14 +38,6 @@ def too_short(nodes: Columns) -> Tensor:
     return nodes["r"][1:]
 
 
-def of_two_columns(nodes: Columns) -> Tensor:
-    return torch.stack([nodes["r"], nodes["z"]], dim=1)
-
-
-def no_tensor(nodes: Columns) -> float:
-    return float(nodes["r"].sum())
-
-
 def whole_numbers(nodes: Columns) -> Tensor:
     return nodes["r"].long()
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers, layers_from_rows
 from bigtrk.events.simulation.simulate import generate_particles
@@ -22,8 +21,6 @@ from bigtrk.events.simulation.tracks import (
     scattering_angle,
     slowed,
 )
-
-Float64 = NDArray[np.float64]
 
 EMPTY = replace(TRACKML_LAYERS, material=np.zeros(len(TRACKML_LAYERS)))
 THICKNESS = 0.05

@@ -1,4 +1,4 @@
-"""What a run's record says of the graphs that it trains on."""
+"""A run's record describes the graphs that it trains on."""
 
 from pathlib import Path
 from typing import Any

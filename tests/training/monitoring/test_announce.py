@@ -59,7 +59,7 @@ def test_rank_0_prints_a_line_with_learning_rate_and_time_left(
 def test_a_log_has_a_line_of_each_tenth(
     minutes: float | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of 200 epochs of 4 s, which take 800 s, or of their first 8 minutes, 120 epochs."""
+    """A training has 200 epochs of 4 s, which take 800 s, or their first 8 minutes, 120 epochs."""
     shown = EpochLines(Ranks(0, 1, 0, 1, "test"), TrainingSettings(epochs=200, minutes=minutes))
     last = 120 if minutes else 200
     for epoch in range(last):

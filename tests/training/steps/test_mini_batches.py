@@ -23,7 +23,6 @@ from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, source
 from tests.distributed.ranks import ALONE
 from tests.oracle.interaction_gnn import ReferenceGNN
 
-CPU = torch.device("cpu")
 WORLD = make_world(ALONE)
 PARTS = 3
 
