@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.tracks.matching import Criteria
-from bigtrk.training.evaluation.tracks import score_files
+from bigtrk.tracks.score_files import score_files
 from tests.programs import CHECKOUT, run_shell
 
 WHOLE = [pytest.param(f"SEED={seed}", marks=pytest.mark.slow) for seed in range(3)]

@@ -138,7 +138,7 @@ def score(
     """
     from bigtrk.reports.evaluation import score_report
     from bigtrk.tracks.matching import Criteria
-    from bigtrk.training.evaluation.tracks import score_files
+    from bigtrk.tracks.score_files import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track, rules)

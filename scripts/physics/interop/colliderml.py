@@ -19,7 +19,7 @@ from bigtrk.formats.track_files import submit_tracks
 from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.names import Task
-from bigtrk.training.evaluation.tracks import score_files
+from bigtrk.tracks.score_files import score_files
 from scripts.physics.interop.check import EVENTS, PARTICLES, Check, Found, Material
 from tests.tracks.colliderml_tables import NAMES, judged, random_rows, random_truth, theirs
 

@@ -13,7 +13,7 @@ from bigtrk.events.truth import hit_particles
 from bigtrk.records.evaluation import MatchingRecord, ScoreRecord
 from bigtrk.tracks.files import write_submission, write_tracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.training.evaluation.tracks import score_files
+from bigtrk.tracks.score_files import score_files
 from tests.tracks.judged_events import (
     FIRST,
     FIRST_SCORE,
