@@ -57,6 +57,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("config.json", ("scales",), {}, "feature 'r' was scaled by None, here by 300.0"),
     ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is beyond"),
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "is not among those that need it"),
+    ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' has no mean and"),
     ("config.json", ("configuration", "model", "hidden"), 100_000, "less than or equal to 65536"),
     ("manifest.json", (), [], "manifest.json is damaged, or of an older version"),
     ("manifest.json", ("progress", "step"), 14, "manifest.json is that of step-00000014"),

@@ -1,5 +1,4 @@
-"""What a training measures of its data: the scales of features that have none, and the degrees of
-nodes.
+"""Measurements of the training data: scales of features that have none, and degrees of nodes.
 
 Each node and edge counts once, in the part of its event that owns it, so neither the ranks nor the
 cuts of events change a measured scale.
@@ -61,14 +60,17 @@ def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
 
 
 def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
-    """Raises InputError where `measured` has not the scales of just the features that need it."""
+    """Raises InputError unless `measured` has the scales of just the features that need one."""
     for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
         for name in {**dict.fromkeys(wanted), **scales}:
-            wrong = "is not among those that need it" if name in scales else "by no mean"
-            if name not in scales or name not in wanted:
+            if (name in wanted) != (name in scales):
+                wrong = (
+                    f"was scaled by {scales[name]}, and is not among those that need it"
+                    if name in scales
+                    else "has no mean and deviation"
+                )
                 raise InputError(
-                    f"{where}: measured: feature {one_line(repr(name))} was scaled by "
-                    f"{scales.get(name)}: {wrong}; train again"
+                    f"{where}: measured: feature {one_line(repr(name))} {wrong}; train again"
                 )
 
 
