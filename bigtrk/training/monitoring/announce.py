@@ -37,7 +37,7 @@ def announce(
     busy, n = max(step.busy_ranks for step in routes), ranks.world_size
     if busy < n:
         ways = f"set training.events_per_step to {n} or more"
-        if stored >= n:
+        if not routes[0].mini_batch and stored >= n:
             ways += ", or training.routing=stored to train events in all their sectors"
         elif not routes[0].mini_batch:
             ways += f", or cut the events in {n} sectors or more"

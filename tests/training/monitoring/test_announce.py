@@ -88,17 +88,18 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "way"),
+    ("stored", "mini_batch", "way"),
     [
-        (1, "cut the events in 2 sectors or more"),
-        (4, "training.routing=stored to train events in all their sectors"),
+        (1, False, ", or cut the events in 2 sectors or more"),
+        (4, False, ", or training.routing=stored to train events in all their sectors"),
+        (4, True, ""),  # parts of events are trained alone, however many sectors are stored
     ],
 )
 def test_idle_ranks_are_told_with_the_setting_that_helps(
-    stored: int, way: str, capsys: pytest.CaptureFixture[str]
+    stored: int, mini_batch: bool, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = RoutedStep([0], [[Assignment(0, (0,), 1, 0), None]])
-    announce(Ranks(0, 2, 0, 2, "test"), Path("runs/0001"), run_record(2), [whole], stored)
+    step = RoutedStep([0], [[Assignment(0, (0,), 1, 0), None]], mini_batch)
+    announce(Ranks(0, 2, 0, 2, "test"), Path("runs/0001"), run_record(2), [step], stored)
     assert capsys.readouterr().out.splitlines()[1] == (
-        f"a step keeps 1 of 2 ranks busy; set training.events_per_step to 2 or more, or {way}"
+        f"a step keeps 1 of 2 ranks busy; set training.events_per_step to 2 or more{way}"
     )
