@@ -140,7 +140,7 @@ class Perceptrons(nn.Module):
 
 class Encoder(Perceptrons):
     """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type. With
-    `n_outputs` the last hidden layer is normalised too, and a linear one makes so many numbers.
+    `n_outputs` the last hidden layer is normalised too, and a linear layer follows.
     """
 
     def __init__(

@@ -63,4 +63,4 @@ class ModelSettings(Settings):
 
     @abstractmethod
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:
-        """Makes the model for so many features; `pt_head` only where it has one."""
+        """Makes the model for these numbers of features; `pt_head` only where it has one."""

@@ -1,4 +1,4 @@
-"""The choice of what a run need not be told: recomputation, engine and sectors, by counted memory.
+"""The choice, by counted memory, of what a run leaves open: recomputation, engine and sectors.
 
 Candidates come in one order, and the first that fits is taken. None of them changes what is
 trained. Seconds are not compared: `bigtrk plan --choose --try` measures them.
@@ -32,7 +32,7 @@ from bigtrk.training.steps import FittingCuts, memory_budget
 # 4 % above the least limit of a control group in which the same ranks trained.
 MEASURED = 0.98
 _THOUSANDTHS = 1000  # of a GiB, as a command line shows memory
-# A data set may have many thousands of events: so many stand for it.
+# A data set may have many thousands of events: this many stand for it.
 _EVENTS = 32
 # Cuts were measured in as many sectors (cost/event_size.py).
 _MOST_SECTORS = 256

@@ -264,7 +264,7 @@ class RunWriter:
 
     def _open(self, found: Found | None) -> Path:
         resume, named = self._job.resume, self._job.configuration.run.folder
-        resumes, is_new = found is not None, named is None or not named.exists()
+        is_new = resume is None and (named is None or not named.exists())
         if resume is not None and found is not None:
             folder = resume
             continue_record(folder, self._parts.record, found.checkpoint.progress)
@@ -276,9 +276,9 @@ class RunWriter:
             for name in self._job.configuration.run.loggers:
                 self._loggers.append(self._opened.enter_context(open_logger(name, folder)))
         except InputError:
-            if not resumes and is_new:
+            if is_new:
                 shutil.rmtree(folder, ignore_errors=True)
-            elif not resumes:
+            elif resume is None:
                 (folder / RUN).unlink()
             raise
         return folder
@@ -313,9 +313,7 @@ class RunWriter:
 
 
 def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
-    """Reads the weights (averaged, if judged by these) of a run's best epoch; None, said, if
-    damaged.
-    """
+    """Reads the weights of a run's best epoch (averaged, if judged by these); None if damaged."""
     if search is None or search.record is None:
         return None
     folder = run / CHECKPOINTS / search.record.checkpoint

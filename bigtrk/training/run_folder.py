@@ -35,7 +35,7 @@ def weights_of(path: Path) -> Path:
 
 
 def checkpoint_name(step: int) -> str:
-    """Names the folder of the checkpoint after so many steps."""
+    """Names the folder of the checkpoint after `step` steps."""
     return f"step-{step:08d}"
 
 

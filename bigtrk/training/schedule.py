@@ -1,4 +1,4 @@
-"""When: the learning rate of each step, validation, the best epoch, and the end of a run."""
+"""The schedule of a run: each step's learning rate, validation, the best epoch, and the end."""
 
 import math
 from dataclasses import dataclass, replace
@@ -139,7 +139,7 @@ class Best:
         return Best(self.metric, BestEpoch(value, record.epoch, step), self.best)
 
     def is_over(self, patience: int | None) -> bool:
-        """Whether so many epochs were no better, or more; never without a patience."""
+        """Whether `patience` epochs or more were no better; never without a patience."""
         return patience is not None and self.waited >= patience
 
     @property
@@ -151,7 +151,9 @@ class Best:
         return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
-        """Lists the checkpoints to keep beside that of `step`: the best, or the best before it."""
+        """Lists what to keep besides the checkpoint of `step`: the best and, if it is that, the one
+        before.
+        """
         known = [self.best, self.before if self.best and self.best.step == step else None]
         return [checkpoint_name(one.step) for one in known if one]
 

@@ -327,8 +327,8 @@ def scoring_router(
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """Makes a router that knows each event's work and the sectors that fit. Collective. Raises
-    InputError if events fit no rank's memory in their sectors.
+    """Makes a router that knows each event's work and the sectors that fit, both counted by rank 0:
+    hosts may round differently. Collective. Raises InputError if events do not fit.
     """
     budget = memory_budget(configuration, ranks)
     return on_first_rank(_fit, configuration, ranks, sources, budget)

@@ -29,7 +29,7 @@ class NextLayer(NamedTuple):
 
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
-    """Whether these passes compute an MLP of so many `layers` on rows of `dtype`."""
+    """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`."""
     fits = hidden <= schedule.WIDEST and layers <= schedule.MOST_LAYERS
     fits = fits and dtype in triton_passes.TYPES
     return fits and (work.counts(device) or triton_passes.usable(device, dtype))

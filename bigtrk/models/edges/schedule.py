@@ -1,7 +1,6 @@
-"""How the passes over edges lay their work on a GPU's programs.
+"""The layout of the passes over edges on a GPU's programs.
 
-What fixes the order of a sum is a function of the rows' width, their type and their number, never
-of a measurement.
+The rows' width, type and number alone fix the order of a sum, never a measurement.
 """
 
 from dataclasses import dataclass
@@ -59,7 +58,7 @@ class WholeRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """An MLP of edges: `inputs` is 2 where it reads the encoded edges beside the state, else 1."""
+    """An MLP of edges: `inputs` is 2 where it reads the encoded edges and the state, else 1."""
 
     hidden: int
     layers: int

@@ -134,7 +134,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """The entries of every checkpoint of a run beside its state. data: the events trained on."""
+    """The entries of every checkpoint of a run but its state. data: the events trained on."""
 
     data: str
     engine: str

@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases, MLflow: the scalars of a run's records, beside metrics.jsonl."""
+"""TensorBoard, Weights & Biases, MLflow: the scalars of a run's records."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ from bigtrk.records.run_folder import read_run_record
 Logger = Callable[[MetricsRecord], None]
 PATIENCE = 60.0  # s that a run waits for a logger, at its start and at its end
 PROJECT, TAG = "bigtrk", "bigtrk_run"
-# What MLflow takes of parameters: so many at once, so long, of such names.
+# MLflow's limits on parameters: how many at once, how long, and the names it takes.
 MOST_PARAMETERS, LONGEST_PARAMETER, NOT_IN_NAMES = 100, 500, r"[^\w./ -]"
 
 
