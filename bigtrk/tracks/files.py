@@ -132,7 +132,8 @@ SUBMISSION = TableSpec(stems=("submission",), ids=IDS)
 FIRST_LINE = HEADER_LINES + 1
 HITS_COLUMN = "Measurements_ID"  # of ACTS's CsvTrackWriter: "[11298,19596,]"
 LISTS_COLUMN = "hit_ids"  # of ColliderML's tracks, a row per event
-_LIST = re.compile(r"\[[\d,\s]*\]")
+_NUMBER = re.compile(r"\d{1,18}")
+_LIST = re.compile(r"\[(\s*\d{1,18}\s*,)*(\s*\d{1,18}\s*)?\]")
 
 
 def event_number(name: str) -> int:
@@ -304,23 +305,24 @@ def _unlisted(
 def _read_acts(path: Path) -> HitTracks:
     """Reads a file of ACTS's CsvTrackWriter."""
     text = open_source(path.parent).read(path.name).decode("utf-8", errors="replace")
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    names = rows.fieldnames or []
-    if missing := [name for name in ("track_id", HITS_COLUMN) if name not in names]:
-        raise InputError(
-            f"{path}, row 1: missing column {', '.join(missing)}; give a file of ACTS's "
-            f"CsvTrackWriter"
-        )
     track_id, hits = [], []
-    for row in rows:
-        listed, number = row[HITS_COLUMN] or "", row["track_id"] or ""
-        if not _LIST.fullmatch(listed) or not number.isdecimal():
+    with damage_told(f"{path}: damaged file", "write it again"):
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        names = rows.fieldnames or []
+        if missing := [name for name in ("track_id", HITS_COLUMN) if name not in names]:
             raise InputError(
-                f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}, not a "
-                f"list such as [11298,19596,]; write the file again"
+                f"{path}, row 1: missing column {', '.join(missing)}; give a file of ACTS's "
+                f"CsvTrackWriter"
             )
-        track_id.append(int(number))
-        hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
+        for row in rows:
+            listed, number = row[HITS_COLUMN] or "", row["track_id"] or ""
+            if not _LIST.fullmatch(listed) or not _NUMBER.fullmatch(number):
+                raise InputError(
+                    f"{path}, row {rows.line_num}: track {number!r} has hits {listed[:40]!r}, not "
+                    f"a list such as [11298,19596,]; write the file again"
+                )
+            track_id.append(int(number))
+            hits.append([int(one) for one in listed[1:-1].split(",") if one.strip()])
     return _unlisted(hits, track_id, np.arange(len(hits)) + FIRST_LINE, path)
 
 
@@ -362,7 +364,7 @@ def _open_colliderml(path: Path) -> TrackSource:
         with damage():
             return _unlisted(hits, tracks, row, path)
 
-    first = {number: of[0] + 1 for number, of in sorted(rows.items())}
+    first = {number: found[0] + 1 for number, found in sorted(rows.items())}
     return TrackSource({number: f"{path}, row {row}" for number, row in first.items()}, read)
 
 

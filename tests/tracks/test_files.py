@@ -305,6 +305,10 @@ def test_bad_colliderml_tracks_are_refused(
         ("track_id,hits\n", "missing column Measurements_ID"),
         ('track_id,Measurements_ID\n0,"[1,2"\n', "row 2: track '0' has hits"),
         ('track_id,Measurements_ID\n-1,"[1]"\n', "row 2: track '-1'"),
+        ('track_id,Measurements_ID\n0,"[1 2]"\n', "row 2: track '0' has hits"),
+        (f'track_id,Measurements_ID\n0,"[{10**19}]"\n', "row 2: track '0' has hits"),
+        (f'track_id,Measurements_ID\n{10**19},"[1]"\n', "row 2: track '10000000000000000000'"),
+        (f'track_id,Measurements_ID\n0,"[{"1," * 70_000}]"\n', "damaged file .field larger than"),
     ],
 )
 def test_bad_lists_are_refused(tmp_path: Path, content: str, message: str) -> None:
