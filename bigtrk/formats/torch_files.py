@@ -70,12 +70,6 @@ _OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")  # a pickled number
 
 
 def _naming_damage(file: Path, remedy: str) -> AbstractContextManager[None]:
-    with file.open("rb") as opened:
-        if _OLD_TORCH in opened.read(16):
-            remedy = (
-                "it has the form of before torch 1.6: load it with torch.load, and save it again "
-                "with torch.save"
-            )
     return damage_told(f"{file}: is no file of torch.save, or damaged", remedy)
 
 
@@ -100,7 +94,12 @@ class TorchReader:
         check_file(file)
         with _naming_damage(file, self.again):
             with file.open("rb") as opened:
-                head = opened.read(2)
+                head = opened.read(16)
+            if _OLD_TORCH in head:
+                raise InputError(
+                    f"{file}: has the form of before torch 1.6; load it with torch.load, and save "
+                    f"it again with torch.save"
+                )
             if not head.startswith(b"\x1f\x8b"):
                 return self._in_archive(file, ZipFile(file))
             packed = read_bytes(file)
