@@ -27,7 +27,7 @@ Float64 = NDArray[np.float64]
 # 20 to 28 % of the particles that cross a TrackML layer leave two hits or more on it.
 OVERLAP = 0.2
 
-# Support, cooling and cables of a layer, by volume_id, as silicon of so many mm: what the generic
+# Support, cooling and cables of a layer, by volume_id, as mm of silicon: what the generic
 # detector of ACTS has, of which TrackML's is one (Examples/Detectors/GenericDetector). Its beam
 # pipe (0.2 % of a radiation length) and pixel support tube (0.5 %) are left out.
 STRUCTURE = {7: 1.5, 8: 1.5, 9: 1.5, 12: 2.5, 13: 2.0, 14: 2.5, 16: 3.5, 17: 2.5, 18: 3.5}
@@ -113,7 +113,7 @@ class DetectorLayers:
         return np.where(self.is_barrel[layer], z, np.hypot(x, y))
 
     def extends(self, layer: Int64, along: Float64, beyond: float = 0.0) -> NDArray[np.bool_]:
-        """Says whether a layer reaches to z or r `along` (mm), or to `beyond` mm from it: [M]."""
+        """True where a layer reaches to z or r `along` (mm), or to `beyond` mm from it: [M]."""
         within: NDArray[np.bool_] = along >= self.low[layer] - beyond
         return within & (along < self.high[layer] + beyond)
 
@@ -217,7 +217,7 @@ _ITS_OWN = VOLUMES[3:]
 ODD_BEAM_SIGMA_Z: Final = 55.5
 # T; by the bending of the production's particles, whose momenta are known.
 ODD_FIELD: Final = 3.0
-# Supports, cooling, boards and cables per sensor, as silicon of so many mm: summed over the shapes
+# Supports, cooling, boards and cables per sensor, as mm of silicon: summed over the shapes
 # of the description, spread over the layer. The beam pipe and the pixels' support tube are left
 # out, as for TrackML's detector.
 ODD_STRUCTURE: Final = {
@@ -281,8 +281,8 @@ ODD_LAYERS = layers_of((*_BARRELS, *_END_CAPS), ODD_STRUCTURE)
 
 
 def is_open_data_detector(volume_id: NDArray[np.int64]) -> bool:
-    """Says whether hits or modules in these volumes, [N], are the Open Data Detector's: all in
-    volumes of it, and some in one that TrackML's detector lacks.
+    """True if hits or modules in these volumes, [N], are the Open Data Detector's: all in volumes
+    of it, and some in one that TrackML's detector lacks.
     """
     volumes = np.unique(volume_id)
     known = np.isin(volumes, VOLUMES).all()

@@ -125,7 +125,7 @@ def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claim
     write_atomically(path, write)
 
 
-EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
+EVENT_NAME = re.compile(r"event(\d{1,18})")  # 18 digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
 ACTS_FILE = re.compile(r"(event\d{1,18})-([A-Za-z_]*tracks[a-z_]*)\.csv(\.gz)?")
 SUBMISSION = TableSpec(stems=("submission",), ids=IDS)

@@ -78,7 +78,7 @@ def hit_columns(event: Event) -> dict[str, Floats]:
 def shares(
     found: int, found_target: int, n_edges: int, true: int, target: int
 ) -> dict[str, float | None]:
-    """Returns QUALITY of a graph with so many edges of each kind; None for a share of none."""
+    """Returns QUALITY of a graph from counts of its edges; None for a share of none."""
     return {
         "true_edges": true,
         "target_edges": target,
@@ -101,7 +101,7 @@ def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
 
 
 def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
-    """Says whether each of `edges` [2, E] of hit rows is among the true ones [2, T]: [E]."""
+    """Marks those of `edges` [2, E] of hit rows that are among the true ones [2, T]: [E]."""
     n_edges = edges.shape[1]
     wanted = np.unique(true[1] * n_hits + true[0])
     found = np.zeros(n_edges, dtype=bool)

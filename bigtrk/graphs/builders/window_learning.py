@@ -33,7 +33,7 @@ Key = tuple[Layer, Layer]
 SIDES = 6
 PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
 # No box starts wider than this quantile of all pairs' edges, some of which scattered far out, nor
-# than so many times the way from the median to the 95 % quantile, in case of a few wrong labels.
+# than FENCE times the way from the median to the 95 % quantile, in case of a few wrong labels.
 OUTLIER = 0.9995
 FENCE = 30.0
 DPHI_MAX = 3.0  # rad

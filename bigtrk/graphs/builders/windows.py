@@ -122,8 +122,8 @@ def write_windows(path: Path, windows: Windows) -> None:
 
 
 CHUNK = 1_000_000  # candidates tested at a time: about 100 MB
-# Hits nearer than this in r tell no slope: those of one ring of long strips lie in its middle. Of
-# such doublets dphi and deta alone are tested, and the outer hit is that of larger |z|.
+# Hits nearer than this in r tell no slope: those of one ring of long strips lie in its middle. For
+# such doublets phi_slope and z0 count as 0, and the outer hit is that of larger |z|.
 FLAT = 5.0  # mm
 # Phi differences are tested exactly after the search, which rounds differently at the wrap.
 SLACK = 1e-9  # rad

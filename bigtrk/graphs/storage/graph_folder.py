@@ -97,7 +97,7 @@ def fill_folder(
     call.
 
     prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
-    only, and they replace others of their names, which are refused else.
+    only, and they replace others of their names, which are otherwise refused.
     """
     _check_out(out)
     events = []

@@ -39,7 +39,7 @@ class Constraints:
     reach: float = REACH
 
     def allow(self, group: Sequence[int], other: Sequence[int]) -> bool:
-        """Says whether one track may hold the hits of both groups."""
+        """True if one track may hold the hits of both groups."""
         a, b = np.array(group)[:, None], np.array(other)
         of_layer = (self.modules[a, :2] == self.modules[b, :2]).all(axis=-1)
         of_module = of_layer & (self.modules[a, 2] == self.modules[b, 2])
