@@ -85,41 +85,40 @@ def find_acts(path: Path) -> "ActsEvents | None":
     source = open_source(folder)
     files = {m[1] for file in source.members if (m := _MEASUREMENTS_FILE.fullmatch(file))}
     if files:
-        return ActsEvents(source, "measurements", sorted(files, key=by_numbers), name)
+        return ActsEvents(source, "measurements", [name] if name else sorted(files, key=by_numbers))
     hits = {m[1]: file for file in source.members if (m := _HITS_FILE.fullmatch(file))}
     if not hits or not _are_simulated(folder / source.members[next(iter(hits.values()))]):
         return None
     names = sorted({found or _ONLY for found in hits}, key=by_numbers)
-    return ActsEvents(source, "hits", names, name)
+    return ActsEvents(source, "hits", [name] if name else names)
 
 
 @dataclass(frozen=True)
 class ActsEvents:
-    """Events of a folder. kind: the stem of the files that list their hits. chosen: the only one
-    that is read where the path named one.
+    """Events of a folder, or the one that the path named. kind: the stem of the files that list
+    their hits.
     """
 
     source: Source
     kind: str
     names: list[str]
-    chosen: str | None
 
     def events(self) -> list[str]:
         return self.names
 
     def sizes(self) -> dict[str, int]:
-        files = [self._file(name, self.kind) for name in self.names]
-        return dict(zip(self.names, self.source.sizes([f for f in files if f]), strict=True))
+        found = ((name, self._file(name, self.kind)) for name in self.names)
+        files = {name: file for name, file in found if file}
+        return dict(zip(files, self.source.sizes(list(files.values())), strict=True))
 
     def read(self, name: str | None, with_truth: bool) -> Event:
         path = self.source.path
-        name = name or self.chosen or only_event(self.names, path)
-        if name not in self.names:
-            raise InputError(f"{path}: has no {name}-{self.kind}.csv; name one of its events")
+        name = name or only_event(self.names, path)
         are_simulated, truth, cells = self.kind == "hits", None, None
         spec, prefix = (SIMULATED_HITS, "t") if are_simulated else (MEASUREMENTS, "global_")
         found = self._table(name, spec, may_be_empty=not with_truth)
-        assert found is not None  # `names` are those of its files
+        if found is None:
+            raise InputError(f"{path}: has no {name}-{self.kind}.csv; name one of its events")
         table, where = found
         hit_id = np.arange(len(table["tx"])) if are_simulated else table["measurement_id"]
         hits = {"hit_id": hit_id} | {axis: table[f"{prefix}{axis}"] for axis in "xyz"}

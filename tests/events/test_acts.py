@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import find_events, format_of, read_event
+from bigtrk.events.reader import event_sizes, find_events, format_of, read_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 
 NAME = "event000000000"
@@ -27,6 +27,7 @@ def test_measurements_and_truth_are_what_pandas_reads(testdata: Path) -> None:
     folder = testdata / "data" / "acts_generic"
     assert format_of(folder) == "acts"
     assert find_events(folder) == [NAME, "event000000001"]
+    assert find_events(folder / NAME) == [NAME] == list(event_sizes(folder / NAME))
     event = read_event(folder, NAME)
 
     def table(stem: str) -> pd.DataFrame:
@@ -121,3 +122,5 @@ def test_half_of_the_truth_is_refused(small: Path, tmp_path: Path, stem: str) ->
     with pytest.raises(InputError, match=f"is of no use without {NAME}-{stem}.csv"):
         read_event(folder)
     assert read_event(folder, with_truth=False).truth is None
+    with pytest.raises(InputError, match="has no event7-measurements"):
+        read_event(folder / "event7")
