@@ -20,6 +20,7 @@ from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.checkpoint.folder import last_good
 
 LOG = "train.log"  # in a run folder
+_ESCAPED = "backslashreplace"  # what is not UTF-8 in a training's output
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
 # torchrun's own report of a failed rank begins with this.
@@ -88,7 +89,9 @@ def train_logged(
     with (
         open_to_append(log) as written,
         ended_by_sigterm(),
-        Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True) as training,
+        Popen(
+            command, env=environment, stdout=PIPE, stderr=STDOUT, text=True, errors=_ESCAPED
+        ) as training,
     ):
         try:
             for line in training.stdout or ():

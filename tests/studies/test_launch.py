@@ -1,5 +1,6 @@
 """Trainings as programs of their own."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -40,6 +41,12 @@ def test_sigterm_is_passed_on_and_the_training_may_save(tmp_path: Path) -> None:
     finally:
         launch.kill()
     assert (tmp_path / "saved").exists()
+
+
+def test_output_that_is_no_text_is_logged(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", r"import os; os.write(1, b'on \xff\n')"]
+    train_logged(command, tmp_path / "log", os.environ)
+    assert (tmp_path / "log").read_text() == "on \\xff\n"
 
 
 THREADS = """
