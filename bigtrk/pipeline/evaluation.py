@@ -303,7 +303,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
 
 
 def _notes(found: dict[str, EventLosses]) -> tuple[str, ...]:
-    """Prints the notes of events' ways, and returns the first ones."""
+    """Prints the notes on all events, and returns the first ones."""
     notes = [f"{name}: {note}" for name, event in found.items() for note in event.passage.notes]
     for note in notes:
         complain(note)

@@ -77,7 +77,7 @@ class ValueRecord(_SearchFile):
 class RoundRecord(Record):
     """A round of a trial of a population, both counted from 0, and the metric after it, if it has
     ended: from the checkpoint of the trial `source` after its round `source_round` (None: its own),
-    with `settings`, to its last of `epochs` epochs.
+    with `settings`, up to `epochs` epochs.
     """
 
     round: Place

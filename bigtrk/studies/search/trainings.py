@@ -62,7 +62,7 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
             )
         return [Place((*words, train), os.environ, 0, len(os.sched_getaffinity(0)))] * at_once
     words, own = [sys.executable, train], {k: v for k, v in os.environ.items() if k not in PLACES}
-    if ranks > 1:  # which a searcher's place among ranks does not mislead
+    if ranks > 1:  # torchrun gives each rank its place
         words, own = torchrun_command(ranks, shipped.TRAIN, []), torchrun_environment(ranks)
     devices, cores = visible_devices(), open_cores()
     each, cores_each = len(devices) // at_once, cores // at_once
