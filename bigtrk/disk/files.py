@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -283,3 +283,29 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: holds something already; name a new folder, or remove it")
     with whole_folder(path) as temporary:
         yield temporary
+
+
+def claim_folder(
+    out: Path, record: str, parameters: Mapping[str, Any], options: str = "options"
+) -> None:
+    """Writes the parameters of a folder's files to `out`/record, or checks that the same are there,
+    so that stopped work goes on. options: those that set them, for the message.
+
+    Raises:
+        InputError: `out` holds other files, or files that were made otherwise.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder")
+    with disk_errors():
+        out.mkdir(parents=True, exist_ok=True)
+    # What a command that failed at once has left: its record, or a temporary file of another.
+    others = any(path.name != record and not path.name.startswith(".") for path in out.iterdir())
+    if not others:
+        write_json(out / record, parameters)
+    elif not (out / record).exists():
+        raise InputError(f"{out}: holds other files; name another folder")
+    elif read_json(out / record) != parameters:
+        raise InputError(
+            f"{out}: its files were made by other options ({record} there); give the same "
+            f"{options} to add events, or name another folder"
+        )

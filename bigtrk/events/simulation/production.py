@@ -4,11 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
 
 from bigtrk import __version__
 from bigtrk.console import follow
-from bigtrk.disk.files import read_json, write_json
+from bigtrk.disk.files import claim_folder
 from bigtrk.errors import InputError
 from bigtrk.events.colliderml_writer import write_sample
 from bigtrk.events.detectors import find_layers, write_detectors
@@ -53,7 +52,9 @@ def simulate_folder(
         parameters["truth"] = False
     if file_format is not EventFormat.TRACKML:
         parameters["format"] = file_format.value
-    _claim(out, parameters)
+    claim_folder(
+        out, RECORD, parameters, "--particles, --seed, --detectors, --format and --no-truth"
+    )
     write_detectors(out, layers)
 
     def make(event_id: int) -> Event:
@@ -67,22 +68,3 @@ def simulate_folder(
         # Hits are written last.
         if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
             write_event(make(event_id), out)
-
-
-def _claim(out: Path, parameters: dict[str, Any]) -> None:
-    """Writes the record to `out`, or checks that the same one is there."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; name a folder for the events")
-    if not out.exists() or not any(out.iterdir()):
-        write_json(out / RECORD, parameters)
-        return
-    if not (out / RECORD).exists():
-        raise InputError(
-            f"{out}: holds files that 'bigtrk simulate' did not write; name another folder"
-        )
-    found = read_json(out / RECORD)
-    if found != parameters:
-        raise InputError(
-            f"{out}: holds events simulated otherwise ({RECORD} there); give the same --particles, "
-            f"--seed, --detectors, --format and --no-truth to add events, or name another folder"
-        )

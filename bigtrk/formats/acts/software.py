@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.console import warn_once
-from bigtrk.disk.files import disk_errors, read_json, write_json
+from bigtrk.disk.files import claim_folder
 from bigtrk.errors import InputError, one_line
 from bigtrk.events.event import Columns
 
@@ -50,29 +50,10 @@ def load_acts() -> Any:
 
 
 def claim(out: Path, record: str, options: Mapping[str, Any]) -> None:
-    """Writes what files of a folder are made by to `out`/record, or checks that the same is there,
-    so that work which was stopped goes on.
-
-    Raises:
-        InputError: other files are there, or such that were made otherwise.
-    """
+    """Claims a folder for files made with this version of ACTS (`claim_folder`)."""
     version = list(load_acts().__version__)
     parameters = json.loads(json.dumps({"acts": version, **options}, default=str))
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; name a folder")
-    with disk_errors():
-        out.mkdir(parents=True, exist_ok=True)
-    # What a command that failed at once has left: its record, or a temporary file of another.
-    others = any(path.name != record and not path.name.startswith(".") for path in out.iterdir())
-    if not others:
-        write_json(out / record, parameters)
-    elif not (out / record).exists():
-        raise InputError(f"{out}: holds other files; name another folder")
-    elif read_json(out / record) != parameters:
-        raise InputError(
-            f"{out}: its files were made by other options ({record} there); name another folder, "
-            f"or give the same options to add events"
-        )
+    claim_folder(out, record, parameters)
 
 
 @lru_cache(maxsize=1)
