@@ -6,7 +6,6 @@ angles in rad; N nodes (hits), E edges.
 """
 
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,11 +104,15 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
     """Writes graphs from anywhere, each of another name, to `folder`, where `train`, `open_graphs`
     and the commands find them. It is then the folder of these alone; those unchanged are kept.
     """
-    for name, count in Counter(graph.name for graph in graphs).items():
-        if count > 1:
-            raise InputError(f"two graphs are called {name!r}; name each another way")
-    made = {"from": "python"}
-    tasks = (GraphToMake(one.name, graph_digest(one), partial(as_it_is, one)) for one in graphs)
+    names: set[str] = set()
+
+    def task(graph: EventGraph) -> GraphToMake:
+        if graph.name in names:
+            raise InputError(f"two graphs are called {graph.name!r}; name each another way")
+        names.add(graph.name)
+        return GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
+
+    tasks, made = map(task, graphs), {"from": "python"}
     fill_folder(Path(folder), tasks, len(graphs), made, "writing graphs", alone=True)
     return open_graphs(folder)
 
@@ -136,6 +139,8 @@ class Graphs(Sequence[EventGraph]):
         """Reads the graph at `index`; of a slice nothing is read yet."""
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.folder.path}: has {len(self)} graphs, and none at {index}")
         return self.folder.read(self.names[index])
 
 

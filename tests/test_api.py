@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_folder_is_a_lazy_sequence(made: Path) -> None:
     assert same(graphs[-1], graphs[2])
     assert graphs[1:].names == graphs.names[1:]
     for index in (3, -4):
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match=f"graphs: has 3 graphs, and none at {index}"):
             graphs[index]
     read: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -104,6 +105,10 @@ def test_graphs_from_anywhere_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "graphs" / f"{some[0].name}.safetensors").stat().st_mtime_ns == first
     with pytest.raises(InputError, match="two graphs are called"):
         bigtrk.write_graphs(tmp_path / "others", [some[0], some[0]])
+    original = GraphFolder.read
+    with mock.patch.object(GraphFolder, "read", autospec=True, side_effect=original) as read:
+        bigtrk.write_graphs(tmp_path / "copies", bigtrk.open_graphs(tmp_path / "graphs"))
+    assert read.call_count == 1
 
 
 def test_a_training_is_that_of_the_command(
