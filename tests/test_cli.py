@@ -26,6 +26,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         (["bigtrk", "report", "~/absent"], "HOME/absent: no such folder"),
         (["bigtrk", "report", "runs", "$NO_SUCH/x"], "no variable $NO_SUCH"),
         (["bigtrk", "report", "runs", "--html", "~/absent/x.html"], "no such folder HOME/absent"),
+        (["bigtrk", "evaluate", "run", "graphs", "--spill", "$NO_SUCH/x"], "error: $NO_SUCH/x: "),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),
         (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
         (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent"),

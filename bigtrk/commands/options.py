@@ -22,11 +22,11 @@ def check_page(page: Path | None) -> Path | None:
     return check_output_name(page, ".html")
 
 
-def _spill_folder(text: str) -> Any:
+def _spill_folder(folder: Path | None) -> Any:
     """Returns the SpillFolder that --spill names."""
     from bigtrk.training.spill import SpillFolder
 
-    return SpillFolder(given_path(text))
+    return folder and SpillFolder(given_path(folder))
 
 
 Arguments = Annotated[
@@ -57,7 +57,9 @@ ScoreCut = Annotated[
     typer.Option(min=0, max=1, help="edges above it make tracks; the builder's own without"),
 ]
 _spill = "folder of a local disk for edges that memory has no room for"
-Spill = Annotated[Any, typer.Option(parser=_spill_folder, metavar="PATH", help=_spill)]
+Spill = Annotated[
+    Any, typer.Option(parser=Path, callback=_spill_folder, metavar="PATH", help=_spill)
+]
 TracksFrom = Annotated[
     Path,
     typer.Argument(help="folder of event<id>-tracks.parquet, one such file, or a submission"),
