@@ -16,7 +16,7 @@ from bigtrk.commands.options import (
     Spill,
     TracksFrom,
 )
-from bigtrk.console import console, exit_on_bad_input, print_result, say
+from bigtrk.console import complain, console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.tracks.names import BuilderName
@@ -85,7 +85,9 @@ def reconstruct(
     if fitted and discover().is_first:
         from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
-        say(f"{fit_folder(out, events, out, FitOptions())} are in {out}")
+        # With --json standard output is JSON alone.
+        tell = complain if as_json else say
+        tell(f"{fit_folder(out, events, out, FitOptions())} are in {out}")
 
 
 def baseline(
