@@ -63,7 +63,7 @@ def find_ds_config(name: str) -> Path:
     if given_path(name).is_file():
         return given_path(name)
     package = Path(bigtrk.__file__).parent
-    # It lies beside the package in a checkout, inside it once installed from a wheel.
+    # It lies next to the package in a checkout, inside it once installed from a wheel.
     folders = [package.parent / "ds_configs", package / "ds_configs"]
     for folder in folders:
         if (folder / f"{name}.json").is_file():
@@ -83,7 +83,7 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a JSON object")
-    for key in OURS.keys() & content.keys():
+    for key in sorted(OURS.keys() & content.keys()):
         raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
     section = parse(_File, content, str(path)).zero_optimization
     if type(stage := section.get("stage", 0)) is not int:  # DeepSpeed also takes text
@@ -99,8 +99,8 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
-    """Reads and checks a DeepSpeed file and fills in what our configuration, and a model of so many
-    weights, decide.
+    """Reads and checks a DeepSpeed file, and fills in what our configuration and the number of
+    weights of the model decide.
 
     Raises:
         InputError: an unknown key, or one that belongs to our configuration or has no use here.
@@ -194,7 +194,7 @@ class ZeroSharding(Sharding):
         if self.ranks > 1:
             whole = min(n, max(self.zero.max_reuse_distance // 2, prefetched + weights.layer))
             ahead = min(n, prefetched)
-        # AdamW makes two tensors of its part's size, beside the gradients flattened for it.
+        # AdamW makes two tensors of its part's size, and the gradients are flattened for it.
         updated = part * (2 if offloads else 3)
         reduced = bucket * (2 if on_host else 1)
         return Held(
