@@ -66,7 +66,7 @@ def cores_for_this_thread() -> Iterator[None]:
 
 
 class Prefetcher:
-    """A thread that makes one thing while the one before it is used, of one heap for all."""
+    """One thread, with one heap, that makes the next thing while the one before it is used."""
 
     def __init__(self) -> None:
         self._name = f"prefetcher {id(self)}"

@@ -86,9 +86,9 @@ def footprint(
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
     several of one size, of a layered model, by the size of one.
 
-    away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
-    on_gpu: of a pass on a GPU, over edges that are many enough to keep it busy or, if their number
-    is given, over so few rows (`most_rows`).
+    away_in: edges between layers are off the device, and come to it in blocks of this many bytes.
+    on_gpu: the pass is on a GPU, over enough edges to keep it busy. most_rows: counts over at most
+    this many, for a graph too small to keep a GPU busy.
     """
     busy, chunk = _busy_rows(config, on_gpu)
     factors = _CUT_SIZES if cut else _WHOLE_SIZES

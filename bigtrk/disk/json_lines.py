@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
-    """Yields the lines that hold these bytes, but blank ones and a last half-written one."""
+    """Yields lines that hold these bytes, except blank ones and a half-written last one."""
     check_file(path)
     with disk_errors(), naming(path), path.open("rb") as handle:
         number = 0

@@ -63,7 +63,7 @@ class HaloPlan:
         with torch.no_grad():
             rows = owned[0] if len(owned) == 1 else torch.cat(owned)
             packed, n_sent = rows.index_select(0, self.packed), sum(self.send_splits)
-            del rows  # it would take memory beside those received
+            del rows  # before memory is taken for the received ones
             sent, kept = packed[:n_sent], packed[n_sent:]
             received, work = self._send(sent, self.send_splits, self.recv_splits)
         nodes: list[Tensor] = list(_Exchange.apply(self, *owned))

@@ -31,7 +31,7 @@ class EngineSettings(Settings):
         return engine_spec(self.name)
 
     def sharding(self, ranks: int) -> Sharding:
-        """Returns what this engine divides over so many ranks.
+        """Returns what this engine divides over `ranks` ranks.
 
         Raises:
             InputError: the DeepSpeed file cannot be read.

@@ -34,8 +34,8 @@ class Weights:
 class Held:
     """The numbers in the memory of a rank while it computes a pass, without activations.
 
-    buffers: those of the engine beside them. after: what reducing the gradients and updating the
-    weights takes at most beyond all of this, when the pass is over and no activations are left.
+    buffers: the engine's own. after: what reducing the gradients and updating the weights takes at
+    most beyond all of this, when the pass is over and no activations are left.
     """
 
     parameters: float
