@@ -76,7 +76,7 @@ MODULE_IDS = ("volume_id", "layer_id", "module_id")
 
 
 class EventFormat(StrEnum):
-    """A format in which simulated events are written; `bigtrk.events.reader` has those read."""
+    """A format in which simulated events are written; `bigtrk.events.reader` lists those read."""
 
     ACTS = "acts"
     TRACKML = "trackml"

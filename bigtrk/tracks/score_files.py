@@ -40,7 +40,7 @@ def score_files(
 ) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
     archive; events without tracks are left out. task: also by its metrics; then all events count,
-    those without tracks too. no_track: id of hits in no track, beside NO_TRACK. rules: also by
+    those without tracks too. no_track: id of hits in no track, besides NO_TRACK. rules: also by
     those of published figures. Fits in the folder of the tracks are judged, too. Raises InputError
     if files are damaged, tracks are of an event or of hits that `events` lacks, list a hit twice,
     or an event has no truth.
@@ -116,7 +116,7 @@ def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
 
 
 def _crowded(event: Event, track_id: Ids, file: str) -> str | None:
-    """Says which track has hits of so many particles that it is none, and what helps."""
+    """Returns a complaint about a track with hits of over CROWD particles; None without one."""
     shared = overlaps(track_id, hit_particles(event)).track_id
     found, particles = np.unique(shared, return_counts=True)
     if particles.max(initial=0) <= CROWD:

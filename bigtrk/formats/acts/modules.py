@@ -43,7 +43,7 @@ EDGE_SCALES = {
 @dataclass(frozen=True)
 class NodeColumns:
     """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and what its
-    features need beside these; `scales` divide each, in the order of x. shifts: what is subtracted
+    features need besides these; `scales` divide each, in the order of x. shifts: what is subtracted
     from the scaled column of a feature whose mean was measured.
     """
 

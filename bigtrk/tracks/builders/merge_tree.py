@@ -31,7 +31,7 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 class Quality:
     """A trained network: mean and scale [F] of the features; weights, for each layer a weight
     [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
-    that it learnt from told the hits' modules.
+    that it learnt from knew the hits' modules.
     """
 
     with_modules: bool
@@ -131,7 +131,7 @@ _WEIGHTS = [name for name in _LAYOUT if name not in ("mean", "scale")]
 
 
 class _Record(Settings):
-    """The record beside the tensors."""
+    """The record of the file, whose tensors are the weights."""
 
     format: Literal["bigtrk merge tree"]
     version: Literal[1]
