@@ -162,8 +162,9 @@ def write_shard(
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Reads a checkpoint's manifest and checks all its files; InputError names damaged ones."""
-    if not (folder / MANIFEST).exists():
-        raise InputError(f"{MANIFEST} is missing")
+    with disk_errors():
+        if not (folder / MANIFEST).exists():
+            raise InputError(f"{MANIFEST} is missing")
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
         raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
@@ -228,9 +229,9 @@ def _make_up(pieces: list[Range], size: int) -> bool:
 def _damage(folder: Path, shard: ShardFile) -> str | None:
     """Says what is wrong with a file, if anything."""
     path = folder / shard.file
-    if not path.exists():
-        return f"{shard.file} is missing"
     try:
+        if not path.exists():
+            return f"{shard.file} is missing"
         check_file(path)
         size = path.stat().st_size
         if size != shard.bytes:
