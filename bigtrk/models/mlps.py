@@ -30,9 +30,9 @@ class EdgeMLPConfig(ModelSettings):
     mlp_layers: Linears = 3
     """Number of its hidden layers."""
     recompute: Literal["none", "layer", "chunk"] = "chunk"
-    """As of the Interaction GNN."""
+    """The same as the Interaction GNN's."""
     precision: Precision = "fp32"
-    """As of the Interaction GNN."""
+    """The same as the Interaction GNN's."""
 
     @property
     def in_chunks(self) -> bool:
@@ -86,7 +86,7 @@ class EmbeddingConfig(ModelSettings):
     dimensions: Annotated[int, Field(ge=1, le=64)] = 8
     """Dimensions of the space that hits are embedded in."""
     recompute: Literal["none", "layer", "chunk"] = "none"
-    """As of the Interaction GNN; hits are few beside edges."""
+    """The same as the Interaction GNN's; hits are fewer than edges."""
     precision: Literal["fp32"] = "fp32"
     """Places of hits in the embedding need all digits."""
 

@@ -2,7 +2,7 @@
 
 A layer of the Interaction GNN reads state i of all edges, [E, H], and makes state i + 1; an event
 has 20 times more edges than nodes, so these states are nearly all of a training's memory and time.
-Four rules follow, each in one module:
+Four rules follow:
 
 * states.py. Autograd never sees the states: it gets an empty tensor [E, 0] in the place of each,
   and the layers' backward passes are written by hand. The gradient of a layer's first product takes

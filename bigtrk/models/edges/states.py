@@ -37,8 +37,8 @@ def chunk_rows(
 
 
 class Workspace:
-    """The buffers of a pass forward and, if it `trains`, backward; keeps: products are kept for the
-    latter.
+    """The buffers of a pass forward and, if it `trains`, backward, used again: a CPU's fresh memory
+    costs more than what is computed in it. keeps: products are kept for the backward pass.
     """
 
     def __init__(

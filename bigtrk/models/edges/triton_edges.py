@@ -19,9 +19,7 @@ share none, and a barrier parts those of a program that write from those that re
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges import plain
-
-EPS = tl.constexpr(plain.EPS)
+from bigtrk.models.edges.triton_kernels import EPS
 
 
 @triton.jit
