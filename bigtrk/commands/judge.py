@@ -61,20 +61,22 @@ def evaluate(
     from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.evaluation import evaluate_pipeline
-    from bigtrk.records.pipeline import is_pipeline, read_pipeline
+    from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.run_folder import RUN, read_run_if_any
     from bigtrk.reports.evaluation import evaluation_report
     from bigtrk.reports.model_card import refresh_card
-    from bigtrk.reports.pipeline import pipeline_evaluation_report
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
-    from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.evaluate import evaluate_run, evaluated_configuration
     from bigtrk.training.run_folder import run_of
 
     allow_code(code or ())
     ranks = discover()
     if is_pipeline(run):
+        from bigtrk.pipeline.evaluation import evaluate_pipeline
+        from bigtrk.records.pipeline import read_pipeline
+        from bigtrk.reports.pipeline import pipeline_evaluation_report
+        from bigtrk.tracks.matching import Criteria
+
         if builder or score_cut is not None or scan_cuts or spill:
             raise InputError(
                 f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
