@@ -82,7 +82,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
         "ds.json",
         ("zero_optimization", "stage"),
         7,
-        "zero_optimization: stage: Input should be 0, 1",
+        "zero_optimization: stage: must be a number from 0 to 3",
     ),
 ]
 

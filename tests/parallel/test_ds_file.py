@@ -24,7 +24,7 @@ from bigtrk.parallel.settings import OptimizerSettings
             "did you mean 'stage3_prefetch_bucket_size'",
         ),
         ({"zero_optimization": {"stage": "2"}}, "zero_optimization: stage: must be a number"),
-        ({"zero_optimization": {"stage": 4}}, "zero_optimization: stage: "),
+        ({"zero_optimization": {"stage": 4}}, "must be a number from 0 to 3 (got 4)"),
         (
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
             "zero_optimization: unknown key 'offload_optimizer.devise'",

@@ -86,7 +86,8 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     for key in sorted(OURS.keys() & content.keys()):
         raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
     section = parse(_File, content, str(path)).zero_optimization
-    if type(stage := section.get("stage", 0)) is not int:  # DeepSpeed also takes text
+    stage = section.get("stage", 0)
+    if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
         raise InputError(
             f"{path}: zero_optimization: stage: must be a number from 0 to 3 (got {stage!r})"
         )
