@@ -110,7 +110,7 @@ def main() -> None:
         windows.FLAT = 0.0 if when == "before" else windows.FLAT
         rows = {name: [judge(used, one) for one in sample] for name, sample in samples.items()}
         rows["all"] = rows["learnt_on"] + rows["held_back"]
-        found[when] = {name: {**summarise(of), "events": of} for name, of in rows.items()}
+        found[when] = {name: {**summarise(some), "events": some} for name, some in rows.items()}
     summary = {name: one["efficiency"] for name, one in found["after"].items()}
     summary |= {f"{n}_cost": one["doublets_per_kept_edge"] for n, one in found["after"].items()}
     results.write(summary, pairs=len(judged["after"].pairs), **found)

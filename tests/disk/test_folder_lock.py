@@ -74,7 +74,7 @@ def keep(folder: Path) -> None:
 
 
 def test_a_killed_process_has_no_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither before nor after its parent has asked how it ended."""
+    """It has none, before its parent has asked how it ended and after."""
     holder = multiprocessing.get_context("spawn").Process(target=keep, args=(tmp_path,))
     holder.start()
     while not (tmp_path / LOCK).exists():

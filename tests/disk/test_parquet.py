@@ -97,7 +97,7 @@ def counted(path: Path) -> list[int]:
     ("rows", "options"), [(0, {}), (7, {"version": "1.0"}), (40, {"use_dictionary": False})]
 )
 def test_the_counts_are_those_of_arrow(tmp_path: Path, rows: int, options: dict[str, Any]) -> None:
-    """Also of more than 14 row groups and columns, whose lists have a longer header."""
+    """Lists of more than 14 row groups or columns have a longer header."""
     values = range(rows)
     columns = {f"c{n}": pa.array(values, pa.int64()) for n in range(20)}
     columns["list"] = pa.array([[n] * n for n in values], pa.list_(pa.float32()))

@@ -37,7 +37,7 @@ Works = Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Done:
-    """What works returned, by the number of ranks, by name, then by rank; the folder of runs."""
+    """Results of works by the number of ranks, by name, then by rank; the folder of runs."""
 
     of: dict[int, dict[str, list[Any]]]
     folder: Path

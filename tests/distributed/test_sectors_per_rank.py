@@ -159,8 +159,8 @@ def test_three_ranks_that_score_one_or_two_of_five_sectors_score_the_whole_graph
 
 
 def test_models_of_naive_sectors_are_validated_on_whole_graphs(done: Done) -> None:
-    """On one rank, with all sectors, and on three the loss is that of `bigtrk evaluate` on graphs
-    without sectors.
+    """The loss is that of `bigtrk evaluate` on graphs without sectors, on one rank, which has all
+    sectors, and on three.
     """
     [on_graphs] = done.of[1]["naive, whole"]
     for world_size in (1, 3):

@@ -1,4 +1,4 @@
-"""How files from elsewhere are read in fuzzing and property tests."""
+"""Readers of files from elsewhere, for fuzzing and property tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass

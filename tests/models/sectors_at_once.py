@@ -21,7 +21,7 @@ def run_at_once(models: Sequence[nn.Module], cut: Cut) -> list[Tensor]:
     def swap() -> None:
         received[:] = cut.exchange(given)
 
-    together = Barrier(len(cut.sectors), swap, timeout=60)
+    together = Barrier(len(cut.sectors), swap, timeout=300)
 
     def run(k: int) -> Tensor:
         def exchange(owned: Tensor) -> Tensor:

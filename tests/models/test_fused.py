@@ -137,8 +137,8 @@ def test_the_same_bits_twice(dtype: torch.dtype) -> None:
 def test_choices_that_fix_no_order_change_no_bit(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    """How many edges a program's blocks have, while it has the same edges; which program sums which
-    node. Tiles and numbers of programs and warps do fix an order, and so are constants.
+    """These are the edges of a program's blocks, while it has the same edges, and the program that
+    sums a node. Tiles and numbers of programs and warps do fix an order, and so are constants.
     """
     monkeypatch.setattr(schedule, "PROGRAMS", 2 * 32)
     case, found, turned = Case(n_edges=120, layers=3, dtype=dtype), [], triton_passes._turns

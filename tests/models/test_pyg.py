@@ -83,7 +83,7 @@ CONTRACTS = [
 @pytest.mark.usefixtures("in_three")
 @pytest.mark.parametrize("kinds", CONTRACTS, ids=str)
 def test_the_contract_is_kept(kinds: list[str]) -> None:
-    """Also by an empty sector: zero gradients, as many exchanges."""
+    """An empty sector keeps it, too: zero gradients, as many exchanges."""
     torch.manual_seed(0)
     model = PyGModel(Net(F, G, kinds), DECODER, F, G)
     # GCNConv exchanges degrees, too.

@@ -76,7 +76,7 @@ def test_threads_change_no_bit_of_a_step(options: dict[str, Any], precision: str
 def test_nor_at_widths_where_torch_s_own_products_depend_on_them(
     hidden: int, precision: str
 ) -> None:
-    """On an AMD EPYC those of float32 have other bits from 3 threads on."""
+    """Torch's float32 products have other bits from 3 threads on, on an AMD EPYC."""
     assert_same_bits(make_model(hidden=hidden, precision=precision), (1, 3, 8))
 
 

@@ -1,4 +1,4 @@
-"""Who a process is, from what each launcher leaves in the environment."""
+"""Each launcher leaves the rank of a process in the environment."""
 
 import pytest
 

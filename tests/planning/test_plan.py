@@ -232,7 +232,7 @@ def test_where_nothing_fits_the_least_that_would_do_is_told(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With the memory that is told the event fits, in as many sectors; with less it does not."""
+    """The event fits the named memory in the named sectors, and less memory does not do."""
     training = {"training": {"spill": str(tmp_path)}} if files else {}
     configuration = Configuration.model_validate({"model": {"layers": 2}, **training})
     asked = Question(configuration, [size], 2, 2, 1e6, CPU)

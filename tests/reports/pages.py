@@ -56,7 +56,7 @@ class Script:
 
 @dataclass
 class Page:
-    """What a page has: tags in order, texts outside of scripts and style, scripts, links to
+    """A page's parts: tags in order, texts outside of scripts and style, scripts, links to
     elsewhere.
     """
 

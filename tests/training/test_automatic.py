@@ -124,7 +124,7 @@ def test_the_state_is_sharded_only_where_it_does_not_fit() -> None:
 
 
 def test_an_event_fits_once_it_is_cut() -> None:
-    """Also where its largest sector is as uneven as METIS leaves one in ten."""
+    """It fits even where its largest sector is as uneven as METIS leaves one in ten."""
     asked = task(0.33, world=2)
     chosen = choose(asked)[-1]
     cut = replace(EVENT, excess=MOST_EXCESS, stored=chosen.sectors)

@@ -1,4 +1,4 @@
-"""What is said when memory runs out: a GPU's, without one, and the host's."""
+"""Messages when memory runs out: the host's, and a GPU's, which is a stand-in."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""How much a part of the suite does: on a card, or as a walk through it on a CPU."""
+"""The extent of a part of the suite: on a card, or as a walk through it on a CPU."""
 
 import os
 import statistics

@@ -102,7 +102,7 @@ def test_each_layer_takes_its_mean_energy(total: float) -> None:
 
 
 def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
-    """Also checks that no particle gains momentum on its way."""
+    """No particle gains momentum on its way."""
     rng = np.random.default_rng(8)
     met = propagate(helices(generate_particles(500, rng)), TRACKML_LAYERS, rng)
     barrel = TRACKML_LAYERS.is_barrel[met.layer]

@@ -1,4 +1,4 @@
-"""What cannot be exported, or not there, is told in one line, and nothing is written."""
+"""A model that cannot be exported ends in one line, and nothing is written."""
 
 import json
 import shutil

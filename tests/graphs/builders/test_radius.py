@@ -52,7 +52,7 @@ def test_pairs_are_those_within_the_radius(event: Event) -> None:
 
 
 def test_a_smaller_radius_has_hardly_more_pairs() -> None:
-    """With many hits in one place there is none."""
+    """There is none where many hits lie in one place."""
     points = np.random.default_rng(4).normal(0, 2, (9000, 3)).astype(np.float32)
     tree = cKDTree(points)
     assert count_pairs(tree, 0.5) > 50_000

@@ -85,9 +85,9 @@ def trainings() -> list[int]:
     return [int(name.rsplit("-", 3)[1]) for name in owners]
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_for(what: Callable[[], Any]) -> Any:
     """Returns what `what` returns once that is something."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 300
     while not (found := what()):
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)

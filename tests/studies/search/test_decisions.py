@@ -1,4 +1,4 @@
-"""Who goes on from whom, and with which settings."""
+"""Trials of a population go on from others, with changed settings."""
 
 import math
 from collections import Counter

@@ -49,7 +49,7 @@ def test_large_tensors_lie_in_files_without_a_name(tmp_path: Path) -> None:
 
 
 def test_a_freed_file_is_used_again(tmp_path: Path) -> None:
-    """Then nothing needs the folder, which may be gone."""
+    """Nothing needs the folder then, so that it may be gone."""
     folder = tmp_path / "folder"
     folder.mkdir()
     files = InputFiles(folder, "--spill")
