@@ -7,20 +7,9 @@ import pytest
 
 from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.cost.footprint import columns, footprint
-from bigtrk.cost.machines import (
-    A100,
-    CPU,
-    MACHINES,
-    Link,
-    Machine,
-    find_machine,
-    machine_of,
-)
+from bigtrk.cost.machines import A100, CPU, MACHINES, Link, Machine, find_machine, machine_of
 from bigtrk.cost.model import CostModel
-from bigtrk.models.settings import (
-    InteractionGNNConfig,
-    UserModelConfig,
-)
+from bigtrk.models.settings import InteractionGNNConfig, UserModelConfig
 from bigtrk.parallel.engines.spec import Sharding
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.user_code import allow_code

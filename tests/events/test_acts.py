@@ -76,18 +76,8 @@ def small(tmp_path_factory: pytest.TempPathFactory, testdata: Path) -> Path:
 
 
 TABLES = {
-    "map of no hits": (
-        "measurement-simhit-map",
-        "0,0",
-        "0,100000",
-        "100000 is not in the 100",
-    ),
-    "map of others": (
-        "measurement-simhit-map",
-        "0,0",
-        "9999,0",
-        "measurement_id 9999 is not",
-    ),
+    "map of no hits": ("measurement-simhit-map", "0,0", "0,100000", "100000 is not in the 100"),
+    "map of others": ("measurement-simhit-map", "0,0", "9999,0", "measurement_id 9999 is not"),
     "cells of others": (
         "cells",
         "value\n",

@@ -73,10 +73,7 @@ def test_the_command(
 
 @pytest.mark.parametrize("names", ["r,phi,z", "a,b,c"])
 def test_graphs_without_edge_attr_are_trained(
-    names: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Features of edges are computed from positions; else there are none, which is said."""
     monkeypatch.chdir(tmp_path)

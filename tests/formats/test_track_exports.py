@@ -149,14 +149,8 @@ def test_an_event_without_tracks_is_left_out_and_counted(
             "export tracks other out --format acts --events events",
             "tracks of event 23, which events does not",
         ),
-        (
-            "submit tracks events mine.csv",
-            "mine.csv: its name does not end with",
-        ),
-        (
-            "submit tracks events event000000021-tracks.parquet",
-            "its name is that of one event's",
-        ),
+        ("submit tracks events mine.csv", "mine.csv: its name does not end with"),
+        ("submit tracks events event000000021-tracks.parquet", "its name is that of one event's"),
         ("submit tracks events events", "events: is a folder; name a file in it, such as"),
         (
             "submit tracks events mine.parquet --max-edges 10",
@@ -165,10 +159,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(
         ("submit tracks absent mine.parquet", "absent"),
         ("submit other events mine.parquet", "tracks of event 23, which events does not"),
         ("submit beyond events mine.parquet", "row 1: hit 99 is not in the event"),
-        (
-            "submit tracks hits mine.parquet --majority-particles",
-            f"{FIRST}: has hits but no truth",
-        ),
+        ("submit tracks hits mine.parquet --majority-particles", f"{FIRST}: has hits but no truth"),
     ],
 )
 def test_bad_input_is_told_in_one_line_and_leaves_the_former(

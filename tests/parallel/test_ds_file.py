@@ -15,10 +15,7 @@ from bigtrk.parallel.settings import OptimizerSettings
     ("content", "named"),
     [
         ({"zero_optimisation": {"stage": 1}}, "did you mean 'zero_optimization'"),
-        (
-            {"zero_optimization": {"stge": 1}},
-            "unknown key 'stge'; did you mean 'stage'",
-        ),
+        ({"zero_optimization": {"stge": 1}}, "unknown key 'stge'; did you mean 'stage'"),
         (
             {"zero_optimization": {"stage": 3, "stage3_prefetch_bucketsize": 1000}},
             "did you mean 'stage3_prefetch_bucket_size'",

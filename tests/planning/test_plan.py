@@ -156,10 +156,7 @@ def test_every_value_is_planned(
         ([*SIZE, "--ranks", "1,x"], "write numbers"),
         ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
         ([*SIZE, "--ranks", "1,2"], "--ranks 1,2: give one number"),
-        (
-            [*SIZE, "--machine", "none.json"],
-            "--machine none.json: choose cpu, A100, H100, H200",
-        ),
+        ([*SIZE, "--machine", "none.json"], "--machine none.json: choose cpu, A100, H100, H200"),
         ([*SIZE, "model.hiden=3"], "model.hidden"),
     ],
 )
@@ -227,10 +224,7 @@ def test_a_run_that_tells_no_step_is_refused(
 @pytest.mark.parametrize("files", [False, True])
 @pytest.mark.parametrize("size", [EventSize(40_000, 800_000), EventSize(1_000, 4_000)], ids=str)
 def test_where_nothing_fits_the_least_that_would_do_is_told(
-    size: EventSize,
-    files: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    size: EventSize, files: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The event fits the named memory in the named sectors, and less memory does not do."""
     training = {"training": {"spill": str(tmp_path)}} if files else {}

@@ -197,10 +197,7 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
         tmp_path,
     )
     # The same names, other hits: tracks there are of other events.
-    run_in_one(
-        ["bigtrk baseline collisions other", "bigtrk baseline events other"],
-        tmp_path,
-    )
+    run_in_one(["bigtrk baseline collisions other", "bigtrk baseline events other"], tmp_path)
     counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
     events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
     assert counts == events
