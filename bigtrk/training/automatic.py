@@ -24,9 +24,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut
 from bigtrk.parallel.settings import ENGINES
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.fitting import GIB, make_cost, setting_away
+from bigtrk.training.fitting import GIB, FittingCuts, make_cost, memory_budget, setting_away
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import FittingCuts, memory_budget
 
 # The part of a rank's memory that a short training may be seen to fill. Recorded peaks were 1 to
 # 4 % above the least limit of a control group in which the same ranks trained.
@@ -200,7 +199,7 @@ def _engines(configuration: Configuration, world: int) -> list[Values]:
 
 
 def counted(task: Task, candidate: Candidate, sectors: int) -> Option:
-    """Counts the memory of a run as its router will lay it over the ranks (steps.py)."""
+    """Counts the memory of a run as its router will lay it over the ranks (fitting.py)."""
     configuration = candidate.configured(task.configuration)
     cost = make_cost(
         configuration, task.world, task.ranks_per_node, task.machine, events=len(task.sizes)

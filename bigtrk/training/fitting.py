@@ -1,21 +1,27 @@
-"""Memory and work that a configuration takes by the cost model, and remedies for events that do not
-fit.
+"""The memory and work of a configuration by the cost model: cuts of events that fit, and remedies
+for those that do not.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machines import CPU, Machine
+from bigtrk.cost.machines import CPU, Machine, find_machine
 from bigtrk.cost.model import CostModel
+from bigtrk.parallel.collectives import all_max
+from bigtrk.parallel.host import memory_of_rank
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, merged_cuts, usable_parts
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
 
-if TYPE_CHECKING:
-    from bigtrk.training.steps import FittingCuts
+GIB = 2**30
+# Sectors beyond which cutting an event further is no remedy.
+MOST_PARTS = 4096
+# Events named in a message; the others are counted.
+_NAMED = 5
 
 
 def make_cost(
@@ -54,11 +60,83 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
 
-GIB = 2**30
-# Sectors beyond which cutting an event further is no remedy.
-MOST_PARTS = 4096
-# Events named in a message; the others are counted.
-_NAMED = 5
+def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
+    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
+    budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
+    return -float(all_max([-budget], ranks.device))
+
+
+def fitting_cuts(
+    configuration: Configuration, ranks: Ranks, n_events: int, budget: float
+) -> "FittingCuts":
+    """Makes the cuts of a training on `n_events` events."""
+    cost = make_cost(
+        configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
+    )
+    return FittingCuts(configuration, cost, budget)
+
+
+@dataclass(frozen=True)
+class FittingCuts:
+    """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
+
+    configuration: Configuration
+    cost: CostModel
+    budget: float
+
+    @property
+    def apart(self) -> bool:
+        """Whether sectors are trained without each other."""
+        return self.configuration.data.sectors == "naive"
+
+    def fitting(self, size: EventSize) -> dict[Cut, float]:
+        """Returns the work of the cuts that fit, of the first kind that does; files come last."""
+        for cost in self._ways:
+            for cuts in self.cuts(size.stored):
+                fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
+                if fits:
+                    return {cut: cost.seconds(size, *cut) for cut in fits}
+        return {}
+
+    def needed(self, size: EventSize, cut: Cut) -> float:
+        """Returns the least bytes that a cut takes, with edges in memory or in files."""
+        return min(cost.memory(size, *cut).total for cost in self._ways)
+
+    @property
+    def _ways(self) -> list[CostModel]:
+        """Returns the cost with all edges in memory, and that with edges in files, if allowed."""
+        in_files = with_files(self.cost, self.configuration, self.budget)
+        return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
+
+    def least(self, size: EventSize) -> tuple[float, Cut]:
+        """Returns the bytes and the cut of an event where it needs least."""
+        return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
+
+    def cuts(self, stored: int) -> list[list[Cut]]:
+        """Lists the cuts of an event: with one sector on each rank, then with several."""
+        world = self.cost.world
+        if self.apart:
+            # Fewer would be another training, since cut edges are left out.
+            return [[Cut(stored, stored)]]
+        layered = self.cost.footprint(cut=False).layered
+        if self.configuration.training.routing == "stored":
+            merged = usable_parts(stored, world)
+            return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
+        return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
+
+    def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
+        """Lists the bytes that an event takes of the present ranks, by powers of two of sectors."""
+        world, layered = self.cost.world, self.cost.footprint(cut=False).layered
+        cuts = []
+        for parts in (1 << i for i in range(MOST_PARTS.bit_length())):
+            if self.apart:
+                cut = Cut(parts, parts)
+            elif layered:
+                cut = even_cut(parts, world)
+            else:
+                cut = Cut(parts, usable_parts(parts, world))
+            cuts.append((self.needed(size, cut), cut))
+        return cuts
 
 
 def memory_of_cut(n_bytes: float, parts: int) -> str:
@@ -67,7 +145,7 @@ def memory_of_cut(n_bytes: float, parts: int) -> str:
     return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 
 
-def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: "FittingCuts") -> str:
+def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
     """Says which events do not fit, and what to do about it."""
     tried = {source.name: cuts.least(size) for source, size in oversized}
     source, size = max(oversized, key=lambda one: tried[one[0].name])
@@ -83,7 +161,7 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: "FittingCut
     )
 
 
-def _advice(source: EventSource, size: EventSize, cuts: "FittingCuts") -> str:
+def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     """Says how an event might fit: cut into more sectors, or else by other settings."""
     needed = cuts.by_parts(size)
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]

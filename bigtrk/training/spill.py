@@ -23,9 +23,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.input_files import InputFiles
-from bigtrk.training.fitting import GIB, make_cost
+from bigtrk.training.fitting import GIB, fitting_cuts, make_cost, memory_budget
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import fitting_cuts, memory_budget
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machines import find_machine
-from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Sector
-from bigtrk.parallel.collectives import all_max, check_agreement, on_first_rank
-from bigtrk.parallel.host import memory_of_rank
+from bigtrk.parallel.collectives import check_agreement, on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import (
     Assignment,
@@ -31,18 +26,14 @@ from bigtrk.parallel.routing import (
     RoutedEvent,
     Router,
     as_stored,
-    even_cut,
-    finer_cuts,
     lay_out,
-    merged_cuts,
-    usable_parts,
 )
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.subgraphs import Walk
 from bigtrk.sampling.wedges import cut_wedge, turn
 from bigtrk.training.data.batch import BatchMaker, Share
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.fitting import GIB, MOST_PARTS, make_cost, operations, remedy, with_files
+from bigtrk.training.fitting import fitting_cuts, memory_budget, operations, remedy
 from bigtrk.training.settings import Batching, Configuration, TrainingSettings
 
 # Steps in a bucket: the fewer, the more alike its items and the fewer ways to combine them.
@@ -332,85 +323,6 @@ def training_router(
     """
     budget = memory_budget(configuration, ranks)
     return on_first_rank(_fit, configuration, ranks, sources, budget)
-
-
-def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
-    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
-    budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
-    return -float(all_max([-budget], ranks.device))
-
-
-def fitting_cuts(
-    configuration: Configuration, ranks: Ranks, n_events: int, budget: float
-) -> "FittingCuts":
-    """Makes the cuts of a training on `n_events` events."""
-    cost = make_cost(
-        configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
-    )
-    return FittingCuts(configuration, cost, budget)
-
-
-@dataclass(frozen=True)
-class FittingCuts:
-    """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
-
-    configuration: Configuration
-    cost: CostModel
-    budget: float
-
-    @property
-    def apart(self) -> bool:
-        """Whether sectors are trained without each other."""
-        return self.configuration.data.sectors == "naive"
-
-    def fitting(self, size: EventSize) -> dict[Cut, float]:
-        """Returns the work of the cuts that fit, of the first kind that does; files come last."""
-        for cost in self._ways:
-            for cuts in self.cuts(size.stored):
-                fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
-                if fits:
-                    return {cut: cost.seconds(size, *cut) for cut in fits}
-        return {}
-
-    def needed(self, size: EventSize, cut: Cut) -> float:
-        """Returns the least bytes that a cut takes, with edges in memory or in files."""
-        return min(cost.memory(size, *cut).total for cost in self._ways)
-
-    @property
-    def _ways(self) -> list[CostModel]:
-        """Returns the cost with all edges in memory, and that with edges in files, if allowed."""
-        in_files = with_files(self.cost, self.configuration, self.budget)
-        return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
-
-    def least(self, size: EventSize) -> tuple[float, Cut]:
-        """Returns the bytes and the cut of an event where it needs least."""
-        return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
-
-    def cuts(self, stored: int) -> list[list[Cut]]:
-        """Lists the cuts of an event: with one sector on each rank, then with several."""
-        world = self.cost.world
-        if self.apart:
-            # Fewer would be another training, since cut edges are left out.
-            return [[Cut(stored, stored)]]
-        layered = self.cost.footprint(cut=False).layered
-        if self.configuration.training.routing == "stored":
-            merged = usable_parts(stored, world)
-            return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
-        return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
-
-    def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
-        """Lists the bytes that an event takes of the present ranks, by powers of two of sectors."""
-        world, layered = self.cost.world, self.cost.footprint(cut=False).layered
-        cuts = []
-        for parts in (1 << i for i in range(MOST_PARTS.bit_length())):
-            if self.apart:
-                cut = Cut(parts, parts)
-            elif layered:
-                cut = even_cut(parts, world)
-            else:
-                cut = Cut(parts, usable_parts(parts, world))
-            cuts.append((self.needed(size, cut), cut))
-        return cuts
 
 
 def _fit(

@@ -6,9 +6,8 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU
-from bigtrk.training.fitting import GIB, make_cost
+from bigtrk.training.fitting import GIB, FittingCuts, make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import FittingCuts
 
 EVENT = EventSize(103_783, 2_984_951)  # event 1000, of which half of these budgets were refused
 

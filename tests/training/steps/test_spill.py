@@ -20,7 +20,7 @@ from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router
-from bigtrk.training import fitting, spill, steps
+from bigtrk.training import fitting, spill
 from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
@@ -197,7 +197,7 @@ def test_files_or_the_host_are_a_remedy(recompute: str, machine: Machine, remedy
     configuration = Configuration.model_validate({"model": model})
     cost, size = make_cost(configuration, 1, 1, machine), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
-    choice = steps.FittingCuts(configuration, cost, budget=2 * GIB)
+    choice = fitting.FittingCuts(configuration, cost, budget=2 * GIB)
     told = fitting.remedy([(source, size)], choice)
     assert "no number of sectors helps on 1 rank(s), the least is " in told
     assert f": {remedy}model.precision=bf16, " in told
