@@ -290,3 +290,15 @@ def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
     assert "checkpoint step-00000002 could not be written: rank 1: weight/" in said
     assert "is not finite; lower optimizer.lr" in said
     assert read == "1"
+
+
+def another_model(ranks: Ranks, run: Path) -> str:
+    Saved(ranks, "DDP", run).save(1)
+    with pytest.raises(InputError) as caught:
+        Saved(ranks, "DDP", run, layers=3).checkpoints.load()
+    return str(caught.value)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    (said,) = run_ranks(1, another_model, tmp_path)
+    assert "of another model (such as in layers." in said

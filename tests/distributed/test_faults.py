@@ -15,7 +15,7 @@ from bigtrk.training.data.batch import BatchMaker, Loader
 from bigtrk.training.evaluation.scoring import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import scoring_router
+from bigtrk.training.steps import RoutedStep, check_routes, scoring_router
 from bigtrk.training.trainer import StepRunner
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import Works, run_all, run_ranks
@@ -72,10 +72,21 @@ def test_what_rank_0_alone_does_fails_everywhere(of_three: dict[str, list[Any]])
     assert of_three["first fails"] == ["rank 0: runs/1: already holds a run"] * 3
 
 
+def routed_differently(ranks: Ranks) -> str | None:
+    steps = [RoutedStep([0], [[None] * 3] * (1 + ranks.rank))]
+    return message(lambda: check_routes(steps))
+
+
+def test_ranks_with_other_routes_stop_before_the_epoch(of_three: dict[str, list[Any]]) -> None:
+    for said in of_three["routes"]:
+        assert "rank 1 has another routing than rank 0: 2 micro-steps" in said
+
+
 @pytest.fixture(scope="module")
 def of_three() -> dict[str, list[Any]]:
     works: Works = {who: (fail_on, (ranks,)) for who, (ranks, _) in FAILING.items()}
-    return run_all(3, {**works, "differ": (disagree, ()), "first fails": (first_fails, ())})
+    routes: Works = {"routes": (routed_differently, ()), "differ": (disagree, ())}
+    return run_all(3, {**works, **routes, "first fails": (first_fails, ())})
 
 
 class Unreadable(MemorySource):

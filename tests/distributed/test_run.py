@@ -1,5 +1,6 @@
 """Whole runs on two ranks: checkpoints, resuming, the record, the model at the end."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert (in_sectors.events, in_sectors.events_trained_on) == (3, 3)
 
 
-def test_a_run_is_neither_overwritten_nor_resumed_when_done(tmp_path: Path, graphs: Path) -> None:
+def test_a_run_is_not_overwritten_nor_resumed_when_done_or_on_other_events(
+    tmp_path: Path, graphs: Path
+) -> None:
     run = tmp_path / "run"
     configuration = settings(graphs, run, 3, {"name": "ddp"})
     run_ranks(1, train, configuration)
@@ -101,3 +104,8 @@ def test_a_run_is_neither_overwritten_nor_resumed_when_done(tmp_path: Path, grap
         run_ranks(1, train, configuration)
     with pytest.raises(Exception, match=r"3 epochs are done already; add training\.epochs=4"):
         run_ranks(1, train, configuration, run)
+    content = json.loads((run / "run.json").read_text())
+    content["config"]["data"]["events"] = 3
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(Exception, match="was trained on other events than its data folders hold"):
+        run_ranks(1, train, configuration, run, "training.epochs=4")

@@ -194,6 +194,7 @@ def test_cores_of_a_srun_task(asked: dict[str, str], open_cores: int, expected: 
         (TORCHRUN, "3", 3),
         (TORCHRUN, "1", 32),  # set by torchrun itself
         (TORCHRUN, "1,1", 1),
+        ({**TORCHRUN, "SLURM_CPUS_PER_TASK": "3"}, "1", 32),  # inside a job
         ({}, "1", 1),
     ],
 )
