@@ -14,14 +14,7 @@ from partition.sectors import cut
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit
 from tests.distributed.test_faults import message
-from tests.hostile.sectors import (
-    GRAPH,
-    Sectors,
-    good,
-    sends_less,
-    sends_to_itself,
-    store,
-)
+from tests.hostile.sectors import GRAPH, Sectors, good, sends_less, sends_to_itself, store
 
 
 def train(ranks: Ranks, data: Path, run: Path) -> str | None:

@@ -68,10 +68,7 @@ class AwaitedChunks:
         self.read, self.wait, self.forward = noting_read, noting_wait, noting_forward
 
 
-@pytest.mark.parametrize(
-    ("world_size", "engines"),
-    [(2, ("FSDP2", "zero1")), (3, ("DDP",))],
-)
+@pytest.mark.parametrize(("world_size", "engines"), [(2, ("FSDP2", "zero1")), (3, ("DDP",))])
 def test_overlapped_runs_end_with_the_same_weights(
     tmp_path: Path, world_size: int, engines: tuple[str, ...]
 ) -> None:

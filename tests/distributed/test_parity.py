@@ -22,13 +22,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import scoring_router
 from tests.distributed.graphs import source, sources
-from tests.distributed.parity import (
-    Oracle,
-    owned_logits,
-    stitched,
-    whole_gradients,
-    worst,
-)
+from tests.distributed.parity import Oracle, owned_logits, stitched, whole_gradients, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES as ALL_ENGINES
 from tests.distributed.trial import Trial

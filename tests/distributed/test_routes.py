@@ -132,9 +132,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
         return settings(data, folder, **training)
 
     works: dict[int, dict[str, Any]] = {
-        1: {
-            "alone": (train, (settings(data, folder / "alone"),)),
-        },
+        1: {"alone": (train, (settings(data, folder / "alone"),))},
         2: {
             "several": (train, (in_several(data, folder / "several"),)),
             "whole": (complaint, (chosen(memory_gib=halved_gib(data)), [graphs])),

@@ -101,9 +101,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
             "naive": run("naive 1", **NAIVE),
             "naive, whole": (evaluated, (folder / "naive 1", data / "graphs")),
         },
-        2: {
-            **{form: (cuts, (of_form(data, form), data)) for form in ("Layered", "Simple")},
-        },
+        2: {**{form: (cuts, (of_form(data, form), data)) for form in ("Layered", "Simple")}},
         3: {
             "naive": run("naive 3", **NAIVE),
             "zero3": run("zero3", engine=ENGINES["zero3"], training={"routing": "automatic"}),

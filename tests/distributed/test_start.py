@@ -77,10 +77,7 @@ def ends(
         "the same rank": [Start(0, 3), Start(1, 3), Start(1, 3)],
         "a taken port": [Start(0, 2), Start(1, 2)],
         "one after the other": [Start(rank, 5, ABSENT, after=1.6 * rank) for rank in range(5)],
-        "the first stops in the meeting": [
-            Start(0, 3, before=stop_in_the_meeting),
-            Start(1, 3),
-        ],
+        "the first stops in the meeting": [Start(0, 3, before=stop_in_the_meeting), Start(1, 3)],
         "one stops when joining": [Start(0, 2), Start(1, 2, before=stop_when_joining)],
         "the first stops after joining": [Start(0, 2, before=stop_after_joining), Start(1, 2)],
         "one stops at the engine": [

@@ -92,10 +92,7 @@ def expected_scales() -> dict[str, dict[str, tuple[float, float]]]:
     z = [one.node_features[:, 2].double().numpy()[one.edge_index.numpy()] for one in graphs]
     middle = np.abs(np.concatenate(z, axis=1).sum(axis=0)) / 2
     columns = {
-        "nodes": {
-            "charge": nodes[:, 4],
-            f"{HERE}:distance": np.hypot(nodes[:, 0], nodes[:, 2]),
-        },
+        "nodes": {"charge": nodes[:, 4], f"{HERE}:distance": np.hypot(nodes[:, 0], nodes[:, 2])},
         "edges": {
             "charge": edges[:, 6],
             f"{HERE}:length": np.hypot(edges[:, 0], edges[:, 2]) - 0.1 * middle,

@@ -83,10 +83,7 @@ def test_no_page_is_wider_than_its_screen_and_no_texts_collide(
 
 @pytest.mark.parametrize(
     ("page", "number", "name", "figures"),
-    [
-        ("runs", 1, "a-run-with-a-rather-long-name-1", 6),
-        ("evaluation", 2, "best cut: 0.5", 4),
-    ],
+    [("runs", 1, "a-run-with-a-rather-long-name-1", 6), ("evaluation", 2, "best cut: 0.5", 4)],
 )
 def test_a_click_in_the_legend_hides_a_name_everywhere(
     pages: Path, tab: Browser, page: str, number: int, name: str, figures: int

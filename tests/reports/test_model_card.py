@@ -180,7 +180,7 @@ def test_names_are_no_markup(make_run: MakeRun) -> None:
     blocks = parsed(card)
     kinds = {token.type for block in blocks for token in (block, *(block.children or ()))}
     assert not kinds & {
-        *("html_block", "html_inline", "link_open", "image", "em_open", "s_open", "code_inline"),
+        *("html_block", "html_inline", "link_open", "image", "em_open", "s_open", "code_inline")
     }
     lines = shown(card)
     assert f"Model card: run {name}" in lines

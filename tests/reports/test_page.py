@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.records.metrics import (
-    EmbeddingMetrics,
-    MeanEdgeMetrics,
-    Neighbourhood,
-    NormsRecord,
-)
+from bigtrk.records.metrics import EmbeddingMetrics, MeanEdgeMetrics, Neighbourhood, NormsRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.document import Curve, Document, Plot, Plots
 from bigtrk.reports.figures import wilson

@@ -6,11 +6,7 @@ import json
 import pytest
 
 from bigtrk.records.evaluation import write_evaluation
-from bigtrk.records.metrics import (
-    AverageRecord,
-    MeanEdgeMetrics,
-    MetricsRecord,
-)
+from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, MetricsRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, BestRecord, RunRecord
 from bigtrk.records.run_folder import Run, read_run

@@ -12,19 +12,9 @@ from bigtrk.reports.evaluation import evaluation_report
 from bigtrk.reports.figures import wilson
 from bigtrk.reports.metrics import best_scan, kept_by_cut
 from bigtrk.reports.page import write_page
-from bigtrk.tracks.edge_metrics import (
-    SCORE_LIMITS,
-    edge_metrics,
-    edge_scores_record,
-    score_counts,
-)
+from bigtrk.tracks.edge_metrics import SCORE_LIMITS, edge_metrics, edge_scores_record, score_counts
 from tests.reports.pages import self_contained
-from tests.reports.run_folders import (
-    evaluation_record,
-    matching_record,
-    run_writer,
-    track_record,
-)
+from tests.reports.run_folders import evaluation_record, matching_record, run_writer, track_record
 
 SCORES = EdgeScores(limits=(0.0, 0.5, 1.0), target=(1, 9), other=(2, 2), false=(30, 6))
 

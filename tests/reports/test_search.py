@@ -112,7 +112,7 @@ def test_programs_read_all_trials(tmp_path: Path) -> None:
     summary = json.loads(json.dumps(summarise_search(search), allow_nan=False))
     assert summary["best"] == 1
     assert [trial["state"] for trial in summary["trials"]] == [
-        *("complete", "complete", "pruned", "failed", "waiting"),
+        *("complete", "complete", "pruned", "failed", "waiting")
     ]
     assert summary["trials"][4]["curve"] == [[1, 0.7], [2, 0.95]]
     assert summary["trials"][1]["settings"][LR] == pytest.approx(10**-3.5)

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.records.evaluation import Binned
-from bigtrk.tracks.bins import (
-    ETA_EDGES,
-    HITS_EDGES,
-    PT_EDGES,
-    VERTEX_EDGES,
-    binned_ratio,
-)
+from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES, binned_ratio
 from bigtrk.tracks.edge_metrics import edge_bins, edge_metrics
 from bigtrk.tracks.evaluation import track_bins
 from bigtrk.tracks.matching import Matching, Mode, Particles, match_tracks

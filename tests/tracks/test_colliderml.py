@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.tracks.colliderml_tables import (
-    NAMES,
-    Truth,
-    judged,
-    random_rows,
-    random_truth,
-    theirs,
-)
+from tests.tracks.colliderml_tables import NAMES, Truth, judged, random_rows, random_truth, theirs
 
 
 def test_random_submissions() -> None:

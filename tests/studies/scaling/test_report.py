@@ -20,13 +20,7 @@ from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.studies.scaling.report import Point, points, read_series, run_name, series_report
 from tests.reports.pages import Page, row_of, self_contained
-from tests.reports.run_folders import (
-    METRICS,
-    epoch_record,
-    run_record,
-    run_writer,
-    step_record,
-)
+from tests.reports.run_folders import METRICS, epoch_record, run_record, run_writer, step_record
 
 CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
 COUNTS = {"n_target": 2000, "n_predicted": 2500, "n_found": 1992, "n_true_predicted": 2300}
@@ -134,7 +128,7 @@ def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
     assert cost.mean == pytest.approx(1.8 * 2 * 13 / 3600)
     shown = row_of(printed(folder), "Memory, energy and cost per epoch", "gpu")
     assert shown[2:] == [
-        *("512 MiB", "60.0 ±0.0", "25.0 ±0.0", "7,200,000 ±0", "3,600,000 ±0", "3", "0.0055"),
+        *("512 MiB", "60.0 ±0.0", "25.0 ±0.0", "7,200,000 ±0", "3,600,000 ±0", "3", "0.0055")
     ]
 
 
@@ -207,7 +201,7 @@ def test_series_side_by_side(pair: list[Path]) -> None:
 def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
     lines = [json.loads(line) for line in series_report(pair).text.splitlines()]
     assert [(line["series"], line["ranks"]) for line in lines] == [
-        *(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero", 2)),
+        *(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero", 2))
     ]
     last = lines[3]
     assert last["efficiency"]["mean"] == pytest.approx(2.1 / 2.55)

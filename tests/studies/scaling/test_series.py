@@ -24,12 +24,7 @@ from bigtrk.studies import launch
 from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.studies.scaling import run_series as running
 from bigtrk.studies.scaling.report import SeriesReport, read_series
-from bigtrk.studies.scaling.run_series import (
-    ScalingSeries,
-    plan_series,
-    run_series,
-    slurm_script,
-)
+from bigtrk.studies.scaling.run_series import ScalingSeries, plan_series, run_series, slurm_script
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
