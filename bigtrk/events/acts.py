@@ -73,6 +73,7 @@ ACTS_CELLS = TableSpec(
     aliases={"measurement_id": "hit_id", "channel0": "ch0", "channel1": "ch1"},
 )
 _MEASUREMENTS_FILE = re.compile(r"(event\d+)-measurements\.csv(\.gz)?")
+_MAP_FILE = re.compile(r"(event\d+)-measurement-simhit-map\.csv(\.gz)?")
 _HITS_FILE = re.compile(r"(?:(event\d+)-)?hits\.csv(\.gz)?")
 _ONLY = event_name(0)  # of files without an event's name
 
@@ -84,6 +85,12 @@ def find_acts(path: Path) -> "ActsEvents | None":
         return None
     source = open_source(folder)
     files = {m[1] for file in source.members if (m := _MEASUREMENTS_FILE.fullmatch(file))}
+    for file in source.members:
+        if (m := _MAP_FILE.fullmatch(file)) and m[1] not in files:
+            raise InputError(
+                f"{source.where(file)}: is of no use without {m[1]}-measurements.csv: add that "
+                f"file, or remove this one"
+            )
     if files:
         return ActsEvents(source, "measurements", [name] if name else sorted(files, key=by_numbers))
     hits = {m[1]: file for file in source.members if (m := _HITS_FILE.fullmatch(file))}

@@ -104,6 +104,17 @@ def test_bad_tables_are_refused(
         read_event(folder)
 
 
+def test_a_map_without_measurements_is_refused(small: Path, tmp_path: Path) -> None:
+    """Its simulated hits would be taken for measurements."""
+    folder = tmp_path / "events"
+    shutil.copytree(small, folder)
+    (folder / f"{NAME}-measurements.csv").unlink()
+    with pytest.raises(InputError, match=f"is of no use without {NAME}-measurements.csv"):
+        read_event(folder)
+    (folder / f"{NAME}-measurement-simhit-map.csv").unlink()
+    assert len(read_event(folder).hits["hit_id"])
+
+
 @pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map"])
 def test_half_of_the_truth_is_refused(small: Path, tmp_path: Path, stem: str) -> None:
     folder = tmp_path / "events"
