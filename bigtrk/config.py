@@ -23,6 +23,10 @@ GONE = {
     "training.auto_bf16": "set model.precision=bf16",
     "training.spill_to_network": "a folder on a network file system is used, and noticed",
     "population.lag": "all trials of a round wait for each other; remove it",
+    # In DeepSpeed's files.
+    **dict.fromkeys(("tensorboard", "wandb", "csv_monitor"), "use run.loggers"),
+    **dict.fromkeys(("flops_profiler", "comms_logger", "wall_clock_breakdown"), "set profile=true"),
+    **dict.fromkeys(("memory_breakdown", "dump_state", "compute_grad_norm"), "remove it"),
 }
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()

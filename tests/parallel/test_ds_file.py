@@ -43,6 +43,7 @@ from bigtrk.parallel.settings import OptimizerSettings
             {"zero_optimization": {"stage": 2, "compute_grad_norm": False}},
             "remove 'zero_optimization.compute_grad_norm', without which",
         ),
+        ({"tensorboard": {}}, "key 'tensorboard' is gone; use run.loggers"),
         ({"train_batch_size": 8}, "remove 'train_batch_size'; bigtrk sets it from"),
         ({"optimizer": {"type": "Adam"}}, "remove 'optimizer'"),
         (["stage", 1], "must be a JSON object"),
