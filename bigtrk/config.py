@@ -144,6 +144,11 @@ def _complaint(
         return f"{where}: unknown key {key!r}{nearest(key, keys(kind))}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
+    if error["type"] == "union_tag_invalid":
+        known = error["ctx"]["expected_tags"]
+        return (
+            f"{where}: {key}.name: must be one of {known} (got {_SHORT.repr(error['ctx']['tag'])})"
+        )
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # This is a section's own check, which says what of the section is wrong.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"

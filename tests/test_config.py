@@ -53,6 +53,7 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
             ["training.auto_bf16=true"],
             "override 'training.auto_bf16=true': key 'training.auto_bf16' is gone; set model.p",
         ),
+        (["model.name=foo"], "override 'model.name=foo': model.name: must be one of 'interaction'"),
     ],
 )
 def test_settings_of_sections_that_do_not_go_together_are_named(
