@@ -3,6 +3,7 @@
 import gzip
 import json
 import tempfile
+import zlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from bigtrk.console import follow
 from bigtrk.disk.files import write_atomically
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError, one_line, reason
 from bigtrk.events.event import event_name
 from bigtrk.formats.acts.software import (
     PITCHES,
@@ -57,8 +58,8 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
     for name, value in (("particles", options.particles), ("seed", options.seed)):
         if value > MOST:
             raise InputError(f"{name} is {value}, more than ACTS takes here; at most {MOST:,}")
-    if options.hepmc3 and not options.hepmc3.is_file():
-        raise InputError(f"{options.hepmc3}: no such file; name a HepMC3 file")
+    if options.hepmc3:
+        _check_hepmc3(options.hepmc3)
     claim(out, RECORD, asdict(options))
     detector = generic_detector()
     for number in follow(events, len(events), "simulate"):
@@ -67,6 +68,20 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
             with tempfile.TemporaryDirectory(dir=out, prefix=".fatras") as folder:
                 _simulate(acts, detector, Path(folder), number, options)
                 _take(Path(folder), out, name)
+
+
+def _check_hepmc3(path: Path) -> None:
+    """Refuses what ACTS's reader would end the process at."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a HepMC3 file")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as content:
+            start = content.read(64)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)}); write it again") from None
+    is_packed = path.suffix in (".bz2", ".lzma", ".root", ".xz", ".zst")
+    if not is_packed and not start.lstrip().startswith(b"HepMC::"):
+        raise InputError(f"{path}: is not HepMC's text, which begins with HepMC::; write it so")
 
 
 def _simulate(
@@ -101,8 +116,9 @@ def _simulate(
     try:
         sequencer.run()
     except RuntimeError as error:
+        check = f"; check that {options.hepmc3} is whole and has it" if options.hepmc3 else ""
         raise InputError(
-            f"event {number}: ACTS refuses to simulate it ({one_line(str(error))})"
+            f"event {number}: ACTS refuses to simulate it ({one_line(str(error))}){check}"
         ) from error
 
 

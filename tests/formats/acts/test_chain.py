@@ -205,6 +205,23 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
 
 
+def test_what_is_no_hepmc3_is_refused(tmp_path: Path) -> None:
+    """ACTS's reader ends the process at it."""
+    write_hepmc3(tmp_path / "two.hepmc3")
+    (tmp_path / "bad.hepmc3").write_text("garbage\n")
+    (tmp_path / "bad.hepmc3.gz").write_bytes(b"garbage")
+    for name, events, told in (
+        ("bad.hepmc3", range(1), "is not HepMC's text"),
+        ("bad.hepmc3.gz", range(1), "cannot be read"),
+        ("none.hepmc3", range(1), "no such file"),
+        ("two.hepmc3", range(2, 3), "two.hepmc3 is whole and has it"),
+    ):
+        options = FatrasOptions(40, 1, hepmc3=tmp_path / name)
+        with pytest.raises(InputError, match=told):
+            simulate_with_acts(tmp_path / "out", events, options)
+        assert (tmp_path / "out").exists() == (name == "two.hepmc3")
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """Those of docs/kalman_filter.md, on smaller events."""
