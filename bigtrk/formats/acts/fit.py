@@ -227,7 +227,8 @@ class FitCounts:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"fits of {self.converged:,} of {self.tracks:,} tracks in {self.events} events"
+        cut = f", {self.kept:,} of them within the cut," if self.kept < self.converged else ""
+        return f"fits of {self.converged:,} of {self.tracks:,} tracks{cut} in {self.events} events"
 
 
 def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:
