@@ -1,5 +1,6 @@
 """Events scored in sectors and stitched: the scores and tracks of the whole graph."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
-from bigtrk.graphs.storage.event_folder import write_manifest
+from bigtrk.graphs.storage.event_folder import GraphFolder, write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
@@ -32,8 +33,8 @@ MODEL = {"hidden": 8, "layers": 3}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two simulated events as `graphs`, cut in 3 as `sectors` and in 2 as `halves`, and a model
-    that was not trained.
+    """Two simulated events as `graphs`, cut in 3 as `sectors` and in 2 as `halves`; one with
+    each edge in both directions, as `both` and `both halves`; and a model that was not trained.
     """
     folder = tmp_path_factory.mktemp("inference")
     names = []
@@ -43,11 +44,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_graph(folder / "graphs", graph, record)
         names.append(graph.name)
     write_manifest(folder / "graphs", "graphs", {}, names)
-    for sectors, parts in (("sectors", 3), ("halves", 2)):
-        for name in names:
+    assert graph.y is not None
+    doubled = replace(
+        graph,
+        edge_index=torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1),
+        edge_features=torch.cat([graph.edge_features, -graph.edge_features]),
+        y=graph.y.repeat(2),
+    )
+    write_graph(folder / "both", doubled, {"nodes": doubled.n_nodes, "edges": doubled.n_edges})
+    write_manifest(folder / "both", "graphs", {}, names[1:])
+    cuts = {"sectors": ("graphs", 3), "halves": ("graphs", 2), "both halves": ("both", 2)}
+    for sectors, (graphs, parts) in cuts.items():
+        cut = names[1:] if graphs == "both" else names
+        for name in cut:
             cutting = CutSettings(parts, None, Method.METIS, 0)
-            cut_event(folder / "graphs", folder / sectors, name, cutting)
-        write_manifest(folder / sectors, "sectors", {}, names)
+            cut_event(folder / graphs, folder / sectors, name, cutting)
+        write_manifest(folder / sectors, "sectors", {}, cut)
     configuration = Configuration.model_validate({"model": MODEL})
     torch.manual_seed(1)
     weights = build_model(configuration).state_dict()
@@ -83,11 +95,13 @@ def done(folder: Path) -> Done:
             "evaluated": (evaluated, (folder, "graphs")),
             "several": (scores, (folder / "sectors", True)),
             "sectors": (evaluated, (folder, "sectors")),
+            "both": (evaluated, (folder, "both")),
         },
         2: {
             "scores": (scores, (folder / "sectors",)),
             "several": (scores, (folder / "sectors", True)),
             "evaluated": (evaluated, (folder, "sectors")),
+            "both": (evaluated, (folder, "both halves")),
         },
         3: {
             "scores": (scores, (folder / "sectors",)),
@@ -120,3 +134,14 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(done: Done) -> None:
         assert found == pytest.approx(expected, rel=1e-5)
         assert result.edge_metrics.cuts == pytest.approx(whole.edge_metrics.cuts, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
+
+
+def test_edges_in_both_directions_count_once(done: Done) -> None:
+    once = GraphFolder(done.folder / "graphs").read("event000000001")
+    assert once.y is not None
+    [whole] = done.of[1]["both"]
+    for result in (whole, *done.of[2]["both"]):
+        assert (result.edges, result.edge_metrics.n_target) == (once.n_edges, int(once.y.sum()))
+        assert result.edge_metrics.auc == pytest.approx(whole.edge_metrics.auc, rel=1e-5)
+        assert result.edge_bins == whole.edge_bins
+        assert result.scores == whole.scores
