@@ -68,10 +68,7 @@ def events(draw: st.DrawFn) -> Event:
     }
     in_truth = rng.permutation(count)[: rng.integers(0, count + 1)]
     choices = np.array([0, BASE, BASE + 2, BASE + 4])
-    truth: Columns = {
-        "hit_id": hit_id[in_truth],
-        "particle_id": rng.choice(choices, len(in_truth)),
-    }
+    truth: Columns = {"hit_id": hit_id[in_truth], "particle_id": rng.choice(choices, len(in_truth))}
     return Event("event1", hits, None, particles if draw(st.booleans()) else None, truth)
 
 

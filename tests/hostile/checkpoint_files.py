@@ -126,11 +126,7 @@ def read_checkpoint(folder: Path, content: bytes) -> object:
 
 def checkpoint_seeds() -> list[bytes]:
     files = checkpoint_files()
-    return [
-        b"\0" + files[MANIFEST],
-        b"\1" + files[MANIFEST],
-        b"\2" + files[shard_name(0)],
-    ]
+    return [b"\0" + files[MANIFEST], b"\1" + files[MANIFEST], b"\2" + files[shard_name(0)]]
 
 
 def read_resumed(folder: Path) -> object:

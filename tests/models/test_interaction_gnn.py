@@ -220,9 +220,7 @@ def test_an_outer_autocast_changes_nothing() -> None:
     assert torch.equal(inside, model(*inputs))
 
 
-def test_chunks_change_nothing_but_rounding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compares many small chunks, the last of them partly filled, with all edges at once."""
     x, edge_features, edge_index = make_graph(12, 43)
     whole = make_model(recompute="none").double()

@@ -94,12 +94,7 @@ def statistics(z: Tensor) -> Tensor:
 
 
 Call = Callable[[Passes, Tensor, Tensor, Ends | None], list[Tensor]]
-CALLS: list[Call] = [
-    norm_relu,
-    norm_relu_backward,
-    relu_backward,
-    add_to_nodes,
-]
+CALLS: list[Call] = [norm_relu, norm_relu_backward, relu_backward, add_to_nodes]
 
 
 def assert_equal_plain_ones(

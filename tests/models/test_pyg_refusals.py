@@ -193,10 +193,7 @@ class Weights(Around):
     ("net", "line"),
     [
         (Around(Divides()), "PyGModel: gives a result that is not finite for a sector"),
-        (
-            Keeps(),
-            "layer Keeps: keeps a tensor that has gradients in its attribute kept; ",
-        ),
+        (Keeps(), "layer Keeps: keeps a tensor that has gradients in its attribute kept; "),
         (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
         (Recomputes(True), "Recomputes: fails on a graph of 12 nodes (UserWarning: "),
         (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),

@@ -14,12 +14,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
-from bigtrk.graphs.builders.radius import (
-    RadiusBuilder,
-    count_pairs,
-    largest_radius,
-    pairs_within,
-)
+from bigtrk.graphs.builders.radius import RadiusBuilder, count_pairs, largest_radius, pairs_within
 
 
 @pytest.fixture(scope="module")

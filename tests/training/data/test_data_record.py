@@ -37,10 +37,6 @@ def test_events_trained_on_are_counted_and_their_sources_named(tmp_path: Path) -
     assert found.sources == ("acorn", "trackml")
     assert (found.edge_efficiency, found.target_efficiency) == (0.625, 0.75)
     for share in (None, "1", 7):
-        records: list[dict[str, Any]] = [
-            {"edge_efficiency": 0.5},
-            {"edge_efficiency": share},
-            {},
-        ]
+        records: list[dict[str, Any]] = [{"edge_efficiency": 0.5}, {"edge_efficiency": share}, {}]
         found = recorded(tmp_path / str(share), records)
         assert (found.edge_efficiency, found.sources) == (None, ())
