@@ -113,6 +113,9 @@ def test_the_reader_reads_as_the_others(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "event7.txt").write_text("30 0 1\n")
     with pytest.raises(InputError, match="holds no hits"):
         read_event(tmp_path)
+    (tmp_path / "event7.txt").write_text("30 0 1 8 2 1\n70 nan 2 8 4 1\n")
+    with pytest.raises(InputError, match="event7: y of hit 1 is not a finite number"):
+        read_event(tmp_path)
 
 
 def test_the_format_is_imported_as_the_others(

@@ -16,6 +16,7 @@ from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
 from bigtrk.formats.acts.fit import FitOptions, fit_folder, fit_tracks
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 from bigtrk.formats.acts.software import claim, generic_detector, load_acts
+from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import shipped
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.tracks.fits import PARAMETERS
@@ -201,6 +202,8 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
     counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
     events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
     assert counts == events
+    with pytest.raises(InputError, match="holds tracks; `bigtrk score` judges these"):
+        read_run(tmp_path / "kalman")
     assert "Resolution of d0" in (tmp_path / "fits.html").read_text()
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
 
