@@ -46,7 +46,7 @@ QUICK = {"small": 500, "larger": 1000}
 LEAST = 100  # particles of the event that each process starts with
 SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
 # Windows learnt from the sample for particles above it leave 44 edges per hit of the largest event.
-PT_MIN = 1.6  # GeV
+PT_MIN = 1.5  # GeV
 PARTS = 8
 ROUNDS, OFTEN = 3, 3
 LIMIT, LARGEST_RATIO = 16.0, 1.2  # GiB
