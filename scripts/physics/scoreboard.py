@@ -7,8 +7,9 @@ Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles
 trained on all hits, another on those of the pixels. Both and `bigtrk baseline` find the tracks of
 the judged events and of TrackML's event 1000, and `bigtrk score --rules all` judges them: strictly
 (particles above 1 GeV; above 0.5 GeV), and the pixels' hits by HEPTv2's rule. Tracks of
-simulated events are fitted, and the fits judged. Work that is done already is kept: a run
-that was stopped goes on. The last line is one JSON object.
+simulated events are fitted, and the fits judged; `bigtrk evaluate` says at which stage particles
+are lost. Work that is done already is kept: a run that was stopped goes on. The last line is one
+JSON object.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input
 from bigtrk.disk.files import read_json, write_json
-from bigtrk.pipeline.training import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.shipped import shipped
 from scripts.physics.physics_pipeline import run, write_pixel_events
@@ -29,6 +29,7 @@ from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
 TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
 QUICK = (5, 2, 500)
+SETTINGS = Path(__file__).with_suffix(".yaml")
 PT_MIN, SOFT = 1.0, 0.5  # GeV
 
 
@@ -127,7 +128,7 @@ def main() -> None:
     results = Results("scoreboard", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
     training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
-    default = shipped("configs/pipeline_quick.yaml") if quick else DEFAULT
+    default = shipped("configs/pipeline_quick.yaml") if quick else SETTINGS
     for name, first, events in (("training", 0, training), ("fatras", training, judge)):
         run(
             f"bigtrk simulate {out / name} --with acts --events {events} --first-event {first} "
@@ -157,6 +158,13 @@ def main() -> None:
         by_pixels = found_by(pixels, pixels_of(events, out / f"{name}_pixels"), tracks / "pixels")
         found[f"{name}_pixels"] = {"ckf": found[name]["ckf"], "bigtrk": by_pixels}
     fits = {by: fitted(tracks_of(out, "fatras") / by, out / "fatras") for by in ("ckf", "bigtrk")}
+    losses = {
+        name: once(
+            tracks_of(out, name) / "losses.json", f"bigtrk evaluate {pipelines['bigtrk']} {events}"
+        )["losses"]
+        for name, events in sets.items()
+        if events is not None
+    }
     windows = read_json(CHECKOUT / RESULTS / "odd_windows.json")
     Screen(width=150).print(table(found))
     results.write(
@@ -172,6 +180,7 @@ def main() -> None:
             "fit": fits["ckf"],  # of tracks that are pure
         },
         found=found,
+        losses=losses,
         fits=fits,
         training={"events": training, "particles": particles},
     )
