@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
     os.environ["GOMP_SPINCOUNT"] = "10000"
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Configuration",
     "Event",

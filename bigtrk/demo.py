@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
+from bigtrk.native_code import warn_without_compiler
 from bigtrk.reports.model_card import CARD
 from bigtrk.shipped import shipped
 
@@ -81,6 +82,7 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
     """Runs `commands`, with `out` for what they make, which must not be there already."""
     if out.exists():
         raise InputError(f"{out}: exists already; remove it, or name another folder")
+    warn_without_compiler()
     start = time.perf_counter()
     for command in commands(out, particles, seed):
         console.rule(style="dim")

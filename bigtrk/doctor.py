@@ -174,7 +174,7 @@ def show(findings: dict[str, Any]) -> None:
     in_c = {}
     for name, built in findings["compiled"].items():
         alone = f"by each process for itself: {built['problem']}"
-        plain = f"plain, and compiled ones are faster: {built['problem']}"
+        plain = f"not compiled, which is slower: {built['problem']}"
         in_c[name] = f"compiled, {built['path'] or alone}" if built["used"] else plain
     _show_rows("This machine", facts.items())
     for title in ("packages", "tools"):

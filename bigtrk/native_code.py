@@ -28,6 +28,7 @@ FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
 NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _REMEDY = "set XDG_CACHE_HOME to a folder of yours"
+_SAID = "BIGTRK_SAID_PLAIN"  # by the process that started this one
 
 
 class Build(NamedTuple):
@@ -47,10 +48,25 @@ def compiled(
     """
     found = build(name, source, headers, flags)
     if found.library is None:
-        warn_once("compiled code", f"plain passes, and compiled ones are faster: {found.problem}")
+        _warn_of_plain(found.problem)
     elif found.path is None:
         warn_once("compiled code", f"passes compiled for this process alone: {found.problem}")
     return found.library
+
+
+def warn_without_compiler() -> None:
+    """Warns where there is no C compiler; processes that this one starts do not repeat it."""
+    try:
+        compiler()
+    except OSError as error:
+        _warn_of_plain(reason(error))
+        os.environ[_SAID] = "1"
+
+
+def _warn_of_plain(problem: str | None) -> None:
+    if _SAID not in os.environ:
+        said = "everything works, but slower, without compiled code"
+        warn_once("compiled code", f"{said}: {problem}")
 
 
 def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
@@ -92,7 +108,9 @@ def compiler() -> list[str]:
         raise FileNotFoundError(f"no C compiler: CC={named}: {error}") from None
     path = shutil.which(program)
     if path is None:
-        raise FileNotFoundError(f"no C compiler: {program} is not there or not executable")
+        raise FileNotFoundError(
+            f"no C compiler ({program} is not there or not executable); install gcc, or set CC"
+        )
     return [path, *arguments]
 
 
