@@ -17,7 +17,7 @@ from bigtrk import cli
 from bigtrk.program import argument_parser
 from partition import cli as partition_cli
 from scripts.docs.table import Table
-from scripts.docs.wording import cell, kind_of
+from scripts.docs.types_in_words import cell, kind_of
 
 HEAD = """# Commands
 

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from bigtrk.config import section_kinds
 from bigtrk.training.settings import Configuration
 from scripts.docs.table import Table
-from scripts.docs.wording import cell, kind_of
+from scripts.docs.types_in_words import cell, kind_of
 
 HEAD = """# Settings
 
