@@ -58,7 +58,7 @@ def simulate(
     detectors: str | Path = "trackml",
 ) -> None:
     """Simulates `events` events of `particles` particles each and writes them to `folder` as
-    TrackML files, as `bigtrk simulate` does. What is there already is kept.
+    TrackML files, as `bigtrk simulate` does. Files that are there already are kept.
 
     detectors: `trackml`, `odd` (the Open Data Detector), or a detectors.csv.
     """
@@ -226,8 +226,9 @@ def partition(
 ) -> list[Sector]:
     """Cuts a graph into sectors that train together with halo exchange, as `bigtrk partition` does.
 
-    Give either `parts`, the number of sectors, or `max_edges`, for 1, 2, 4 ... sectors of at most
-    so many edges. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
+    Give either `parts`, the number of sectors, or `max_edges`, for 1, 2, 4 ... sectors of at
+    most that many edges. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed:
+    of METIS.
     """
     if (parts is None) == (max_edges is None):
         raise InputError("give either parts or max_edges")

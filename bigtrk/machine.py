@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
 
 
 def software() -> dict[str, str | None]:
-    """Returns the versions of what made a file or trained a run; None for what is not installed."""
+    """Returns the versions of the software here; None where a package is not installed."""
     own = {"bigtrk": bigtrk.__version__, "python": platform.python_version()}
     return {**own, **{name: version(name) for name in PACKAGES}}
 

@@ -74,7 +74,7 @@ class Prefetcher:
 
     def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
         """Yields, for each call, a function that waits for it and returns or raises what it did,
-        to be called once, before the next is asked for. An end waits for what is being made.
+        to be called once, before the next is asked for. The end waits for unfinished calls.
         """
         calls: list[Future[T]] = []
 

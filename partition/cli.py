@@ -108,7 +108,7 @@ def partition(
     ] = None,
     max_edges: Annotated[
         int | None,
-        typer.Option(min=1, help="Cut each event in 1, 2, 4 ... sectors of at most so many edges."),
+        typer.Option(min=1, help="Cut events in 1, 2, 4 ... sectors of at most this many edges."),
     ] = None,
     method: Annotated[
         Method, typer.Option(help="metis: fewest cut edges; wedges: by the azimuth phi.")

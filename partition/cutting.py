@@ -119,7 +119,7 @@ def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> Non
     """Reads a graph, cuts it, and writes its sectors to `out`.
 
     The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
-    record is a part of what is written.
+    record is written with them.
     """
     started = time.perf_counter()
     folder = GraphFolder(graphs)

@@ -14,7 +14,7 @@ from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 
 def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
-    """Runs `script` on so many ranks of this host; `quiet`: throws away what they print.
+    """Runs `script` on `ranks` ranks of this host; `quiet`: throws away what they print.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
@@ -27,7 +27,7 @@ def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> 
 
 
 def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
-    """Returns what `script` finds on so many ranks, where it calls `measure_on_rank` with --result.
+    """Returns what `script` finds on `ranks` ranks, where it calls `measure_on_rank` with --result.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.

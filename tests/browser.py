@@ -95,7 +95,7 @@ class Browser:
             self.ask("Input.dispatchMouseEvent", type=kind, **at)
 
     def picture(self, path: Path, whole: bool = False) -> None:
-        """Writes a PNG of what is seen, or of the `whole` page."""
+        """Writes a PNG of the visible part, or of the `whole` page."""
         found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
 

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Looks for garbage only among what tests make: each training in this process looks for it,
-    for 0.35 s among the 600,000 objects of what was imported and collected.
+    for 0.35 s among the 600,000 objects of modules and of pytest.
     """
     gc.collect()
     gc.freeze()

@@ -158,7 +158,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _lists(annotation: Any) -> bool:
-    """Says whether a type, or one inside it, has a list of values."""
+    """Whether a type, or one inside it, has a list of values."""
     if annotation in (bool, NoneType) or get_origin(annotation) is Literal:
         return True
     if section_kinds(annotation):

@@ -187,7 +187,7 @@ def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.Monkey
 def test_features_and_a_loss_train_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other commands are told that the module is trusted."""
+    """Other commands take the module as trusted."""
     (module,), (command,) = (blocks("features_and_losses.md", kind) for kind in ("python", "shell"))
     (tmp_path / "mine.py").write_text(module)
     program, *settings = shlex.split(command.removeprefix("bigtrk "))

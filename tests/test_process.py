@@ -18,7 +18,7 @@ WAIT = 300
 
 
 def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
-    """In new threads of every epoch memory grew."""
+    """Memory grew with new threads of every epoch."""
     prefetcher = Prefetcher()
 
     def made(number: int) -> tuple[int, threading.Thread]:

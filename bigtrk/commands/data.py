@@ -85,7 +85,7 @@ def build(
     ] = False,
     pt_min: Annotated[
         float,
-        typer.Option(min=0, help="GeV; of what is learnt: the lower, the larger the graphs"),
+        typer.Option(min=0, help="GeV; of particles to learn: the lower, the larger the graphs"),
     ] = 1.0,
     module_map: Annotated[
         Path | None, typer.Option(help="module map: join hits in triplets that pass it")

@@ -270,7 +270,7 @@ Count = Callable[[int, int | None], Footprint]
 
 
 def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, float]:
-    """Returns the bytes of so many sectors of a rank saved between forward and backward, and at the
+    """Returns the bytes that a rank's `sectors` save between forward and backward, and at the
     peak. Both grow by as much with each sector beyond a few, which are counted.
     """
     sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)

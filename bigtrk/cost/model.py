@@ -76,7 +76,7 @@ class CostModel:
     averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
-        """Counts a pass over so many sectors; on a GPU over many rows, or at most so many."""
+        """Counts a pass over `sectors`; on a GPU over many rows, or over `most_rows`."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None})
@@ -214,14 +214,14 @@ class CostModel:
         return 2 * sum(link.seconds(messages, halo * n_bytes) for n_bytes in rows)
 
     def passes(self, micro_steps: int, sectors: int) -> int:
-        """Counts the passes through the layers of a rank that trains so many `sectors` in turn in
-        all micro-steps.
+        """Counts the passes through the layers of a rank that trains `sectors` in turn in all
+        micro-steps.
         """
         return max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
 
     def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
-        """Returns the seconds of a step's reductions and of gathering sharded state: in so many
-        passes through the layers, at least one in each micro-step.
+        """Returns the seconds of a step's reductions and of gathering sharded state, in `passes`
+        through the layers: at least one in each micro-step.
         """
         n_bytes = BYTES * self.footprint(cut=False).weights.total
         link, world = self.machine.network.slowest(self.world, self.ranks_per_node), self.world
@@ -234,8 +234,8 @@ class CostModel:
         return (scattered + gathered) * all_gather(link, world, n_bytes)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
-        """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
-        the peak.
+        """Returns the bytes that a rank's `sectors` save between forward and backward, and at the
+        peak.
         """
         return activations(partial(self.footprint, cut), size, sectors)
 

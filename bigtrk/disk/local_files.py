@@ -125,5 +125,5 @@ def _open(folder: Path) -> UnnamedFile:
 
 
 def padded(n_bytes: int) -> int:
-    """Returns the bytes of the whole pages that so many bytes take."""
+    """Returns the bytes of the whole pages that `n_bytes` take."""
     return -(-n_bytes // PAGE) * PAGE

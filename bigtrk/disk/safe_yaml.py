@@ -71,7 +71,7 @@ def types_of(annotation: Any) -> Types:
 
 
 def types_of_key(types: Types, key: str) -> Types:
-    """Lists the types of what is below a key."""
+    """Lists the types that a key's value may have."""
     found: list[Any] = []
     for kind in types:
         if isinstance(kind, Mapping):

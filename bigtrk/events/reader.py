@@ -12,7 +12,7 @@ from bigtrk.events.truth import warn_of_odd_truth
 
 
 class EventSource(Protocol):
-    """The events of one format at one place. All raise InputError for what is missing or bad."""
+    """The events of one format at one place. All raise InputError for missing or bad files."""
 
     def events(self) -> list[str]:
         """Lists the names of the events, sorted: "event000001000", ..."""

@@ -158,7 +158,7 @@ def _made(value: Any) -> Any:
 
 
 def _state(thing: Any) -> dict[Any, Any]:
-    """Returns what an object was to be built from, nothing of what is no such object."""
+    """Returns what a foreign object was to be built from; nothing of other things."""
     state = thing.state if isinstance(thing, ForeignObject) else None
     return state if isinstance(state, dict) else {}
 

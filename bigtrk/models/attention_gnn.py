@@ -190,8 +190,8 @@ class AttentionGNNConfig(ModelSettings):
     """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
     reads."""
     recompute: Literal["none", "layer"] = "layer"
-    """What the backward pass computes anew: `none` of the networks, or in each `layer` both, from
-    the nodes' states and one number per edge."""
+    """Parts that the backward pass computes anew: `none` of the networks, or in each `layer` both,
+    from the nodes' states and one number per edge."""
     precision: Precision = "fp32"
     """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 

@@ -330,9 +330,9 @@ class InteractionGNNConfig(ModelSettings):
     in_out: bool = True
     """A node sums incoming and outgoing edges apart."""
     recompute: Recompute = "chunk"
-    """What the backward pass computes anew from the edges between layers: `none` of the matrix
-    products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
-    `chunk` with the edges between layers in the memory of the host."""
+    """Parts that the backward pass computes anew from the edges between layers: `none` of the
+    matrix products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache;
+    `offload` is `chunk` with the edges between layers in the memory of the host."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 

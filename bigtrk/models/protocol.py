@@ -20,7 +20,7 @@ Whatever the form:
 * The number of exchanges, and the width of each, is the same for every sector, an empty one too.
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
-* The exchange is called in the forward pass alone, so it is outside of what is recomputed. No hook
+* The exchange is called in the forward pass alone, so it is outside of recomputed parts. No hook
   changes a parameter's gradient: it would do so before the sectors' are summed.
 * All that it keeps is in parameters, float32 and trained, each of one name and at least one
   dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read

@@ -41,9 +41,9 @@ class UserModelConfig(ModelSettings):
     name: Annotated[str, AfterValidator(_path)]
     """`package.module:Class` of the class; the folder you start in is looked in, too."""
     gives: Kind = "edge"
-    """What it gives: a logit for each edge (`edge`), or an embedding of each hit (`hit`)."""
+    """Its output: a logit for each edge (`edge`), or an embedding of each hit (`hit`)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """What its class is made with, by name: `model.options.width=64`."""
+    """Arguments of its class, by name: `model.options.width=64`."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
@@ -113,8 +113,8 @@ class PyGConfig(ModelSettings):
     decoder_layers: Linears = 2
     """Linear layers of the edge network."""
     recompute: Literal["none", "layer"] = "layer"
-    """What the backward pass computes anew: nothing, or the edge network; the network of PyG keeps
-    what it computes."""
+    """Parts that the backward pass computes anew: nothing, or the edge network. The network of PyG
+    keeps its activations."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """`module`, the network's class, and what it is made with, by name: `model.options.width=64`.
     """

@@ -119,7 +119,7 @@ def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
 
 def late(beats: Mapping[int, Beat], silent: Mapping[int, Beat], seconds: float) -> Verdict | None:
     """Makes the verdict, before it ends the run, on ranks that keep others waiting: the `silent`
-    ones, and those which do not wait and have been in the same operation for so many seconds; None
+    ones, and those which do not wait and have been in the same operation for `seconds`; None
     where there are none, or nobody waits.
     """
     busy = {

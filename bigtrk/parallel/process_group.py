@@ -106,7 +106,7 @@ def meet(ranks: Ranks, seconds: float) -> Met:
     """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
 
     Raises:
-        RankError: no other rank came for so many seconds; ranks differ in WORLD_SIZE, or have the
+        RankError: no other rank came in time; ranks differ in WORLD_SIZE, or have the
             same RANK; or another program has the port.
     """
     meeting = _Meeting(ranks, seconds)

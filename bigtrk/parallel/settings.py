@@ -19,12 +19,12 @@ class EngineSettings(Settings):
     """`ddp`: a replica on each rank. `deepspeed`: ZeRO as `ds_config` says. `fsdp2`: sharded over
     blocks of `shard_ranks` neighbouring ranks and replicated over the blocks."""
     ds_config: str = "zero1"
-    """With deepspeed: a shipped name (zero0, zero1, zero2, zero3, zero3_offload) or the path of a
-    JSON file."""
+    """DeepSpeed's settings: a shipped name (zero0, zero1, zero2, zero3, zero3_offload) or the path
+    of a JSON file."""
     coalesced: bool = False
-    """With ddp: average all gradients in one all-reduce per step."""
+    """Average all gradients in one all-reduce per step (ddp)."""
     shard_ranks: int | None = Field(None, ge=2, lt=2**31)
-    """With fsdp2: ranks that a replica is sharded over; all without it [ranks]."""
+    """Ranks that a replica is sharded over (fsdp2); all by default [ranks]."""
 
     @property
     def spec(self) -> EngineSpec:
@@ -65,7 +65,7 @@ class OptimizerSettings(Settings):
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay of all parameters, biases too, as in the field's own trainings."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
-    """After the warm-up the learning rate stays (`constant`), falls to 0 at the end of the run
+    """The learning rate after the warm-up: it stays (`constant`), falls to 0 at the end of the run
     along half a cosine (`cosine`), or is halved whenever the validation loss (without validation
     events, the training loss) has not improved for a while (`plateau`)."""
     warmup_steps: int = Field(0, ge=0, lt=2**31)

@@ -159,7 +159,7 @@ class Watchdog:
         return None
 
     def _note(self) -> None:
-        """Tells who watches the run which ranks keep rank 0 or others waiting, and when no more."""
+        """Names to listeners the ranks that keep others waiting, and says when none does."""
         after = NOTED * self._silent
         beats = self._all() if self._own.seconds >= after else {}
         last, self._last = self._last, beats
@@ -207,7 +207,7 @@ class Watchdog:
         return {rank: Beat.decode(beat) for rank, beat in enumerate(found)}
 
     def _tell(self, verdict: Verdict | None) -> Verdict | None:
-        """Tells the others the verdict; the first rank to do so prints it."""
+        """Sends the others the verdict; the first rank to do so prints it."""
         if verdict is None:
             return None
         found = replace(verdict, found_by=self._rank)
@@ -239,8 +239,8 @@ def _print(verdict: Verdict) -> None:
 
 @contextmanager
 def listening(listener: Told) -> Iterator[None]:
-    """Tells `listener` of ranks that stall while the block runs. What it raises of OSError and
-    InputError is no matter of the training.
+    """Notifies `listener` of ranks that stall while the block runs. Its OSError and InputError do
+    not end the training.
     """
     _listeners.append(listener)
     try:
@@ -250,8 +250,8 @@ def listening(listener: Told) -> Iterator[None]:
 
 
 def tell(verdict: Verdict | None, ends: bool = False) -> None:
-    """Tells all who listen, unless they have been busy with the last verdict for long. They are
-    told in a thread: a disk may not answer, and a watchdog that waits for it ends no run.
+    """Notifies all listeners, unless they have been busy with the last verdict for long. A thread
+    does so: a disk may not answer, and a watchdog that waits for it ends no run.
     """
     while _telling:
         _telling[-1].join(BEAT)

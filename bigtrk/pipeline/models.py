@@ -66,7 +66,7 @@ def share_name(kept: Mapping[str, float], efficiency: float, instead: str) -> st
 class Embedding:
     """The embedding that a run trained, and the features of hits that it reads.
 
-    digest: of its weights, for records of what was made with it.
+    digest: of its weights, for records of graphs and tracks made with it.
     """
 
     model: nn.Module
@@ -133,7 +133,7 @@ def radius_for(run: Path, efficiency: float) -> float:
 class EdgeScorer:
     """The edge model that a run trained, and the features that it reads.
 
-    digest: of its weights, for records of what was made with it.
+    digest: of its weights, for records of graphs and tracks made with it.
     """
 
     model: nn.Module

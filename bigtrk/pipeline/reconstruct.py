@@ -46,8 +46,8 @@ SUBMISSION = "submission.csv"
 
 @dataclass
 class TracksMade:
-    """Tells by name what became of a folder's events: of each that has tracks its numbers of hits
-    and tracks and its way through the stages; of each that failed, why.
+    """The outcome of a folder's events, by name: of each that has tracks its numbers of hits and
+    tracks and its way through the stages; of each that failed, why.
     """
 
     hits: dict[str, int] = field(default_factory=dict)

@@ -53,7 +53,7 @@ class Passage:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Adds the time of what is done within it; a watchdog knows the stage, too."""
+        """Adds the time of the block to the stage; a watchdog knows the stage, too."""
         start = time.perf_counter()
         with traced(name):
             yield

@@ -49,7 +49,7 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
         raise InputError(
             f"{graph.name}: of its {graph.n_edges:,} edges a rank would hold {largest:,} on "
             f"{ranks} rank(s); start more, or raise --max-edges {max_edges}, on CPUs with "
-            f"--spill FOLDER where memory has no room for so many"
+            f"--spill FOLDER where memory has no room for them"
         )
     return sectors
 

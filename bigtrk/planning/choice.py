@@ -121,7 +121,7 @@ def _row(one: Option) -> dict[str, Any]:
 
 
 def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
-    """Lists the command that cuts whole events, if they are to be cut, and that which trains."""
+    """Lists the commands that cut whole events, if they are to be cut, and train."""
     sectors = chosen.sectors
     cuts = {folder: _cut_folder(folder, sectors) for folder in _whole(given) if sectors > 1}
     train = [*given.folders, *cuts.values()] if given.folders else list(cuts.values())

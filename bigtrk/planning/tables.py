@@ -72,7 +72,7 @@ def _facts(plan: Row) -> dict[str, str]:
 
 
 def _answer(plan: Row) -> str:
-    """Says in how many sectors the largest event fits, or the least memory that would do."""
+    """Names the number of sectors in which the largest event fits, or the memory it needs."""
     budget, parts, least = plan["budget_bytes"], plan["smallest_parts"], plan["least"]
     if budget is None:
         return "give --memory to learn how many sectors fit"

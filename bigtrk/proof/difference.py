@@ -206,7 +206,7 @@ class _Comparison:
         return None, None
 
     def reason(self, step: Step) -> str:
-        """Says which rows, if they were the whole graph's, would make the function right."""
+        """Names the rows that, if they were the whole graph's, would make the function right."""
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
             whole = iter(tree_leaves(self._whole.calls[step].given))
@@ -281,8 +281,8 @@ def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str
 
 
 def _users_line(frames: Iterable[FrameType]) -> str:
-    """Says which line is the innermost of `frames`, innermost first, in code that is neither
-    installed nor this package's: ` in net.py:17`, or nothing.
+    """Names the innermost line of `frames`, innermost first, in code that is neither installed nor
+    this package's: ` in net.py:17`, or nothing.
     """
     for frame in frames:
         path = frame.f_code.co_filename

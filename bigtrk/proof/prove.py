@@ -247,7 +247,7 @@ def _name_difference(
     of_each: dict[str, float],
     why: str | None,
 ) -> str | None:
-    """Says what differs first, unless by no more than the rounding of the model's own types."""
+    """Names the first difference that is larger than the rounding of the model's own types."""
     if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
         return None
     seen = Recorded(_replica(model), whole)
@@ -433,8 +433,8 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
 
 
 def _wrong_state(model: nn.Module) -> str | None:
-    """Says what a model keeps but trained float32 parameters of its own, or what changes gradients
-    before they are summed over sectors.
+    """Names anything that a model keeps beside trained float32 parameters of its own, or that
+    changes gradients before they are summed over sectors.
     """
     parameters = dict(model.named_parameters())
     if not parameters:

@@ -38,7 +38,7 @@ KINDS = (
 N_NODES, N_EDGES = 97, 158
 _IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
-    "exchange outside of what is recomputed (torch.utils.checkpoint)"
+    "exchange outside of recomputed parts (torch.utils.checkpoint)"
 )
 
 

@@ -74,7 +74,7 @@ NOT_JUDGED = "No tracks were judged: 'bigtrk evaluate RUN DATA --tracks' says wh
 COLLIDERML_RULES = (
     "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
     "not of all; track -1 is a track like any other; physics_eff_pt1 takes the submission's word "
-    "(majority_particle_id) for what was found. Strict figures are below."
+    "(majority_particle_id) for the particles found. Strict figures are below."
 )
 FIT_UNITS = {"d0": "mm", "z0": "mm", "phi": "rad", "theta": "rad", "qop": "1/GeV"}
 FITS_RULE = (
@@ -144,13 +144,13 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
-    """Says what limits the tracks, and what speaks against the numbers."""
+    """Names what limits the tracks, and what speaks against the numbers."""
     limit = metrics.loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
     return [limit, *(trained_on(record) if record.events_trained_on else [])]
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Says how many of the events were trained on, or left out for that."""
+    """Counts in words the events that were trained on, or left out for that."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
@@ -275,7 +275,7 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Says by which criteria tracks, made `by` whom, were judged, and their TrackML score."""
+    """Describes the criteria by which tracks, made `by` whom, were judged; gives their score."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )

@@ -36,7 +36,7 @@ def section(record: RunRecord, name: str) -> dict[str, Any]:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """Says what was trained on what, with which engine, where: text by label."""
+    """Describes model, data, engine and machine of a training: text by label."""
     record, data, machine = run.record, run.record.data, run.record.machine
     settings = section(record, "model")
     own = figures.settings({x: y for x, y in settings.items() if not x.startswith("init_")})
@@ -67,7 +67,7 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def sentence(run: Run) -> str:
-    """Says what was trained on what, and how far, in a sentence."""
+    """Describes model, data and length of a training in a sentence."""
     record, known = run.record, facts(run)
     name = section(record, "model").get("name")
     kind = f"{name} model" if isinstance(name, str) else "model"
@@ -183,7 +183,7 @@ def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
 
 
 def time_limit(timing: Timing) -> list[str]:
-    """Says where most of the time goes; nothing where shares are not known."""
+    """Names where most of the time goes; nothing where shares are not known."""
     if timing.shares is None:
         return []
     shares = {what: getattr(timing.shares, key) for key, what in ACTIVITIES.items()}

@@ -170,7 +170,7 @@ def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[d
 
 
 def loss_limit(losses: Mapping[str, int], limits: Mapping[str, Iterable[str]]) -> str:
-    """Says what loses most of the particles to be found. limits: the categories of each culprit."""
+    """Names what loses most of the wanted particles. limits: the categories of each culprit."""
     total = sum(losses.values())
     if not total:
         return "What limits the tracks is not known: there are no particles to be found."

@@ -105,7 +105,7 @@ def escaped(text: str) -> str:
 
 
 def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
-    """Says what is known of the model and its data; "" of what is not."""
+    """Lists the known facts of the model and its data; "" for unknown ones."""
     record, data, known = run.record, section(run.record, "data"), facts(run)
     weights = ["model.safetensors: those that the training ended with"]
     if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():

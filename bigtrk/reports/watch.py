@@ -37,7 +37,7 @@ SHOWN: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def watch_runs(folders: Sequence[Path], console: Console) -> None:
-    """Shows runs until all have ended: in a table, or without a terminal in a line for what is new;
+    """Shows runs until all have ended: in a table, or without a terminal in a line per change;
     raises InputError where a folder is that of something else, or a record in it is broken.
     """
     labels, followers = short_names(folders), [RunFollower(folder) for folder in folders]
@@ -83,7 +83,7 @@ def _progress(done: int | None, planned: int | None) -> str:
 
 
 def notes(run: LiveRun) -> Iterator[str]:
-    """Says what a reader must know of a run: why it ended, or what keeps it."""
+    """Explains a run's state to its reader: why it ended, or what keeps it."""
     unheard = f"not heard from for {duration(run.silent)}: {run.owner}"
     resume = f"bigtrk resume {run.folder} goes on"
     match run.status:

@@ -146,7 +146,7 @@ def memory_of_cut(n_bytes: float, parts: int) -> str:
 
 
 def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
-    """Says which events do not fit, and what to do about it."""
+    """Names the events that do not fit, and the remedy."""
     tried = {source.name: cuts.least(size) for source, size in oversized}
     source, size = max(oversized, key=lambda one: tried[one[0].name])
     named = islice(tried.items(), _NAMED)
@@ -162,7 +162,7 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts
 
 
 def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
-    """Says how an event might fit: cut into more sectors, or else by other settings."""
+    """Names the remedy for an event: more sectors, or else other settings."""
     needed = cuts.by_parts(size)
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:

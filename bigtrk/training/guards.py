@@ -84,7 +84,7 @@ class StopRequest:
 
     @property
     def reason(self) -> str:
-        """Says why this process is to end; "" if it is not."""
+        """Returns why this process is to end; "" if it is not."""
         if self._signal or self._launcher in (None, os.getppid()):
             return self._signal
         return "its launcher has ended"
@@ -116,7 +116,7 @@ class StopRequest:
         self._signal = signal.Signals(number).name
 
     def _interrupt(self) -> None:
-        """Says what Ctrl-C does, or ends the process if that was said before."""
+        """Explains what Ctrl-C does; ends the process if it was explained before."""
         now = time.monotonic()
         if self._interrupted is None:
             self._interrupted = now

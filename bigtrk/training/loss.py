@@ -82,8 +82,8 @@ def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 
 def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Tensor:
-    """Sums (1 - p)^gamma (-log p), p the score of what is true (Lin et al. 2017, equation 4), made
-    of one log of a sigmoid, so that no power of 0 has an infinite gradient.
+    """Sums (1 - p)^gamma (-log p), p the score of the truth (Lin et al. 2017, equation 4), made of
+    one log of a sigmoid, so that no power of 0 has an infinite gradient.
     """
     wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
     each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)

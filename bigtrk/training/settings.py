@@ -167,7 +167,7 @@ class TrainingSettings(Settings):
     events_per_step: int = Field(1, ge=1, lt=2**31)
     """Events that make one optimizer step, on however many ranks [events]."""
     batching: Batching = "random"
-    """Which events make a step: any (`random`), events of like cost (`buckets`), so that ranks end
+    """Choice of a step's events: any (`random`), events of like cost (`buckets`), so that ranks end
     a step together, or large ones with small ones (`cost`), so that steps take equally long. The
     cost is the number of operations that nodes and edges are predicted to take."""
     seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
@@ -235,7 +235,7 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Says where a run's record goes, and for how long ranks wait for each other."""
+    """The place of a run's record, and how long ranks wait for each other."""
 
     folder: Path | None = None
     """Folder of the run; the next free number under `runs/` without it."""
@@ -265,7 +265,7 @@ class Configuration(Settings):
     model: ModelConfig = InteractionGNNConfig()
     """The network; `model.name` chooses one."""
     target: Target = Target()
-    """Which true edges the training is after."""
+    """True edges that the training is after."""
     engine: EngineSettings = EngineSettings()
     """How ranks share the model."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -360,7 +360,7 @@ def code_named(configuration: Configuration) -> list[str]:
 
 
 def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
-    """Tells where the code that is named came from, by name; raises InputError as `load_code`."""
+    """Returns the origin of named code, by name; raises InputError as `load_code`."""
     found = {name: code_origin(name, key) for key, name in _keys_and_names(configuration)}
     return {name: CodeRecord(source=one.source, version=one.version) for name, one in found.items()}
 

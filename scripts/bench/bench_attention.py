@@ -10,7 +10,7 @@ HEPTrkX, and two simulated events, the larger of which is far too large for dens
 Sides alternate, each in a process that has done nothing else but a warm-up. Memory is the peak
 above what the process held before its first step; the error that of the logits against the dense
 form in float64, relative to their spread, on the smallest graph. The last line is one JSON object:
-how many times as long as bigtrk's default, and as much memory, each form takes on HEPTrkX's graph.
+time and memory of each form on HEPTrkX's graph, over those of bigtrk's default.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def apart(case: Case, what: str = "measure") -> Any:
 
 
 def fits(case: Case, graph: EventGraph) -> bool:
-    """Says whether a dense form's matrices fit this host: two, and two more with weights per layer
+    """Whether a dense form's matrices fit this host: two, and two more with weights per layer
     for the backward pass, which makes some four at once.
     """
     matrices = 2 + 2 * case.layers + 4

@@ -79,7 +79,7 @@ def figures(made: dict[str, Any], n_bytes: int) -> dict[str, Any]:
 
 
 def measured(pipeline: Path, hits: int, folder: Path) -> dict[str, Any]:
-    """Simulates events of about so many hits in `folder`, and measures the making of their tracks.
+    """Simulates events of about `hits` hits in `folder`, and measures the making of their tracks.
 
     Raises:
         InputError: that failed.

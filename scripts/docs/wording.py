@@ -26,8 +26,8 @@ MEDIAN, LONGEST = 14, 28
 # Not part of a page's sentences, in this order: comments and markers of results, code, headings,
 # tables, references made from docstrings, pictures. Code within a line counts as one word.
 _LEFT_OUT = re.compile(
-    r"<!--.*?-->|^ *```.*?^ *```|^#.*?$|^ *\|.*?$|^:::.*?(?=\n\n)|(?<=\n\n) {4}[^*\n-].*?(?=\n\n|\Z)"
-    r"|!\[.*?\]\(.*?\)",
+    r"<!--.*?-->|^ *```.*?^ *```|^#.*?$|^ *\|.*?$|^:::.*?(?=\n\n)|!\[.*?\]\(.*?\)"
+    r"|(?<=\n\n) {4}[^*\n-].*?(?=\n\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 _BLOCK = re.compile(r"(?:^|\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) ))")
@@ -36,11 +36,14 @@ _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<=[.!?])[*)\"']*\s+")
 # What no text has.
 _ANYWHERE = re.compile(
     r"\b(?:that which|so many|so probably|as read again|seen to|go(?:es)? nowhere|(?:is|are) told"
-    r"|which is said|how many times as|what goes on|beside(?=[.,;:)]|$))\b",
+    r"|which is said|how many times as|what goes on|beside(?=[.,;)]|$)"
+    r"|(?:by|for|from|in|of|outside|to|with) what (?:has|is|was|were))\b",
     re.IGNORECASE,
 )
 # How no sentence begins: a clause for a noun, a verb before its subject.
-_OPENING = re.compile(r"(?:What|Who|That which) (?:is|are|was|has) [^?]*$|(?:Not )?\w+ed (?:is|are) ")
+_OPENING = re.compile(
+    r"(?:What|Who|That which) (?:is|are|was|has) [^?]*$|(?:Not )?\w+ed (?:is|are) "
+)
 # How no docstring begins.
 _DOCSTRING = re.compile(
     r"(?:Says|Tells|What|That|Which|Whose|About|Above|After|Against|Among|As|At|Before|Behind|Below"
@@ -160,7 +163,7 @@ def main() -> int:
         report(pages)
         return 0
     count = 0
-    for path in files:
+    for path in sorted(set(files) - {Path(__file__).resolve()}):
         is_page, text = path in pages, path.read_text()
         found = breaks_of_page(text, path not in free) if is_page else breaks_of_module(text)
         for line, wrong, sentence in found:

@@ -107,7 +107,7 @@ def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
 
 
 def succeeds(arguments: Sequence[str], log: Path, ranks: int) -> bool:
-    """Says whether a training ends well, and in time."""
+    """Whether a training ends well, and in time."""
     with Launch(TRAIN, arguments, log, ranks) as launched:
         return launched.wait(LONGEST) and not launched.failed
 
@@ -178,7 +178,7 @@ def damage_checkpoint(plan: Plan, run: Path) -> str:
 
 
 def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
-    """Says whether a resumed run names the damaged file of a data folder, which is then mended."""
+    """Whether a resumed run names the damaged file of a data folder, which is then mended."""
     whole = {path: path.read_bytes() for path in store.iterdir()}
     path = damage(plan, store)
     try:
@@ -204,7 +204,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def newest(run: Path, but: int = 0) -> int:
-    """Returns the step of the newest checkpoint but so many."""
+    """Returns the step of the newest checkpoint, or of the one `but` before it."""
     return int(checkpoints(run)[-1 - but].name.removeprefix("step-"))
 
 
@@ -217,7 +217,7 @@ def resume(run: Path, log: Path, ranks: int) -> str:
 
 
 def differences(run: Path, whole: Path) -> str:
-    """Says how a run differs from one that was left alone."""
+    """Names the difference of a run from one that was left alone."""
     if losses(run) != losses(whole):
         return "other losses"
     weights = [(folder / "model.safetensors").read_bytes() for folder in (run, whole)]
@@ -250,7 +250,7 @@ def mounted(run: Path) -> Iterator[None]:
 
 
 def mounts(folder: Path) -> bool:
-    """Says whether this user may mount."""
+    """Whether this user may mount."""
     try:
         with mounted(folder / "mounted"):
             return True

@@ -22,7 +22,7 @@ healthy_read = EventSource.read_several
 
 
 def poisoned_by(kind: str) -> bool:
-    """Says whether this rank is poisoned, from now on."""
+    """Whether this rank is poisoned, from now on."""
     return poison.exists() and poison.read_text() == f"{kind} {os.environ['RANK']}"
 
 

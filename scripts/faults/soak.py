@@ -11,7 +11,7 @@ wanders by a few MiB: so a leak of 1 kB in each step shows.
 Growth: the slope over the steps is above 3 standard errors, and comes to more than 2 % of the
 memory, or to half a handle, file mapping or thread, over the steps that count. A checkpoint being
 written opens a file and a batch being read maps one, so single samples differ. The number of
-processes must not change at all. Exit status 1 if anything grows. The time of a step is told and
+processes must not change at all. Exit status 1 if anything grows. The time of a step is printed and
 not judged, as it depends on what else the machine does.
 """
 
@@ -75,7 +75,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample after so many steps: the launch's number of processes, and what each rank holds."""
+    """A sample after `step` steps: the launch's number of processes, and what each rank holds."""
 
     step: int
     processes: int
@@ -147,7 +147,7 @@ class Trend:
         return self.slope * self.steps
 
     def grows(self, least: float) -> bool:
-        """Says whether it grows by more than `least` in all, and by more than chance explains."""
+        """Whether it grows by more than `least` in all, and by more than chance explains."""
         return self.growth > least and self.slope > ERRORS * self.error
 
 
@@ -229,7 +229,7 @@ def trends(samples: Sequence[Sample]) -> Trends:
 
 
 def grown(found: Trends, processes: Sequence[int]) -> list[str]:
-    """Says what grew, or changed though it must not."""
+    """Names what grew, or changed though it must not."""
     names = [
         f"{kind} of rank {rank}"
         for kind, of_ranks in found.items()

@@ -44,12 +44,12 @@ class Launch:
 
     @property
     def ended(self) -> bool:
-        """Says whether the launcher has ended; its ranks may not have."""
+        """Whether the launcher has ended; its ranks may not have."""
         return self._launcher.poll() is not None
 
     @property
     def failed(self) -> bool:
-        """Says whether a launcher that ended failed."""
+        """Whether a launcher that ended failed."""
         return self._launcher.wait() != 0
 
     def processes(self) -> list[int]:
@@ -62,7 +62,7 @@ class Launch:
         return carrying(f"{MARK}={self._mark}", f"RANK={rank}")
 
     def wait(self, seconds: float) -> bool:
-        """Says whether all ended before the seconds did."""
+        """Whether all ended before the seconds did."""
         end = time.monotonic() + seconds
         while self.processes():
             if time.monotonic() > end:

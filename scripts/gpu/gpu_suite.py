@@ -107,7 +107,7 @@ def run_apart(name: str, extent: Extent) -> Row:
 
 
 def summary(found: dict[str, Row]) -> dict[str, float | None]:
-    """Makes the last line: None for what was not run."""
+    """Makes the last line: None for parts that were not run."""
     large, event, beside = (
         found.get(name) for name in ("steps_ctd", "steps_event1000", "plain_event1000")
     )

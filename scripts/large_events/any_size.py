@@ -174,7 +174,7 @@ def summary(gib: float, graphs: dict[str, Any], small: Any, large: Any) -> dict[
 
 
 def passed(small: Any, large: Any) -> bool:
-    """Says whether both ways give the same bits, and the large event fitted its memory."""
+    """Whether both ways give the same bits, and the large event fitted its memory."""
     ways = small["memory"], small["files"]
     same = all(ways[0][key] == ways[1][key] for key in ("losses", "weights"))
     return same and large["status"] == 0 and large["out_of_memory"] == 0

@@ -104,7 +104,7 @@ def prepare(work: Path) -> None:
 
 
 def stages_of(work: Path, folder: Path, particles: int) -> list[Stage]:
-    """Lists the stages of an event of so many particles in `folder`."""
+    """Lists the stages of an event of `particles` in `folder`."""
     events, graphs, sectors = (folder / name for name in ("events", "graphs", "sectors"))
     size = ["--events", "1", "--particles", str(particles), "--detectors", "odd"]
     windows = ["--windows", str(work / "sample_graphs" / "windows.yaml")]

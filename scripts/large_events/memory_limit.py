@@ -170,7 +170,7 @@ def _kill(process: int) -> None:
 
 
 def run_limited(gib: float, command: Sequence[str]) -> dict[str, int]:
-    """Runs a command in at most so many GiB; returns what the last line says."""
+    """Runs a command in at most `gib` GiB; returns what the last line says."""
     limit = int(gib * 2**30)
     with ended_by_sigterm(), memory_group(limit) as group:
         status = group.run(command)

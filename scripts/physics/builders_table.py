@@ -4,7 +4,7 @@
 
 PIPELINE is a folder of `bigtrk pipeline train`, EVENTS a folder of events with truth that it was
 not trained on. Each event goes through the pipeline once, up to the scores of its edges; of these
-each builder makes tracks at each of its cuts. Two of them are told: the best one, by efficiency x
+each builder makes tracks at each of its cuts. Two of them are shown: the best one, by efficiency x
 (1 - fakes), and that of the largest efficiency with no more fakes than the merge tree has at the
 threshold of the pipeline. Both are chosen on the events that are shown, which favours the builders
 with a cut: the merge tree's threshold is the pipeline's. `--publish` writes docs/results. The last

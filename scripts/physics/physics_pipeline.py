@@ -8,7 +8,7 @@ the real event, by `bigtrk reconstruct`, and judged by `bigtrk score`. Work that
 kept. The last line is one JSON object, of means over the seeds: ATLAS matching in strict mode and
 two-way matching, for particles above 1 GeV; the target edges and the number of edges after the
 filter; the seconds from hits to tracks of an event; and the gain of the merge tree over components
-at equal fakes on the same scores (builders_table.py). Judged are also "pixel",
+at equal fakes on the same scores (builders_table.py). Two more judge "pixel",
 tracks of the hits of the pixel volumes alone, and "pixel_part", the pixel hits of all tracks. With
 `--pixel-training` the former are made by pipelines that are trained on such hits, too.
 """

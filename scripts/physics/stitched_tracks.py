@@ -54,7 +54,7 @@ def changed(one: Made, other: Made) -> float:
 def make_tracks(
     pipeline: Path, events: Path, precision: Precision, ranks: int, max_edges: int | None
 ) -> Made:
-    """Makes tracks on so many ranks.
+    """Makes tracks on `ranks` ranks.
 
     Raises:
         InputError: it failed, or an event did.

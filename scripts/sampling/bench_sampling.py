@@ -113,7 +113,7 @@ def sides_of(graph: EventGraph, bulks: list[int]) -> dict[str, Side]:
 
 
 def check_size(graph: EventGraph, batches: int) -> None:
-    """Checks that the graph has roots for so many mini-batches.
+    """Checks that the graph has roots for the mini-batches.
 
     Raises:
         InputError: it has not.

@@ -80,7 +80,7 @@ def train(steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner)
 
 
 def sample(source: EventSource, k: int, epoch: int, ranks: Ranks) -> float:
-    """Returns the seconds to sample this rank's share of so many mini-batches, nothing else."""
+    """Returns the seconds to sample this rank's share of `k` mini-batches, nothing else."""
     whole, shadow, stopwatch = source.read(0, 1), ShaDow(bulk=k), Stopwatch(ranks.device)
     graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(0, epoch)
     roots = epoch_roots(whole.n_nodes, shadow.batch_size, 0, epoch, ranks.rank, ranks.world_size)

@@ -6,7 +6,7 @@
 Event 1000 by the windows that are shipped and by wider ones (0.34 M and 3.0 M edges), and simulated
 events in the Open Data Detector of 250,000 hits and of 1.0 M (40 M edges; --large names a folder of
 graphs made before, whose first is taken instead). Each is cut once, in 256 parts, which merge
-into fewer. What was cut is kept under --work, and a script that is started again goes on from
+into fewer. Cuts are kept under --work, and a script that is started again goes on from
 there. Nothing is timed. The last line is one JSON object: by event the shares of cut edges and halo
 rows in 8 parts, and that of the halo rows of 64 parts which cross hosts of 4 ranks, in the tree's
 order and placed at random.
@@ -53,7 +53,7 @@ PLACEMENTS: dict[str, Callable[[int, int, np.random.Generator], Integers]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """An event to cut: event 1000, or a simulated one of so many particles, and the options that
+    """An event to cut: event 1000, or a simulated one of `particles`, and the options that
     its graph is built with.
     """
 
@@ -135,7 +135,7 @@ def volumes(cut: FinestCut, parts: int) -> dict[str, Any]:
 
 
 def placed(rows: Integers, ranks: int) -> dict[str, dict[str, float]]:
-    """Counts rows between hosts of so many ranks, by placement; means over draws."""
+    """Counts rows between hosts of `ranks`, by placement; means over draws."""
     draw = np.random.default_rng(0)
     found = {}
     for name, place in PLACEMENTS.items():
@@ -185,7 +185,7 @@ def bigtrk(*arguments: str) -> None:
 
 
 def counted(graphs: Path, parts: int, kept: Path) -> dict[str, Any]:
-    """Counts the volumes of the first graph of a folder, in up to so many parts; the parts of its
+    """Counts the volumes of the first graph of a folder, in up to `parts` parts; the parts of its
     nodes are kept as files.
     """
     folder = GraphFolder(graphs)

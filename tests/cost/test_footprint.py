@@ -153,7 +153,7 @@ def test_matrix_products_are_those_of_the_formula() -> None:
 
 @pytest.mark.parametrize("hidden", [32, 64, 100])
 def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
-    """Beside the edges between layers there are the parts of the weights' gradients and, where rows
+    """The bytes are the edges between layers, the parts of the weights' gradients and, where rows
     are not whole, what programs keep of a block.
     """
     config = InteractionGNNConfig.model_validate(

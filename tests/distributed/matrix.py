@@ -1,8 +1,8 @@
 """The parity matrix: training in K sectors, one or more on a rank, against one whole-graph process.
 
 A trial is one engine; it takes every kind of graph in turn. For each kind the oracle starts from
-the trial's own weights: one model, plain autograd in float64 on whole graphs, plain SGD. Compared
-are logits and every gradient of the first step, and the weights after five (SGD, since Adam
+the trial's own weights: one model, plain autograd in float64 on whole graphs, plain SGD. A trial
+compares logits and every gradient of the first step, and the weights after five (SGD, since Adam
 magnifies rounding).
 """
 

@@ -69,7 +69,7 @@ class Oracle:
         return {self._names[name]: value for name, value in zip(named, found, strict=True)}
 
     def trained(self, steps: int, lr: float) -> dict[str, Tensor]:
-        """Weights after so many steps more."""
+        """Returns the weights after `steps` more."""
         for _ in range(steps):
             gradients = self.gradients()
             with torch.no_grad():

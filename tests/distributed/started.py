@@ -16,7 +16,7 @@ LONGEST = 60  # s
 
 @dataclass(frozen=True)
 class Start:
-    """A rank of `world_size`, `after` so many seconds. before: called in its process first, to stop
+    """A rank of `world_size`, `after` some seconds. before: called in its process first, to stop
     it at some time.
     """
 

@@ -220,7 +220,7 @@ def test_every_engine_reads_every_other(two: tuple[Any, Path], world_size: int) 
 
 
 def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
-    """Says whether nothing was written while the next step was trained; weights then and later."""
+    """Whether nothing was written while the next step was trained; weights then and later."""
     trial, released = Saved(ranks, "DDP", run), threading.Event()
     write = write_shard
 

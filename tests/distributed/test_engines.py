@@ -141,7 +141,7 @@ def initial_weights(ranks: Ranks, engines: list[EngineSettings]) -> list[dict[st
 
 
 def reduced_after_each_micro_step() -> list[bool]:
-    """Says whether FSDP2's shards have gradients after the first and after the last of two."""
+    """Whether FSDP2's shards have gradients after the first and after the last of two."""
     engine, _ = make_engine(FSDP2, small_model(seed=0), OPTIMIZER, Stopwatch(CPU))
     found = []
     for last in (False, True):

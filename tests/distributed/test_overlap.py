@@ -27,7 +27,7 @@ def in_chunks(configuration: Configuration) -> Configuration:
 
 
 def train_on_hosts(ranks: Ranks, runs: Sequence[tuple[int, Configuration]]) -> list[int]:
-    """Trains with so many ranks on a host; returns how many
+    """Trains with a number of ranks on a host; returns how many
     chunks of edges were computed while rows were awaited in each run.
     """
     counts = []

@@ -71,7 +71,7 @@ def gib_for(
     events: int = 5,
     stored: str = "sectors",
 ) -> float:
-    """A budget that holds the large of so many events, as it is `stored`, in one cut, and not in
+    """A budget that holds the large of some events, as it is `stored`, in one cut, and not in
     the other.
     """
     cost = make_cost(configuration, world, 4, find_machine(None), events=events)
@@ -99,7 +99,7 @@ TRAINED_IN = {2: 2, 3: 2, 4: 4}
 
 
 def in_parts(data: Path, run: Path, world_size: int) -> Configuration:
-    """Has the memory for the large event in just so many sectors."""
+    """Has the memory for the large event in just `TRAINED_IN` sectors."""
     parts = TRAINED_IN[world_size]
     fewer = Cut(parts // 2, parts // 2)
     budget = gib_for(settings(data, run), data, world_size, Cut(parts, parts), fewer)

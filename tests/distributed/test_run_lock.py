@@ -93,7 +93,7 @@ def test_two_launches_that_start_together_write_no_run_together(
 
 
 def resumes(ranks: Ranks, configuration: Configuration, run: Path) -> str:
-    """Returns what a rank is told."""
+    """Returns the message that a rank gets."""
     with pytest.raises(InputError) as caught:
         train(ranks, configuration, run)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves first; memory that runs out on one rank is told by it."""
+"""A run that is asked to stop saves first; a rank that runs out of memory says so."""
 
 import os
 import signal

@@ -122,7 +122,7 @@ def play(scenario: str, said: Path) -> Played:
 # They mostly wait: together they take as long as one.
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what is said, and of flight records."""
+    """The folder of messages and of flight records."""
     return tmp_path_factory.mktemp("said")
 
 

@@ -36,7 +36,7 @@ def labelled_edges(arrays: Arrays) -> list[tuple[int, int, float]]:
 
 
 def same(one: EventGraph, other: EventGraph) -> bool:
-    """Says whether all that the layout knows is equal, bit for bit."""
+    """Whether all that the layout knows is equal, bit for bit."""
     names = ("node_features", "edge_index", "edge_features", "y")
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
 

@@ -75,7 +75,7 @@ def test_the_command(
 def test_graphs_without_edge_attr_are_trained(
     names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Features of edges are computed from positions; else there are none, which is said."""
+    """Features of edges are computed from positions; else there are none, with a warning."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bigtrk.console._warned", set())
     for event in range(2):

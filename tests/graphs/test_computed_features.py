@@ -1,4 +1,4 @@
-"""Functions of users' own add columns to nodes and edges, and what breaks their rules is told."""
+"""Functions of users' own add columns to nodes and edges, and broken rules are named."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -63,7 +63,7 @@ def of_file(
 
 
 def same(one: object, other: object) -> bool:
-    """Says whether two things that were read agree, values bit by bit."""
+    """Whether two things that were read agree, values bit by bit."""
     if type(one) is not type(other):
         return False
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):

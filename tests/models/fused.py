@@ -134,8 +134,8 @@ def _grad(weight: Tensor) -> Tensor:
 
 
 def computed(inputs: Inputs, blocks: int = 1, recounts: bool = True) -> Results:
-    """The same by the fused passes, in so many blocks of edges. recounts: sums of what was made,
-    beside those of the gradient, have the same bits again.
+    """The same by the fused passes, in `blocks` of edges. recounts: sums of made edges, beside
+    those of the gradient, have the same bits again.
     """
     inputs = _on_device(inputs)
     n_edges, hidden = inputs.after.shape

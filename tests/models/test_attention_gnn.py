@@ -120,7 +120,7 @@ def test_bf16_stays_near_float32(recompute: str) -> None:
 
 
 def test_edges_may_lie_in_any_order_of_memory() -> None:
-    """A graph's edge_index may be the transpose of what was read."""
+    """A graph's edge_index may be the transpose of an array that was read."""
     model = make_model()
     x, edge_features, edge_index = make_graph()
     for ends in (edge_index, edge_index.T.contiguous().T):

@@ -1,4 +1,4 @@
-"""A model that breaks its contract is told in one line how; one that keeps it passes."""
+"""A model that breaks its contract gets one line that says how; one that keeps it passes."""
 
 import re
 import sys
@@ -215,7 +215,7 @@ def test_each_wrong_layer_has_its_line(line: str, change: Callable[[Simple], Any
         (r"parameter last.bias a gradient that is not zero for an empty", MeanOfNodes),
         (r"fails for a sector of .* \(IndexError: index 3 is out of bounds", ReadsMissing),
         (r"has no parameters to train", nn.ReLU),
-        (r"calls the exchange in its backward pass, .* outside of what is", RecomputesAll),
+        (r"calls the exchange in its backward pass, .* outside of recomputed", RecomputesAll),
         (r"fails for a sector .* \(RuntimeError: it calls sys.exit\(0\), which would", Leaves),
         (r"gives other results for a sector among several", lambda: FirstAlone(F, G, 4, 2)),
         (r"fails for several sectors at once \(TypeError", lambda: OneSector(F, G, 4, 2)),

@@ -42,7 +42,7 @@ def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def step(model: LayeredModel[Any], n_threads: int) -> dict[str, Tensor]:
-    """The loss of a step on so many threads, its logits and all gradients."""
+    """The loss of a step on `n_threads`, its logits and all gradients."""
     torch.set_num_threads(n_threads)
     x, edge_features, edge_index = make_graph(NODES, EDGES)
     logits = model(x.float(), edge_features.float(), edge_index, NODES, no_exchange)

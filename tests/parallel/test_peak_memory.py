@@ -59,5 +59,5 @@ def test_what_grows_while_pages_of_files_are_dropped_counts(tmp_path: Path) -> N
 
 
 def told(highest: int, file: int, own: int) -> str:
-    """The lines of the kernel, of so many KiB."""
+    """The lines of the kernel, in KiB."""
     return f"VmHWM:\t  {highest} kB\nRssAnon:\t  {own} kB\nRssFile:\t  {file} kB\n"

@@ -96,7 +96,7 @@ def test_more_parts_than_nodes_are_refused() -> None:
 
 
 def of_size(edges: int, weight: int) -> Adjacency:
-    """A graph that says to have so many edges and weight, and takes no memory."""
+    """A graph that claims `edges` and `weight`, and takes no memory."""
     one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
     return Adjacency(
         starts=np.broadcast_to(none, 3),

@@ -1,4 +1,4 @@
-"""Exact models are proved, and of wrong ones the layer is told and what is wrong with it."""
+"""Exact models are proved, and the wrong layer of others is named with its fault."""
 
 import re
 from pathlib import Path

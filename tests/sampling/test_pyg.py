@@ -1,4 +1,4 @@
-"""Against PyG's sampler, where torch-sparse is installed (bench_sampling.py --install)."""
+"""Comparisons with PyG's sampler, where torch-sparse is installed (bench_sampling.py --install)."""
 
 from typing import Any
 

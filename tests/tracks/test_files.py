@@ -31,7 +31,7 @@ HEAD = "event_id,hit_id,track_id\n"
 def test_a_file_of_each_event(tmp_path: Path) -> None:
     path = write_tracks(tmp_path / "out", FIRST, *columns(FIRST_TRACKS))
     write_tracks(tmp_path / "out", SECOND, *columns({1: HUGE, HUGE: 0}))
-    (tmp_path / "out" / "submission.csv").write_text("others may lie beside")
+    (tmp_path / "out" / "submission.csv").write_text("others may lie there, too")
     assert path == tmp_path / "out" / "event000000021-tracks.parquet"
     found = open_tracks(tmp_path / "out")
     assert list(found.events) == [21, 22]

@@ -43,7 +43,7 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     """Returns acorn's columns of a graph that is not from acorn: mm, rad and GeV.
 
     True edges are those of the particles' hits that are consecutive, in the graph or not, as far as
-    it knows modules, by which layers are told apart; else only those in the graph.
+    it knows modules, by which it tells layers apart; else only those in the graph.
 
     Raises:
         InputError: the graph knows no ids, truth or particles of its hits, or not where they are.

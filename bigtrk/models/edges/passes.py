@@ -285,7 +285,7 @@ class EdgePass:
         self._has_halo = True
 
     def _in_chunks(self) -> list[Activation]:
-        """Lists the activations of what is computed of the edges chunk by chunk."""
+        """Lists the activations of edges that are computed chunk by chunk."""
         return [*self.layer.edge, *self.layer.head]
 
     def _mlp(self, block: Block) -> ChunkedMLP:

@@ -35,7 +35,7 @@ _FEWEST_ROWS = 2048
 
 @dataclass(frozen=True)
 class Place:
-    """Tells where rows [n_rows, width] of `dtype` are kept, which passes on `device` use."""
+    """The place of rows [n_rows, width] of `dtype`, which passes on `device` use."""
 
     n_rows: int
     width: int

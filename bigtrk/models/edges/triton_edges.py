@@ -86,7 +86,7 @@ def normalised(values, columns, hidden: tl.constexpr):
 
 @triton.jit
 def normalised_backward(grad, normal, scale, hidden: tl.constexpr):
-    """Returns the gradient of what was normalised, from that of the ReLU of `normal`."""
+    """Returns the gradient of the rows before normalisation, from that of the ReLU of `normal`."""
     passed = tl.where(normal <= 0, 0.0, grad)
     along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
     mean = tl.sum(passed, axis=1, keep_dims=True) / hidden

@@ -130,7 +130,7 @@ def sum_at_ends(
     2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
     edges', and so are the `others`, if there are any. program_id(1) says which `width` columns are
     summed, those of the values first: programs at work together read narrow rows, of which the
-    L2 holds more. adds: the sums are added to what is there, float32 [N, hidden].
+    L2 holds more. adds: the sums are added to those there, float32 [N, hidden].
     """
     turn = tl.load(turns + tl.program_id(0))
     if turn % 2 == 0:
@@ -258,5 +258,5 @@ def sum_partials(
 
 @triton.jit
 def keep(sums, place, total, exists, adds: tl.constexpr):
-    """Writes sums, or adds to what is there."""
+    """Writes sums, or adds to those there."""
     tl.store(sums + place, total + before(sums, place, exists, adds), exists)

@@ -161,7 +161,7 @@ def sum_at_ends(
     sums_of_others: Ends | None = None,
 ) -> None:
     """Sums edges [M, H] at their sources and destinations in `sums` [N, H], float32, and `others`
-    of the same edges in `sums_of_others`. With `adds` they are added to what is there.
+    of the same edges in `sums_of_others`. With `adds` they are added to the sums there.
     """
     n_nodes, hidden = sums.of_source.shape
     incidence = incidence_of(sums.edge_index, n_nodes)

@@ -55,8 +55,8 @@ _BARS = "Bars: one standard error over repeats; grey: ideal."
 _ROWS = ("mean over repeats", "± standard error", "binomial, low", "binomial, high")
 _POWER_NOTE = (
     "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "
-    "use of the accelerator's: means over samples (NVML). kWh: of what was read, accelerators and "
-    "hosts (RAPL). The energy is a device's whole, whoever else uses it."
+    "use of the accelerator's: means over samples (NVML). kWh: of the meters read, accelerators "
+    "and hosts (RAPL). The energy is a device's whole, whoever else uses it."
 )
 
 
@@ -265,7 +265,7 @@ def _line(point: Point, series: Series) -> dict[str, Any]:
 
 
 def _facts(series: Series) -> dict[str, str]:
-    """Says what was trained, how and where; of the runs, the first stands for all."""
+    """Describes the training, its settings and machine; the first run stands for all."""
     record, first = series.record, series.first.record
     known = facts(series.first)
     per = " per rank" if record.kind == "weak" else ""

@@ -121,7 +121,7 @@ class Searcher:
         self.write_result()
 
     def _report(self, trial: "Trial", run: TrialRun, known: set[int]) -> None:
-        """Tells Optuna the epochs that it does not know; it may have the training stopped."""
+        """Reports new epochs to Optuna, which may stop the training."""
         metric = self._search.space.metric
         for epoch in read_epochs(run.folder):
             value = metric_of(metric, epoch)

@@ -46,7 +46,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Found:
-    """The newest good checkpoint, and the names of newer ones with what is wrong with them."""
+    """The newest good checkpoint, and the names and faults of newer ones."""
 
     folder: Path
     checkpoint: Checkpoint
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def complaint(self) -> str | None:
-        """Tells the user of damaged checkpoints, if there are any."""
+        """Warns the user of damaged checkpoints, if there are any."""
         if not self.damaged:
             return None
         said = "; ".join(f"{name} is damaged: {what}" for name, what in self.damaged.items())

@@ -227,7 +227,7 @@ def _make_up(pieces: list[Range], size: int) -> bool:
 
 
 def _damage(folder: Path, shard: ShardFile) -> str | None:
-    """Says what is wrong with a file, if anything."""
+    """Names the fault of a file, if there is one."""
     path = folder / shard.file
     try:
         if not path.exists():

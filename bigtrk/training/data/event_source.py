@@ -134,7 +134,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
 
 
 def _remedy(one: EventSource, other: EventSource) -> str:
-    """Says what helps where two folders have graphs of one name."""
+    """Names the remedy where two folders have graphs of one name."""
     if one.origin == other.origin:
         return "cut it again"
     return (

@@ -23,7 +23,7 @@ from bigtrk.training.steps import RoutedStep
 def announce(
     ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep], stored: int
 ) -> None:
-    """Says what is trained, and how. stored: the most sectors that an event is cut in."""
+    """Prints what is trained, and how. stored: the most sectors that an event is cut in."""
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -45,7 +45,7 @@ def announce(
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
-    """Says which epoch was the best, if that was searched for, and if its want ended the run."""
+    """Prints which epoch was the best, if runs keep it, and whether its want ended the run."""
     if not ranks.is_first or search is None:
         return
     best = search.record

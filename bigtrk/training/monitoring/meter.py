@@ -242,7 +242,7 @@ class Norms:
         return all(math.isfinite(norm) for norm in self.gradient.values())
 
     def record(self) -> NormsRecord:
-        """Makes the norms of the step's record; None for what is not finite."""
+        """Makes the norms of the step's record; None for values that are not finite."""
         gradient, weight = (
             {name: x if math.isfinite(x) else None for name, x in norms.items()}
             for norms in (self.gradient, self.weight)

@@ -1,4 +1,4 @@
-"""Tables of what is exchanged with other software, and of large events."""
+"""Tables of exchange with other software, and of large events."""
 
 from statistics import median
 from typing import Any
@@ -7,7 +7,7 @@ from scripts.docs.table import Table
 
 
 def interop(found: Any) -> Table:
-    """Lists what became of each check of what is exchanged with other software."""
+    """Lists the result of each check of exchange with other software."""
     return Table(
         ("check", "", "found"),
         [[one["name"], _outcome(one), _found(one["found"])] for one in found["outcomes"]],

@@ -51,7 +51,7 @@ def come_back(material: Material) -> Found:
 
 
 def given_to_acorn(graphs: Graphs, out: Path) -> Found:
-    """Compares graphs from here with what is read of them after they were exported to acorn."""
+    """Compares graphs from here with themselves, exported to acorn and read back."""
     worst = 0.0
     paths = export_acorn_folder(graphs.folder.path, out)
     for path, graph in zip(paths, graphs, strict=True):

@@ -1,4 +1,4 @@
-"""A check of what is exchanged with other software, and what the checks share."""
+"""A check of exchange with other software, and the parts that checks share."""
 
 import traceback
 from collections.abc import Callable, Sequence

@@ -68,7 +68,7 @@ def acts_graphs(graphs: Graphs, material: Material, name: str) -> Found:
 
 
 def heptrkx(graphs: Graphs, material: Material, name: str) -> Found:
-    """Compares graphs with what is read of them after they were exported to HEPTrkX's npz."""
+    """Compares graphs with themselves, exported to HEPTrkX's npz and read back."""
     out = material.folder / f"npz_{name}"
     export_heptrkx_folder(graphs.folder.path, out)
     import_heptrkx_folder(out, material.folder / f"from_npz_{name}")

@@ -1,4 +1,4 @@
-"""A bad ColliderML sample is told in one line: file, row and event, column, remedy."""
+"""A bad ColliderML sample is refused in one line: file, row and event, column, remedy."""
 
 import shutil
 from collections.abc import Callable

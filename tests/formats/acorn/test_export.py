@@ -77,7 +77,7 @@ def test_acorns_graphs_come_back_bit_for_bit(older: bool, batch: bool, tmp_path:
 def test_what_lightning_leaves_in_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its dictionary comes back as a plain one; other objects are left out, which is said."""
+    """Its dictionary comes back as a plain one; other objects are left out, with a warning."""
     for name in ("pytorch_lightning", "torch_sparse"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     settings = class_of("pytorch_lightning", "AttributeDict", dict)

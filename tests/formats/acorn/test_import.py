@@ -210,7 +210,7 @@ def without(name: str) -> dict[str, Any]:
 def test_what_a_file_may_lack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without eta and r it is computed; without truth a graph has none, which is said."""
+    """Missing eta and r are computed; a graph without truth warns and has none."""
     monkeypatch.setattr("bigtrk.console._warned", set())
     known = read(tmp_path / "event000000001.pyg", columns())
     bare = {

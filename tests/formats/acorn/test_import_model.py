@@ -87,7 +87,7 @@ def test_acorns_own_model_gives_its_own_logits(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Through the commands, as a user would: imported, scored in Python, evaluated, reported."""
+    """The commands, as a user types them: imported, scored in Python, evaluated, reported."""
     monkeypatch.chdir(tmp_path)
     golden = read_golden(testdata)
     file = golden_checkpoint(testdata, tmp_path / "golden.ckpt")

@@ -83,7 +83,7 @@ def test_trials_without_their_study_are_no_search(plan: Plan) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match=r"restore study\.log, or choose another --out"):
             run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
-        assert not Path("search/study.log").exists(), "nothing is in the place of what is restored"
+        assert not Path("search/study.log").exists(), "nothing is in the place of the study"
     assert result() == before
 
 

@@ -1,4 +1,4 @@
-"""Tests candidates for tracks: which, what is told of them, and which are good."""
+"""Tests candidates for tracks: which there are, their features, and which are good."""
 
 from collections import Counter
 from math import log
