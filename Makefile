@@ -4,9 +4,11 @@ VENV := .venv
 DEMO ?= demo
 INSTALLED := $(VENV)/.installed
 DOCUMENTED := $(VENV)/.documented
+RELEASABLE := $(VENV)/.releasable
+DIST ?= dist
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
-.PHONY: demo test check types tests docs install
+.PHONY: demo test check types tests docs install release
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
@@ -21,6 +23,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(DOCUMENTED): $(INSTALLED)
 	$(VENV)/bin/python -m pip install --quiet -e '.[docs]' -c constraints.txt
+	touch $@
+
+$(RELEASABLE): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet -e '.[release]' -c constraints.txt
 	touch $@
 
 demo: $(INSTALLED)
@@ -46,3 +52,7 @@ tests: $(INSTALLED)
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
+
+# The wheel and the sdist, and the wheel tried in a new environment that has no compiler.
+release: $(RELEASABLE)
+	PYTHON=$(PYTHON) scripts/release/release.sh $(DIST)
