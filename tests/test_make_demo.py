@@ -1,4 +1,6 @@
-"""`make demo`, as a newcomer would type it: the main job, then hits without truth to tracks."""
+"""`make demo`, as a newcomer would type it: the main job, then hits without truth to tracks. `make
+release` runs it once more, in a new environment without a compiler.
+"""
 
 import json
 import re
@@ -6,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk import __version__
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.score_files import score_files
 from tests.programs import CHECKOUT, run_shell
@@ -60,3 +63,12 @@ def tracks_are_found(demo: Path) -> None:
     assert strict.fake_rate is not None
     assert strict.efficiency > 0.8
     assert strict.fake_rate < 0.1
+
+
+@pytest.mark.slow  # it installs torch, too
+def test_make_release(tmp_path: Path) -> None:
+    printed = run_shell(f"make release DIST={tmp_path}", CHECKOUT, timeout=1800)
+    assert "works without compiler and without checkout" in printed
+    kinds = ("-py3-none-any.whl", ".tar.gz")
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {f"bigtrk-{__version__}{kind}" for kind in kinds}

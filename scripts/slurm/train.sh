@@ -1,7 +1,7 @@
 # Sourced by the batch files: what is the same on every SLURM cluster.
 # shellcheck shell=bash
 
-# train ARGUMENT...: run bigtrk/train.py under srun, one rank per task, as run runs/JOBID. When
+# train ARGUMENT...: run `bigtrk train` under srun, one rank per task, as run runs/JOBID. When
 # SLURM's signal says that the time limit is near, let the training save after its step, for 45 s at
 # most, and requeue the job; what an earlier part of the job has trained is continued.
 #
@@ -41,8 +41,7 @@ train_until_limit() {
     local training='' status=0 near='' early
     trap 'near=yes; [[ ! $training ]] || kill -USR1 "$training"' USR1
     # srun no longer takes the cores of a task from the job, since SLURM 22.05.
-    SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 \
-        python "$BIGTRK_HOME/bigtrk/train.py" "$@" &
+    SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 bigtrk train "$@" &
     # In one command, which a trap does not part: a signal from before it is passed on by hand, once
     # the new process is srun and not bash, whose trap would swallow it.
     training=$! early=$near

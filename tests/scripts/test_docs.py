@@ -1,12 +1,14 @@
 """The references that are made from the program: nothing is left out, and all has a meaning."""
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
-from bigtrk import cli
+from bigtrk import __version__, cli
 from bigtrk.config import GONE
 from bigtrk.training.settings import Configuration
 from scripts.docs.command_reference import Command, command_reference, commands
@@ -104,3 +106,20 @@ def test_the_changes_name_what_is_gone() -> None:
     assert releases == sorted(set(releases), reverse=True)
     removed = "".join(re.findall(r"(?ms)^### Removed\n(.*?)^##", changes))
     assert [name for name in (*cli._GONE, *GONE) if f"{name.split()[-1]}`" not in removed] == []
+
+
+def test_the_files_of_a_release_agree() -> None:
+    """They agree on its version, date and torch, and the licence is that of what pages hold."""
+    citation = yaml.safe_load((CHECKOUT / "CITATION.cff").read_text())
+    _, *releases = re.split(r"(?m)^(?=## )", (CHECKOUT / "CHANGELOG.md").read_text())
+    assert citation["version"] == __version__
+    assert releases[0].startswith(f"## {__version__} ({citation['date-released']})\n")
+    assert max(len(release.splitlines()) for release in releases) <= 40
+    (torch,) = re.findall("(?m)^torch==.*", (CHECKOUT / "constraints.txt").read_text())
+    for name in ("Makefile", "scripts/release/release.sh", "docs/clusters.md"):
+        assert torch in (CHECKOUT / name).read_text()
+    recipe = (CHECKOUT / "scripts/slurm/bigtrk.def").read_text()
+    assert torch in recipe
+    assert f"/bigtrk-{__version__}-py3-none-any.whl /opt" in recipe
+    licence = metadata.distribution("plotly").read_text("licenses/LICENSE.txt")
+    assert (CHECKOUT / "licenses/plotly.txt").read_text() == licence

@@ -110,9 +110,8 @@ def called(folder: Path) -> list[str]:
 
 
 def test_a_job_trains_its_arguments_under_srun(job: dict[str, str], tmp_path: Path) -> None:
-    train = f"python {job['BIGTRK_HOME']}/bigtrk/train.py"
     assert calls(job, tmp_path, "my.yaml", "model.hidden=8") == [
-        f"srun [4] --kill-on-bad-exit=1 {train} my.yaml model.hidden=8 run.folder=runs/7"
+        "srun [4] --kill-on-bad-exit=1 bigtrk train my.yaml model.hidden=8 run.folder=runs/7"
     ]
 
 
@@ -123,7 +122,7 @@ def test_a_task_of_a_series_trains_its_own_run(job: dict[str, str], tmp_path: Pa
         "BIGTRK_ARRAY_SEED": "5",
     }
     (call,) = calls({**job, **array}, tmp_path, "model.hidden=8")
-    assert call.endswith("/train.py model.hidden=8 training.seed=7 run.folder=weak/ranks0002-3")
+    assert call.endswith(" train model.hidden=8 training.seed=7 run.folder=weak/ranks0002-3")
     (tmp_path / "weak/ranks0002-3/checkpoints").mkdir(parents=True)
     (tmp_path / "weak/ranks0002-3/checkpoints/latest.json").touch()
     assert calls({**job, **array}, tmp_path)[-1].endswith("--resume weak/ranks0002-3")
@@ -133,12 +132,12 @@ def test_a_requeued_job_continues_from_its_checkpoint_if_it_has_one(
     job: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "runs/7").mkdir(parents=True)
-    assert calls(job, tmp_path, "my.yaml")[-1].endswith("/train.py my.yaml run.folder=runs/7")
+    assert calls(job, tmp_path, "my.yaml")[-1].endswith(" train my.yaml run.folder=runs/7")
     (left,) = (tmp_path / "runs").iterdir()
     assert left.name == "7.ended-before-its-first-checkpoint-1"
     (tmp_path / "runs/7/checkpoints").mkdir(parents=True)
     (tmp_path / "runs/7/checkpoints/latest.json").touch()
-    assert calls(job, tmp_path, "my.yaml")[-1].endswith("/train.py --resume runs/7")
+    assert calls(job, tmp_path, "my.yaml")[-1].endswith(" train --resume runs/7")
 
 
 def test_data_are_staged_on_each_node_and_trained_there(
