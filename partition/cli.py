@@ -176,7 +176,7 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Writes manifest and report of all events that `out` holds, cut with these settings, but for
+    """Writes manifest and report of all events that `out` holds, cut with these settings, except
     those that failed, and shows the report, if no other event of `graphs` is left; else says how
     many are left.
     """

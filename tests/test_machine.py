@@ -1,4 +1,4 @@
-"""The machine record, of a pretended host; and what is said of its GPUs."""
+"""The machine record, of a pretended host; and the lines on its GPUs."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -118,7 +118,7 @@ def evaluated(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> dict[str, Any]:
-    """Returns what `bigtrk evaluate` says, but for the time."""
+    """Returns what `bigtrk evaluate` says, except the time."""
     command = ["bigtrk", "evaluate", str(run), str(graphs), "--json"]
     status, said, errors = run_here(command, monkeypatch, capsys)
     assert status == 0, errors

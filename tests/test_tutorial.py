@@ -33,8 +33,8 @@ def test_the_tutorial(
     assert 'class="plot"' in (tmp_path / "report.html").read_text()
     whole, cut = losses(tmp_path / "runs" / "0001"), losses(tmp_path / "runs" / "0002")
     assert len(whole) == 8 * 5
-    # "The losses are those of the first run, but for rounding", which Adam magnifies: to 2 % in the
-    # 22nd step.
+    # "The losses are those of the first run, apart from rounding", which Adam magnifies: to 2 % in
+    # the 22nd step.
     assert cut[:20] == pytest.approx(whole[:20], rel=1e-2)
     assert cut[:5] == pytest.approx(whole[:5], rel=1e-4)
 

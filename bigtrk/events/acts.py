@@ -35,7 +35,7 @@ from bigtrk.events.trackml import (
 )
 
 # The numbers of a particle and their bits in its id, highest first: those of ACTS's older barcode,
-# but for the sign.
+# except the sign.
 BARCODE = {"pv": 11, "sv": 12, "part": 16, "gen": 8, "subpart": 16}
 BARCODE_COLUMNS = tuple(f"particle_id_{part}" for part in BARCODE)
 
@@ -200,7 +200,7 @@ def _are_simulated(file: Path) -> bool:
 
 
 def _truth_of(simulated: Columns, where: str) -> Columns:
-    """Returns truth's columns of simulated hits, but for hit_id."""
+    """Returns truth's columns of simulated hits, except hit_id."""
     names = [name for name in ("tx", "ty", "tz", "tpx", "tpy", "tpz") if name in simulated]
     return {"particle_id": _particle_ids(simulated, where)} | {n: simulated[n] for n in names}
 

@@ -1,7 +1,7 @@
 """The Interaction GNN, for a whole graph or for a sector with a halo.
 
 Algorithm 1 of Tripathy et al., "Scaling graph neural networks for particle track reconstruction";
-equal to acorn's InteractionGNN2 but for the last layer's node update, whose result is never read.
+equal to acorn's InteractionGNN2, without the last layer's node update, whose result is never read.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F and G node and
 edge features, H = hidden.

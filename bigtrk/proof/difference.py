@@ -42,7 +42,7 @@ _MIXED = (
     "node's row may depend on the edges that end at it and their other ends alone, read once"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
-_LEAST = 1e-6  # rows on the way are compared with at least this: some are zero but for rounding
+_LEAST = 1e-6  # rows on the way are compared with at least this: some are zero apart from rounding
 # Code in these folders is not the user's.
 _INSTALLED = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

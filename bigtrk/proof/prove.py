@@ -45,8 +45,8 @@ QUICK = (("self loops", 2), ("isolated nodes", 3))  # before a training
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-# A gradient is compared with at least this share of the largest one: of one that is zero but for
-# rounding (a bias before a softmax) nothing else could be told.
+# A gradient is compared with at least this share of the largest one: one that is zero apart from
+# rounding (a bias before a softmax) has no scale of its own.
 _LEAST_SHARE = 1e-3
 
 _RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
@@ -338,7 +338,7 @@ def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tens
 
 
 def _replica(model: nn.Module) -> nn.Module:
-    """Copies a model but for its weights: what it keeps of a pass stays with its sector."""
+    """Copies a model except its weights: what it keeps of a pass stays with its sector."""
     return deepcopy(model, {id(weight): weight for weight in model.parameters()})
 
 

@@ -34,7 +34,7 @@ def runs_report(runs: Sequence[Run]) -> Document:
     timed = [(name, run, facts.time_run(run)) for name, run in named]
     many = f"{len(runs)} runs"
     names = ", ".join(name for name, _ in named) if few else many
-    lead = f"{many} side by side; where they differ is said below the tables."
+    lead = f"{many} side by side; their differences are listed below the tables."
     verdict = []
     for name, run, timing in timed:
         newest = newest_evaluation(run)

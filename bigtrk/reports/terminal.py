@@ -16,7 +16,7 @@ LONGEST_WORD = 24
 
 
 def show(document: Document, console: Console) -> None:
-    """Prints facts and tables, then commands and the verdict; 100 wide but for a terminal."""
+    """Prints facts and tables, then commands and the verdict; 100 wide except on a terminal."""
     out = at_width(console)
     for part in document.parts:
         match part:

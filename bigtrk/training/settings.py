@@ -171,7 +171,7 @@ class TrainingSettings(Settings):
     a step together, or large ones with small ones (`cost`), so that steps take equally long. The
     cost is the number of operations that nodes and edges are predicted to take."""
     seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
-    """Seed of the order of events and of the initial weights, but for those of `init_from`."""
+    """Seed of the order of events and of the initial weights, except those of `init_from`."""
     class_balance: Literal["proportional", "equal"] = "proportional"
     """`proportional` divides an event's loss by its number of edges, `equal` divides true and false
     edges each by their own number."""

@@ -1,5 +1,5 @@
-"""Adds to the site references made from the program, the examples, pages of the checkout's root,
-where people look for them, and, what mkdocs.yml does not name, every page of docs/adding.
+"""Adds pages to the site: references made from the program, the examples, pages of the checkout's
+root, and to the how-to pages every page of docs/adding.
 """
 
 from pathlib import Path
@@ -16,11 +16,11 @@ FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds pages to the navigation; mkdocs calls it once it has read mkdocs.yml."""
+    """Adds pages to the tab "How to"; mkdocs calls it once it has read mkdocs.yml."""
     folder = Path(config.docs_dir)
     adding = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("adding/*.md"))]
-    if adding and config.nav:
-        config.nav.append({"Add a ...": adding})
+    for tab in config.nav or []:
+        tab.get("How to", []).append({"Extend bigtrk": adding})
     return config
 
 

@@ -36,7 +36,7 @@ _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<=[.!?])[*)\"']*\s+")
 # What no text has.
 _ANYWHERE = re.compile(
     r"\b(?:that which|so many|so probably|as read again|seen to|go(?:es)? nowhere|(?:is|are) told"
-    r"|which is said|how many times as|what goes on|beside(?=[.,;)]|$)"
+    r"|(?:is|are) said(?! to)|but for|how many times as|what goes on|beside(?=[.,;)]|$)"
     r"|(?:by|for|from|in|of|outside|to|with) what (?:has|is|was|were))\b",
     re.IGNORECASE,
 )
@@ -116,10 +116,11 @@ def breaks_of_module(source: str) -> Iterator[tuple[int, str, str]]:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             continue
         text = " ".join(node.value.split())
-        beginning = _DOCSTRING.match(text) if id(node) in docstrings else None
+        is_docstring = id(node) in docstrings
+        beginning = _DOCSTRING.match(text) if is_docstring else None
         if beginning and not any(one in text for one in ALLOWED):
             yield node.lineno, f"begins with '{beginning[0]}'", text
-        for sentence in _END.split(text) if text.count(" ") > 2 else ():
+        for sentence in _END.split(text) if is_docstring or text.count(" ") > 2 else ():
             if words := break_of(sentence):
                 yield node.lineno, f"'{words}'", sentence
 

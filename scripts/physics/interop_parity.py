@@ -8,7 +8,7 @@ Geometric, pandas, ONNX Runtime, torch.jit and the package colliderml, and resul
 Checks on real events are skipped, and counted, where BIGTRK_TESTDATA names no folder; a package
 that is missing is a failed check. The exit status is 1 if one failed. The last line is one JSON
 object: how many checks there were, and the largest differences; relative ones to max(1, the largest
-value), but for ColliderML's metrics, which are shares.
+value), except ColliderML's metrics, which are shares.
 """
 
 import argparse

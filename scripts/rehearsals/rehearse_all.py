@@ -2,7 +2,7 @@
 
     python scripts/rehearsals/rehearse_all.py [--launch NAME]... [--output FILE] [--publish]
 
-What each needs stands in its script; all need root but for torchrun's. The last line is one JSON
+What each needs stands in its script; all need root except torchrun's. The last line is one JSON
 object: hosts, ranks, steps, seconds and the largest relative difference of a step's loss from the
 run on one host, by launch. Exit status 1 where losses differ.
 """

@@ -143,7 +143,7 @@ def test_matrix_products_are_those_of_the_formula() -> None:
     edge = 6 * H + H * H + L * (2 * H * H + H * H) + H * H * 3 + H
     node = 4 * H + H * H + L * (2 * 2 * H * H) + (L - 1) * (4 * H * H + H * H)
     forward = 2 * (edge * EDGES + node * NODES)
-    # Backward does it twice more, but for the gradients of the input features; of the nodes it
+    # Backward does it twice more, except for the gradients of the input features; of the nodes it
     # computes again what they add to edges, and their last product.
     inputs = 2 * (6 * H * EDGES + 4 * H * NODES)
     again = 2 * NODES * (L * 2 * 2 * H * H + (L - 1) * H * H)

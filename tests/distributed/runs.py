@@ -126,5 +126,5 @@ def fit_all(ranks: Ranks, configuration: Configuration, resume: Path | None = No
 
 
 def losses(run: Path) -> list[float]:
-    """Returns the losses of a run's steps, but for those that had none."""
+    """Returns the losses of a run's steps, except those that had none."""
     return [step.loss for step in read_run(run).steps if step.loss is not None]

@@ -44,7 +44,7 @@ def configuration(events: Path, run: Path, epochs: int) -> Configuration:
 
 
 def work(ranks: Ranks, folder: Path) -> str:
-    """Returns what is said of a run that has ended for want of a better epoch."""
+    """Returns the messages on a run that has ended for want of a better epoch."""
     patient, halted = folder / "patient", folder / "halted"
     with patch.object(trainer, "Trainer", Scripted):
         fit_all(ranks, configuration(folder, patient, 9))

@@ -247,7 +247,7 @@ def test_training_goes_on_while_the_state_is_written(tmp_path: Path) -> None:
 
 
 def cannot_write(ranks: Ranks, run: Path) -> list[str]:
-    """Returns what is said when rank 1 may write no file of this size, and what is read then."""
+    """Returns the message when rank 1 may write no file of this size, and what is read then."""
     trial, said = Saved(ranks, "DDP", run), []
     trial.save(1)
     if ranks.rank == 1:
@@ -271,7 +271,7 @@ def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
 
 
 def not_finite(ranks: Ranks, run: Path) -> list[str]:
-    """Returns what is said when a weight of rank 1 is not finite, and what is read then."""
+    """Returns the message when a weight of rank 1 is not finite, and what is read then."""
     trial, said = Saved(ranks, "FSDP2", run), []
     trial.save(1)
     if ranks.rank == 1:

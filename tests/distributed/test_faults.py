@@ -121,7 +121,7 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
 
 
 def score(ranks: Ranks, infinite: bool) -> str | None:
-    """Returns what is said where rank 1 alone cannot read the event that it scores, or has no
+    """Returns the message where rank 1 alone cannot read the event that it scores, or has no
     finite scores of it.
     """
     good, other = source(1, 1), source(7, 1)

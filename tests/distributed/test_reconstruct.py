@@ -66,7 +66,7 @@ def files(out: Path) -> dict[str, bytes]:
 
 
 def told(made: TracksMade) -> dict[str, Any]:
-    """Returns the record of the events, in order, but for seconds and notes."""
+    """Returns the record of the events, in order, except seconds and notes."""
     content = copy.deepcopy(made.as_json())
     for event in content["events"].values():
         del event["seconds"], event["notes"]

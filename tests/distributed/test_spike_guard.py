@@ -145,7 +145,7 @@ def test_a_guarded_run_resumes_bit_for_bit(done: Done) -> None:
 
 
 def too_bad(ranks: Ranks, configuration: Configuration) -> str:
-    """Returns what is said when every step is a spike."""
+    """Returns the message when every step is a spike."""
     with patch.object(trainer, "StepRunner", WorstRunner), pytest.raises(InputError) as caught:
         fit_all(ranks, configuration)
     return str(caught.value)

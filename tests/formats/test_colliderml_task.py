@@ -91,8 +91,8 @@ def test_the_package_gives_the_same(
 
 
 def test_the_documents_commands_run(tmp_path: Path) -> None:
-    """The section's block, and that of docs/evaluation.md on what it has made."""
-    page = (CHECKOUT / "docs" / "evaluation.md").read_text()
+    """The section's block, and that of docs/exchange.md on the tracks that it makes."""
+    page = (CHECKOUT / "docs" / "exchange.md").read_text()
     section = page.split("## Tracks and graphs for other software")[1]
     blocks = [re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL) for text in (SECTION, section)]
     assert [len(found) for found in blocks] == [1, 1]

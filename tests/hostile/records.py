@@ -106,7 +106,7 @@ SERIES = SeriesRecord(
 )
 BEST = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
 STALL = StallRecord(ranks=(1,), text="rank 1 says nothing", ends=True)
-# What each file of a record holds, but for metrics.jsonl.
+# What each file of a record holds, except metrics.jsonl.
 CONTENT: dict[str, dict[str, Any]] = {
     "run.json": RUN_JSON,
     "evaluation.json": _with_scores(binned_evaluation_record()),

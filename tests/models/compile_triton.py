@@ -148,7 +148,7 @@ def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dic
 
 def atomics(ptx: str) -> list[str]:
     """Returns the instructions that change memory atomically, of all types and spaces. A statement
-    begins with its instruction, but for a label and a predicate.
+    begins with its instruction, except a label and a predicate.
     """
     return _ATOMIC.findall(ptx)
 

@@ -53,7 +53,7 @@ def assert_good(found: list[dict[str, Any]]) -> set[str]:
     return {kernel["kernel"] for kernel in found}
 
 
-# Slow but for one type: each takes 20 s.
+# Slow except for one type: each takes 20 s.
 @pytest.mark.parametrize(
     ("rows", "of_edges"),
     [

@@ -14,7 +14,7 @@ from bigtrk.tracks.evaluation import scored_graph
 
 
 def scored_event(seed: int) -> tuple[EventGraph, ScoredGraph]:
-    """Simulates an event, and scores true edges high and as many others low, but for some."""
+    """Simulates an event, and scores true edges high and as many others low, except some."""
     event = simulate_event(100, seed)
     rng = np.random.default_rng(seed)
     true = TrueEdgeBuilder().true(event)

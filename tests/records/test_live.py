@@ -1,4 +1,4 @@
-"""A run is followed from before its beginning to its end, and whatever ends it is said."""
+"""A run is followed from before its beginning to its end, and its end is explained."""
 
 import os
 import shutil

@@ -1,6 +1,8 @@
 """The references that are made from the program: nothing is left out, and all has a meaning."""
 
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -123,3 +125,21 @@ def test_the_files_of_a_release_agree() -> None:
     assert f"/bigtrk-{__version__}-py3-none-any.whl /opt" in recipe
     licence = metadata.distribution("plotly").read_text("licenses/LICENSE.txt")
     assert (CHECKOUT / "licenses/plotly.txt").read_text() == licence
+
+
+def wording(*files: Path) -> str:
+    """Returns the breaks of plain English that the script finds in files, or in the checkout."""
+    command = [sys.executable, "scripts/docs/wording.py", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.returncode == bool(done.stdout), done.stderr
+    return done.stdout
+
+
+def test_pages_docstrings_and_messages_are_plain_english(tmp_path: Path) -> None:
+    assert wording() == ""
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text(f"# Do it\n\n{'Short. ' * 9}\n\n* It\n  is {'very ' * 27}long.\n")
+    module.write_text('"""Says so many."""')
+    found = wording(page, module)
+    for broken in ("module.py:1: begins with 'Says'", "module.py:1: 'so", "page.md:5: 30 words"):
+        assert broken in found

@@ -220,8 +220,8 @@ def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, I
 def measure(
     deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12), but
-    for v of long strips the middle of the strip.
+    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12). Of
+    long strips v is the middle of the strip.
     """
     weight = np.bincount(hit, deposits.charge)
     layer = np.zeros(len(weight), dtype=np.int64)

@@ -1,6 +1,6 @@
 """Graphs that acorn saved, imported with all that is needed to hand them back to it.
 
-Particles are said of true edges there, not of hits. Shapes: N hits, E edges, T true edges, P
+acorn gives particles of true edges, not of hits. Shapes: N hits, E edges, T true edges, P
 particles.
 """
 

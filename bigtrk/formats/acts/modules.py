@@ -230,7 +230,7 @@ def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
 
 
 class InteractionStep(nn.Module):
-    """A layer of the Interaction GNN but for the last: all edges, then all nodes, which read
+    """A layer of the Interaction GNN except the last: all edges, then all nodes, which read
     themselves and the sums of their edges, incoming and outgoing.
     """
 

@@ -1,8 +1,8 @@
 """The triplet module map: which three modules a track passes in a row, and within which windows.
 
 As that of Biscarat et al. ("Towards a realistic track reconstruction algorithm based on graph
-neural networks for the HL-LHC", EPJ Web of Conferences 251, 03047, 2021), but for the bend in the
-transverse plane: theirs is a difference of dy/dx, which is infinite for a doublet along y.
+neural networks for the HL-LHC", EPJ Web of Conferences 251, 03047, 2021), except for the bend in
+the transverse plane: theirs is a difference of dy/dx, which is infinite for a doublet along y.
 
 Shapes: M modules, T triplets of them, F = 10 features of a triplet of hits.
 """

@@ -160,7 +160,7 @@ PIECE_BYTES = 2**27
 
 @dataclass(frozen=True)
 class HostPlace(Place):
-    """Rows in memory of the host, pinned for a GPU, in pieces of `piece_rows` but for the last."""
+    """Rows in memory of the host, pinned for a GPU, in pieces of `piece_rows` except the last."""
 
     piece_rows: int
     pieces: Sequence[Tensor] = field(compare=False)

@@ -210,7 +210,7 @@ class Batch:
     """A sector of a share; `event` is None for an empty one.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges: all, but for naive sectors in training and where edges were chosen. is_target
+    nodes and edges: all, except naive sectors in training and where edges were chosen. is_target
     [E], weights [E]: before masking (for metrics). pt: None without its loss. The first `n_owned`
     nodes are updated here, the others by the share's exchange.
     """

@@ -105,7 +105,7 @@ def judges(material: Material) -> Found:
 
 
 def _spoiled(particle_id: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns tracks of at least 3 hits that are true but for some hits."""
+    """Returns tracks of at least 3 hits that are true except for some hits."""
     random = np.random.default_rng(0)
     track_id = np.unique(particle_id, return_inverse=True)[1].astype(np.int64)
     mixed, split, none = (random.random(len(track_id)) < share for share in (0.25, 0.1, 0.05))

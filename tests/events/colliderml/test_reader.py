@@ -93,7 +93,7 @@ def test_a_null_particle_is_none(sample: Path) -> None:
 def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A pruned list lacks particles; the task's metrics count them, too, and it is said once."""
+    """A pruned list lacks particles; the task's metrics count them, too, with one warning."""
     monkeypatch.setattr("bigtrk.console._warned", set())
     hits, particles = rows()
     for row in hits:

@@ -66,7 +66,7 @@ def test_acorn_computes_what_the_run_does(sections: dict[str, Any], tmp_path: Pa
 
 @pytest.mark.parametrize(("recurrent", "prefixed"), [(False, True), (True, False)])
 def test_a_checkpoint_comes_back(recurrent: bool, prefixed: bool, tmp_path: Path) -> None:
-    """Each weight and each setting of the model, but for the network that nothing reads."""
+    """Each weight and each setting of the model, except the network that nothing reads."""
     content = settings(node_net_recurrent=recurrent, edge_net_recurrent=recurrent)
     if prefixed:
         content["node_features"] = [f"hit_{name}" for name in content["node_features"]]

@@ -120,7 +120,7 @@ def test_a_run(
 
 @pytest.mark.parametrize("builder", ["components", "walk"])
 def test_tracks_of_exported_models(builder: str, made: Path, exported: Path) -> None:
-    """Tracks by an exported model's scores are ours but for at most 1e-4 of the hits."""
+    """Tracks by an exported model's scores are ours except for at most 1e-4 of the hits."""
     folder, run = GraphFolder(made / "graphs"), made / "mine" / "classifier"
     graphs = [folder.read(event) for event in folder.events]
     scores = load_scorer(run)(graphs[0])

@@ -1,4 +1,4 @@
-"""The file of a search: what it may hold, and what is said of what it may not."""
+"""The file of a search: what it may hold, and the messages on other values."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ def test_two_crossing_tracks_come_apart() -> None:
 
 
 def test_edges_are_directed_outward_whatever_they_say() -> None:
-    """Neither 2-1 nor 1-0 is a junction, nor are the edges of a cycle of three but for one."""
+    """Neither 2-1 nor 1-0 is a junction, nor are the edges of a cycle of three except one."""
     assert tracks([(2, 1, 0.9), (1, 0, 0.9)], 3) == [0, 0, 0]
     assert tracks([(0, 1, 0.9), (1, 2, 0.8), (2, 0, 0.7)], 3) == [0, 0, 0]
     same_distance = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])

@@ -45,7 +45,7 @@ def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: O
         draw = random.Random(seed)
         n_hits = draw.randint(1, 30)
         edges = random_edges(draw, n_hits, draw.randint(0, 2 * n_hits), reach=4)
-        # By their numbers, but for some at equal distances and some the wrong way round.
+        # By their numbers, except some at equal distances and some the wrong way round.
         distance = [float(hit // 2 + draw.randint(0, 2)) for hit in range(n_hits)]
         position = np.array([[0.0, 0.0, x] for x in distance])
         for min_hits in (1, 2, 3):

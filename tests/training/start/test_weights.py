@@ -117,7 +117,7 @@ def test_a_training_goes_on_with_another_runs_weights(
 
 
 def warned_of(ranks: Ranks, folder: Path) -> str:
-    """Returns what is said by a training that validates on an event which trained its start."""
+    """Returns the warning of a training that validates on an event which trained its start."""
     made = configuration(folder, folder / "start")
     _, held = split_validation(made.data.train, 1)
     described = describe(made, [held[0].origin], MEASURED)

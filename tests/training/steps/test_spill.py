@@ -1,4 +1,4 @@
-"""The folder that edges are spilled to: what is refused before a training, and what is said."""
+"""The folder that edges are spilled to: what is refused before a training, and the messages."""
 
 import gc
 from dataclasses import replace
