@@ -1,8 +1,6 @@
 """The references that are made from the program: nothing is left out, and all has a meaning."""
 
 import re
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from bigtrk.training.settings import Configuration
 from scripts.docs.command_reference import Command, command_reference, commands
 from scripts.docs.example_pages import EXAMPLES, example_pages
 from scripts.docs.settings_reference import Section, sections, settings_reference
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_shell
 from tests.test_every_option import options
 
 DOCS = CHECKOUT / "docs"
@@ -127,19 +125,12 @@ def test_the_files_of_a_release_agree() -> None:
     assert (CHECKOUT / "licenses/plotly.txt").read_text() == licence
 
 
-def wording(*files: Path) -> str:
-    """Returns the breaks of plain English that the script finds in files, or in the checkout."""
-    command = [sys.executable, "scripts/docs/wording.py", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT)
-    assert done.returncode == bool(done.stdout), done.stderr
-    return done.stdout
-
-
 def test_pages_docstrings_and_messages_are_plain_english(tmp_path: Path) -> None:
-    assert wording() == ""
+    check = "python scripts/docs/wording.py"
+    assert run_shell(check, CHECKOUT) == ""
     page, module = tmp_path / "page.md", tmp_path / "module.py"
     page.write_text(f"# Do it\n\n{'Short. ' * 9}\n\n* It\n  is {'very ' * 27}long.\n")
     module.write_text('"""Says so many."""')
-    found = wording(page, module)
+    found = run_shell(f"! {check} {page} {module}", CHECKOUT)
     for broken in ("module.py:1: begins with 'Says'", "module.py:1: 'so", "page.md:5: 30 words"):
         assert broken in found

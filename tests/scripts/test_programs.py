@@ -2,8 +2,8 @@
 
 import ast
 import json
-import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from bigtrk.disk.files import read_json
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_shell
 
 SCRIPTS = CHECKOUT / "scripts"
 # They build the documentation, or write the result files: their tests import them.
@@ -42,27 +42,18 @@ print(json.dumps(found))
 """
 
 
-def run(*command: str, folder: Path = CHECKOUT) -> str:
-    """Runs a program of this environment in `folder`; returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 def last_line(script: str, *arguments: str, folder: Path) -> Any:
-    return json.loads(run(str(SCRIPTS / script), *arguments, folder=folder).splitlines()[-1])
+    """Runs a script in `folder`; returns the JSON that it prints at its end."""
+    command = shlex.join(
+        ["env", f"PYTHONPATH={CHECKOUT}", "python", f"{SCRIPTS}/{script}", *arguments]
+    )
+    return json.loads(run_shell(command, folder, timeout=3600).splitlines()[-1])
 
 
 def test_every_script_answers_help() -> None:
     assert len(PROGRAMS) > 30
-    assert json.loads(run("-c", ANSWERS, *PROGRAMS).splitlines()[-1]) == dict.fromkeys(PROGRAMS, 0)
+    printed = run_shell(shlex.join(["python", "-c", ANSWERS, *PROGRAMS]), CHECKOUT)
+    assert json.loads(printed.splitlines()[-1]) == dict.fromkeys(PROGRAMS, 0)
 
 
 def test_shell_scripts_are_valid() -> None:
