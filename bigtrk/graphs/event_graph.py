@@ -361,21 +361,20 @@ def empty_sector(
 
 
 class Target(Settings):
-    """The true edges that a training is to find, by default all. Metrics tell target edges from
-    others, whatever their weights.
+    """The true edges that a training should find, by default all. Metrics use the target and not
+    the weights.
     """
 
     pt_min: float = Field(0.0, ge=0)
-    """Smallest pT of a target's particle. One whose pT is unknown satisfies none above 0 [GeV]."""
+    """Smallest pT of a target's particle. Above 0, an unknown pT is in no target [GeV]."""
     hits_min: int = Field(0, ge=0, lt=2**31)
     """Fewest hits of a target's particle [hits]."""
     eta_max: float | None = Field(None, gt=0)
-    """Largest |eta| of a target's particle; any without it."""
+    """Largest |eta| of a target's particle; by default any."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Weight of a target edge in the loss, where a false edge has 1."""
+    """Weight of a target edge in the loss; a false edge has 1."""
     other_weight: float = Field(0.0, allow_inf_nan=False)
-    """Weight of the other true edges; 0 leaves them out, and with a negative one they are trained
-    as false."""
+    """Weight of the other true edges. 0 leaves them out; a negative weight trains them as false."""
 
 
 def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:

@@ -171,8 +171,8 @@ class _Recomputed(torch.autograd.Function):
 
 
 class AttentionGNNConfig(ModelSettings):
-    """The attention network of HEP.TrkX; that of 2018 has mlp_layers 2 without layer_norm, that of
-    2019 has 4 with it, and neither has edge_features.
+    """The attention network of HEP.TrkX. The one of 2018 has mlp_layers 2 without layer_norm, the
+    one of 2019 has 4 with it, and neither has edge_features.
     """
 
     name: Literal["attention"] = "attention"
@@ -180,18 +180,17 @@ class AttentionGNNConfig(ModelSettings):
     hidden: Width = 64
     """Width of a node's state."""
     layers: Layers = 8
-    """Times that the edge network weighs the edges and the node network reads their weighted sums;
-    both have one set of weights."""
+    """Rounds in which the edge network weights the edges and the node network reads their weighted
+    sums; all rounds have the same weights."""
     mlp_layers: Linears = 2
     """Linear layers of each network."""
     layer_norm: bool = True
     """LayerNorm before each activation."""
     edge_features: bool = True
-    """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
-    reads."""
+    """The edge network also reads the edges' features; HEP.TrkX's reads only states of nodes."""
     recompute: Literal["none", "layer"] = "layer"
-    """Parts that the backward pass computes anew: `none` of the networks, or in each `layer` both,
-    from the nodes' states and one number per edge."""
+    """Parts that the backward pass computes again: `none`, or both networks of each `layer`, from
+    the nodes' states and one number per edge."""
     precision: Precision = "fp32"
     """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 

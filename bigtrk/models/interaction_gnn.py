@@ -328,11 +328,11 @@ class InteractionGNNConfig(ModelSettings):
     concatenate: bool = True
     """Each layer also reads the encoded features."""
     in_out: bool = True
-    """A node sums incoming and outgoing edges apart."""
+    """A node sums incoming and outgoing edges separately."""
     recompute: Recompute = "chunk"
-    """Parts that the backward pass computes anew from the edges between layers: `none` of the
-    matrix products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache;
-    `offload` is `chunk` with the edges between layers in the memory of the host."""
+    """Parts that the backward pass computes again from the edges between layers: `none`, a `layer`
+    at once, or a layer in chunks that stay in cache (`chunk`). `offload` is `chunk` with the edges
+    between layers in the memory of the host."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 

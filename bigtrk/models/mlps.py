@@ -88,7 +88,7 @@ class EmbeddingConfig(ModelSettings):
     recompute: Literal["none", "layer", "chunk"] = "none"
     """The same as the Interaction GNN's; hits are fewer than edges."""
     precision: Literal["fp32"] = "fp32"
-    """Places of hits in the embedding need all digits."""
+    """Positions in the embedding need all digits."""
 
     @property
     def kind(self) -> Kind:

@@ -33,9 +33,9 @@ class ModelSettings(Settings):
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
 
     init_from: Path | None = None
-    """A run, trained here or imported, or a `.safetensors` file of weights, that a training starts
-    from, with a fresh optimizer; the model and its features must be the same. Without it weights
-    are drawn by `training.seed`."""
+    """Weights to start from: a run, trained here or imported, or a `.safetensors` file. The
+    optimizer starts fresh; the model and its features must be the same. By default
+    `training.seed` draws the weights."""
 
     @property
     def kind(self) -> Kind:

@@ -25,7 +25,7 @@ def _path(name: str) -> str:
 
 class UserModelConfig(ModelSettings):
     """A class of your own, for example `my_package.my_module:MyModel`, which keeps the contract of
-    `bigtrk/models/protocol.py`; it is made as `MyModel(n_node_features, n_edge_features,
+    `bigtrk/models/protocol.py`. bigtrk calls `MyModel(n_node_features, n_edge_features,
     **options)`. If it has an attribute `Options`, a pydantic class, that checks the options.
 
     Reading such settings imports nothing: `build` does.
@@ -39,7 +39,7 @@ class UserModelConfig(ModelSettings):
     precision: ClassVar[Literal["fp32"]] = "fp32"
 
     name: Annotated[str, AfterValidator(_path)]
-    """`package.module:Class` of the class; the folder you start in is looked in, too."""
+    """`package.module:Class` of the class, also in the folder where you start."""
     gives: Kind = "edge"
     """Its output: a logit for each edge (`edge`), or an embedding of each hit (`hit`)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -96,9 +96,9 @@ class UserModelConfig(ModelSettings):
 class PyGConfig(ModelSettings):
     """A network of message-passing layers of PyG, and an edge network that reads its embeddings.
 
-    `model.options.module=my_module:Net` names its class, which is made as `Net(n_node_features,
-    n_edge_features, **others)` of the other options. It maps `(x, edge_index)`, or `(x, edge_index,
-    edge_attr)`, to embeddings of nodes, without a word about ranks (docs/adding/pyg.md).
+    `model.options.module=my_module:Net` names its class. bigtrk calls `Net(n_node_features,
+    n_edge_features, **others)` with the other options. It maps `(x, edge_index)`, or `(x,
+    edge_index, edge_attr)`, to embeddings of nodes, without code for ranks (docs/adding/pyg.md).
     """
 
     is_users: ClassVar[bool] = True
@@ -113,11 +113,10 @@ class PyGConfig(ModelSettings):
     decoder_layers: Linears = 2
     """Linear layers of the edge network."""
     recompute: Literal["none", "layer"] = "layer"
-    """Parts that the backward pass computes anew: nothing, or the edge network. The network of PyG
+    """Parts that the backward pass computes again: none, or the edge network. The network of PyG
     keeps its activations."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """`module`, the network's class, and what it is made with, by name: `model.options.width=64`.
-    """
+    """`module`, the network's class, and its arguments by name: `model.options.width=64`."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

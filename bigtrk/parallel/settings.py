@@ -54,16 +54,16 @@ class OptimizerSettings(Settings):
     """The optimizer and its learning rate."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    """`adamw`; or, with `engine.name=ddp`, `muon` for hidden matrices and AdamW for all else."""
+    """`adamw`; or, with `engine.name=ddp`, `muon` for hidden matrices and AdamW for the others."""
     lr: float = Field(1e-3, gt=0)
     """Learning rate, before `lr_scaling`."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """Growth of the learning rate with `training.events_per_step`: `lr` is that of one event per
-    step; `linear` multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root
-    (Malladi et al. 2022, for Adam).
+    """Growth of the learning rate with `training.events_per_step`: `lr` is the rate for one event
+    per step. `linear` multiplies it by the number of events (Goyal et al. 2017, for SGD), `sqrt` by
+    its root (Malladi et al. 2022, for Adam).
     """
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay of all parameters, biases too, as in the field's own trainings."""
+    """Weight decay of all parameters, also biases, as in the field's own trainings."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """The learning rate after the warm-up: it stays (`constant`), falls to 0 at the end of the run
     along half a cosine (`cosine`), or is halved whenever the validation loss (without validation
@@ -71,6 +71,6 @@ class OptimizerSettings(Settings):
     warmup_steps: int = Field(0, ge=0, lt=2**31)
     """Length of the linear warm-up of the learning rate [steps]."""
     plateau_patience: int = Field(3, ge=0, lt=2**31)
-    """The time without improvement that `plateau` tolerates [epochs]."""
+    """Epochs without improvement that `plateau` waits [epochs]."""
     gradient_clipping: float = Field(0.0, ge=0)
     """The largest global norm of the gradients; 0 for no limit."""

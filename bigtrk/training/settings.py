@@ -35,13 +35,12 @@ class BestSettings(Settings):
     """The epoch that counts as the best, and how long a run goes on without a better one."""
 
     metric: Metric | None = None
-    """Keep the checkpoint of the epoch that is the best in it, beside the newest ones, and name it
-    in the run's `best.json`: the validation's `loss`, `auc`, `efficiency`, `target_purity`,
-    `total_purity`, `purity` or `log_pt_error`, or `train_loss`; losses and errors are best when
-    small, the others when large. Without it only the newest checkpoints are kept."""
+    """Keep the checkpoint of the best epoch by this metric, named in the run's `best.json`. The
+    metric is the validation's `loss`, `auc`, `efficiency`, `target_purity`, `total_purity`,
+    `purity` or `log_pt_error`, or `train_loss`. Small losses and errors are best, and large values
+    of the others. By default only the newest checkpoints are kept."""
     patience: int | None = Field(None, ge=1, lt=2**31)
-    """End the run after this many epochs in a row that were no better than the best before them
-    [epochs]."""
+    """End the run after this many epochs in a row without a better one [epochs]."""
 
     @model_validator(mode="after")
     def _has_a_metric(self) -> Self:
@@ -54,9 +53,9 @@ class NegativeSettings(Settings):
     """False edges that each step trains (model.name=mlp, in wedges or sectors): all of them, unless
     `hard` or `easy` is given.
 
-    A pass without gradients then scores all edges of a wedge; all true edges, the hardest false
-    ones and some of the others are trained. The false ones weigh alike, together as much as all:
-    scores are no probabilities then, and the loss of validation, which is of all edges, is higher.
+    A pass without gradients then scores all edges of a wedge. The step trains all true edges, the
+    hardest false ones and some others. False edges have equal weights, which add up to the number
+    of all false edges. So scores are no probabilities, and the loss of validation is higher.
     """
 
     hard: float = Field(0.0, ge=0, le=1e6)
@@ -71,12 +70,12 @@ class NegativeSettings(Settings):
 
 
 class PairSettings(Settings):
-    """Pairs of hits that train an embedding (model.name=embedding), and their loss: the mean
-    squared distance of true pairs + the sum of what false ones lack to the squared margin, divided
-    by the number that is drawn.
+    """Pairs of hits that train an embedding (model.name=embedding). The loss is the mean squared
+    distance of true pairs, plus a mean over false pairs: the squared margin minus the squared
+    distance, where that is positive.
 
-    True pairs are the edges of the graph, weighted as `target` says. A hit is drawn with its
-    nearest neighbours in the embedding as it is, the hard false pairs; others are random. Pairs of
+    True pairs are the edges of the graph, weighted as `target` says. Hard false pairs are drawn
+    hits with their nearest neighbours in the current embedding; the others are random. Pairs of
     hits of one particle that no edge joins are left out.
     """
 
@@ -105,22 +104,21 @@ class DataSettings(Settings):
     validation: int | list[Path] = 1
     """The number of events held back from the end of `train` (by name), or folders of their own."""
     events: int | None = Field(None, ge=1, lt=2**31)
-    """How many of the events of `train` that are not held back are trained on, the first by name;
-    all without it."""
+    """The number of events to train on: the first of `train` by name, without those held back. All
+    by default."""
     sectors: Literal["halo", "naive"] = "halo"
     """`halo` exchanges halos and trains as the whole graph does; `naive` trains each stored sector
     alone, without its cut edges. Both are scored as the whole graph."""
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
-    """Features of a node that the model reads, of those that the graphs hold: r, phi (also as
-    cos_phi and sin_phi), z, eta and, where events have cells, cluster_count, cluster_value,
-    cluster_u and cluster_v; any other column of theirs; or functions of your own of these columns,
-    `package.module:function`."""
+    """Features of a node that the model reads: r, phi (also as cos_phi and sin_phi), z, eta, and
+    cluster_count, cluster_value, cluster_u and cluster_v of events with cells. Any other column of
+    the graphs works, too, and so do functions of your own, `package.module:function`."""
     edge_features: list[str] = Field(
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], max_length=64
     )
-    """Features of an edge that the model reads, of those that the graphs hold, or functions of
-    your own of these and of the columns of its two nodes, `package.module:function`. The default
-    ones are computed where graphs lack them and nodes have r, phi and z. `[]`: none."""
+    """Features of an edge that the model reads: columns of the graphs, or functions of your own of
+    these and of the columns of both nodes, `package.module:function`. If graphs lack the default
+    ones and nodes have r, phi and z, they are computed. `[]`: none."""
 
     @property
     def feature_counts(self) -> tuple[int, int]:
@@ -131,18 +129,17 @@ class DataSettings(Settings):
 class SamplingSettings(Settings):
     """Training on parts of events, one after another, instead of whole events.
 
-    Validation is of whole events.
+    Validation takes whole events.
     """
 
     method: Literal["none", "shadow", "sectors", "wedges"] = "none"
     """`none` trains whole events. `wedges`: a step trains `training.events_per_step` wedges in phi
     of whole events, each turned around the beam line and mirrored at random. `shadow`: a step
-    trains on the ShaDow subgraphs of some nodes of one event, shared out among the ranks (Tripathy
-    et al.). `sectors`: a step trains `training.events_per_step` of the sectors that events are
-    stored in; with `data.sectors=halo` a sector's halo is computed too, as far as the sector alone
-    allows."""
+    trains the ShaDow subgraphs of some nodes of one event, shared among the ranks (Tripathy et
+    al.). `sectors`: a step trains `training.events_per_step` stored sectors. With
+    `data.sectors=halo` it also computes a sector's halo, from the sector alone."""
     depth: int = Field(3, ge=1, lt=2**31)
-    """How far a ShaDow subgraph reaches from its node [hops]."""
+    """The reach of a ShaDow subgraph from its node [hops]."""
     fanout: int = Field(6, ge=1, lt=2**31)
     """The most edges of a node that a ShaDow subgraph follows [edges]."""
     batch_size: int = Field(256, ge=1, lt=2**31)
@@ -167,70 +164,69 @@ class TrainingSettings(Settings):
     events_per_step: int = Field(1, ge=1, lt=2**31)
     """Events that make one optimizer step, on however many ranks [events]."""
     batching: Batching = "random"
-    """Choice of a step's events: any (`random`), events of like cost (`buckets`), so that ranks end
-    a step together, or large ones with small ones (`cost`), so that steps take equally long. The
-    cost is the number of operations that nodes and edges are predicted to take."""
+    """Choice of a step's events. `random`: any. `buckets`: events of like cost, so that ranks end
+    a step together. `cost`: large events with small ones, so that steps take equally long. The cost
+    is the predicted number of operations for nodes and edges."""
     seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
     """Seed of the order of events and of the initial weights, except those of `init_from`."""
     class_balance: Literal["proportional", "equal"] = "proportional"
-    """`proportional` divides an event's loss by its number of edges, `equal` divides true and false
-    edges each by their own number."""
+    """`proportional` divides an event's loss by its number of edges. `equal` divides the losses of
+    true and of false edges each by their own number."""
     loss: Annotated[Literal["bce", "focal"] | str, AfterValidator(_loss)] = "bce"
-    """The loss of an edge: binary cross-entropy (`bce`), `focal`, which dwells on the edges that
-    are still wrong (Lin et al.), or a function of your own, `package.module:function`. True edges
-    of particles outside the target weigh nothing in any of them, as in acorn, unless
-    `target.other_weight` says otherwise."""
+    """The loss of an edge: binary cross-entropy (`bce`), `focal`, which stresses edges with wrong
+    scores (Lin et al.), or a function of your own, `package.module:function`. True edges outside
+    the target have no weight, as in acorn, unless you set `target.other_weight`."""
     focal_gamma: float = Field(2.0, ge=0)
-    """How far the focal loss turns from edges that are right: the power of what a score is short
-    of 1; with 0 it is binary cross-entropy."""
+    """The power of the focal loss: (1 - p)^gamma is the factor of an edge of score p for its truth.
+    With 0 the loss is binary cross-entropy."""
     step_loss: Literal["per_event", "per_edge"] = "per_event"
     """The mean over the step's events (`per_event`, as acorn) or all its edges (`per_edge`)."""
     edge_cut: float = Field(0.5, gt=0, lt=1)
-    """Edges scored above it are taken for true in metrics."""
+    """Score above which metrics take an edge as true."""
     routing: Literal["automatic", "stored"] = "automatic"
-    """`automatic` trains each event in sectors that fit `memory_gib` and end the step soonest: one
-    on each of some ranks (sectors are merged), or several where that does not fit; `stored` in all
-    its sectors, several on each rank where there are fewer ranks."""
+    """`automatic` trains each event in the sectors that fit `memory_gib` and end the step soonest.
+    It merges stored sectors into one per rank, or gives a rank several if one does not fit.
+    `stored` trains all stored sectors, several on a rank if there are fewer ranks."""
     memory_gib: float | None = Field(None, gt=0)
-    """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
+    """Memory of each rank that routing may fill; by default nine tenths of its own [GiB]."""
     auto: bool = False
-    """Choose at the start what is not configured, the first that fits by counted memory: what the
-    backward pass computes anew (`none`, `layer`, `chunk`), the engine (`ddp`, else `fsdp2`),
-    whether edges go to files of `spill`, and `memory_gib`. None of these changes what is learnt.
-    The run's record has what was chosen."""
+    """Choose open settings at the start, the first that fit by counted memory: `model.recompute`
+    (`none`, `layer`, `chunk`), the engine (`ddp`, else `fsdp2`), whether edges go to files of
+    `spill`, and `memory_gib`. None of these changes the training's result. The run's record has the
+    choice."""
     spill: Path | None = None
-    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
-    then for their inputs, in files that are gone with the process, however it ends; an event may
-    then be as large as the disk allows. For model.name=interaction with model.recompute=chunk."""
+    """Folder of a local disk that takes edges between layers, and then their inputs, if
+    `memory_gib` has no room. The files vanish with the process. An event may be as large as the
+    disk allows. For model.name=interaction with model.recompute=chunk."""
     minutes: float | None = Field(None, gt=0)
-    """End the run after so long a training, validation not counted; all epochs without it [min]."""
+    """End the run after this time of training, without validation; by default none [min]."""
     validate_minutes: float | None = Field(None, gt=0)
-    """Validate that often, too, and not only after each epoch [min]."""
+    """Time between validations within an epoch; by default there are none [min]."""
     lr_factors: dict[str, Annotated[float, Field(ge=0)]] = Field({}, max_length=100)
-    """Factors of the learning rate by the names of parameters, `{"node_encoder.*": 0.1}`: of the
-    patterns (`*`, `?`, `[ab]`) that match a name the first counts, and without any the factor is 1;
-    0 leaves weights as they are."""
+    """Factors of the learning rate by the names of parameters, `{"node_encoder.*": 0.1}`. The first
+    pattern (`*`, `?`, `[ab]`) that matches a name counts; other factors are 1. A factor of 0 keeps
+    weights as they are."""
     average_decay: float | None = Field(None, gt=0, lt=1)
-    """Keep an exponential moving average of the weights, too, of which this part stays at each
-    step; it is validated after each epoch and written beside the model, and `best.metric` judges
-    epochs by it. No average without it."""
+    """Decay of an exponential moving average of the weights, per step. The average is validated
+    after each epoch and written next to the model; `best.metric` judges epochs by it. By default
+    there is none."""
     best: BestSettings = BestSettings()
     """The best epoch, and the run's end without a better one."""
     checkpoint_every: int | None = Field(None, ge=1, lt=2**31)
-    """Write a checkpoint after as many steps, too, and not only after each epoch and when the time
-    is up [steps]."""
+    """Steps between checkpoints within an epoch. There is always one after each epoch and when the
+    time is up [steps]."""
     norms_every: int = Field(10, ge=0, lt=2**31)
-    """How far apart the norms of gradients and weights are recorded, by part of the model; 0 for
+    """Steps between records of the norms of gradients and weights, by part of the model; 0 for
     never [steps]."""
     pt_weight: float = Field(0.0, ge=0)
-    """Weight of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges; 0
-    for none, and a model without that head."""
+    """Weight of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges.
+    With 0 the model has no such head."""
     spike_guard: Literal["off", "skip"] = "off"
     """The treatment of a step whose loss is far above recent ones, or whose loss or gradients are
     not finite. `skip` drops its gradients; `off` trains on it, and stops at a loss that is not
     finite."""
     spike_threshold: float = Field(10.0, gt=0)
-    """How far above the median of recent losses is far for the spike guard [median absolute
+    """Distance above the median of recent losses at which a loss is a spike [median absolute
     deviations]."""
 
 
@@ -238,18 +234,17 @@ class RunSettings(Settings):
     """The place of a run's record, and how long ranks wait for each other."""
 
     folder: Path | None = None
-    """Folder of the run; the next free number under `runs/` without it."""
+    """Folder of the run; by default the next free number under `runs/`."""
     loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """Loggers that also get the record, scalar by scalar."""
     price_per_device_hour: float | None = Field(None, ge=0)
     """Price of a rank's device, for reports; it changes no training [any currency/h]."""
     silent_seconds: float = Field(Patience.silent, gt=ANSWERS, le=1e9)
-    """A rank that says nothing for so long while the others wait ends the run. At the start, so
-    does a time in which no further rank has come: raise it where some take longer to start than
-    others, as with imports from a slow file system [s]."""
+    """A rank that is silent for this time while others wait ends the run. At the start the run ends
+    if no further rank comes for this time: raise it if some ranks start late, for example with
+    imports from a slow file system [s]."""
     stalled_seconds: float = Field(Patience.stalled, gt=ANSWERS)
-    """A rank that is in one and the same operation for so long while the others wait ends the run
-    [s]."""
+    """A rank that stays in one operation for this time while others wait ends the run [s]."""
 
     @property
     def patience(self) -> Patience:

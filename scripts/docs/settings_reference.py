@@ -21,7 +21,7 @@ from scripts.docs.types_in_words import cell, kind_of
 
 HEAD = """# Settings
 
-Every setting of `bigtrk/train.py`, `bigtrk plan`, `scale` and `study`: in a YAML file
+These are the settings of `bigtrk train`, `plan`, `scale` and `search`. Give them in a YAML file
 
 ```yaml
 model:
@@ -29,11 +29,11 @@ model:
 ```
 
 or on the command line, `model.hidden=128`. An unknown key is an error that names the nearest one.
-`bigtrk/configs/default.yaml` is used without a file; what it leaves out has the defaults below.
+Without a file `bigtrk/configs/default.yaml` is used. Other settings have the defaults below.
 
 Text, paths and words are taken as typed: `run.folder=2024-06-01`, `training.spike_guard=off`. A
-list may go without brackets: `data.train=graphs,sectors`. A value in quotes is what stands in them,
-and `null` is no value, where a setting has that. `~` and `$SCRATCH` are replaced in paths.
+list needs no brackets: `data.train=graphs,sectors`. Quotes around a value are removed. `null` means
+no value, if a setting allows that. `~` and `$SCRATCH` are replaced in paths.
 """
 _COLUMNS = ("key", "type", "default", "unit", "meaning")
 _SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
