@@ -11,7 +11,7 @@
 #
 # From simulated collisions to tracks in one process: a minute or two on a laptop. It is a script
 # (`python first_tracks.py`) and, as `jupytext --to notebook first_tracks.py` writes it, a notebook.
-# Files go to the folder that it runs in.
+# It writes to the folder where you run it.
 
 # %%
 from importlib.util import find_spec
@@ -26,8 +26,8 @@ EVENTS, PARTICLES, EPOCHS = 20, 2000, 10
 # %% [markdown]
 # ## Events
 #
-# Helices of charged particles in a detector like that of the TrackML challenge, and 17 % noise.
-# TrackML files of your own, in a folder or a zip archive, are read in the same way.
+# Simulate helices of charged particles in a detector like that of the TrackML challenge, and 17 %
+# noise. Your own TrackML files, in a folder or a zip archive, are read in the same way.
 
 # %%
 bigtrk.simulate("events", events=EVENTS, particles=PARTICLES)
@@ -37,8 +37,8 @@ print(f"{event.name}: tables {', '.join(event.hits)} of {len(event.hits['x'])} h
 # %% [markdown]
 # ## Graphs
 #
-# Hits are nodes. Two hits on neighbouring layers that one particle may have made are an edge, and
-# `y` is the truth: whether one has.
+# Hits are nodes. An edge joins two hits on neighbouring layers that one particle may have made. `y`
+# is the truth: whether one particle made both.
 
 # %%
 graphs = bigtrk.build_graphs("events", "graphs")
@@ -49,7 +49,7 @@ for graph in graphs[:3]:
 # %% [markdown]
 # ## Training
 #
-# An interaction network learns which edges are true. Settings are those of `bigtrk train`; the last
+# An interaction network learns which edges are true. Settings are those of `bigtrk train`. The last
 # two events are held back.
 
 # %%
@@ -66,7 +66,7 @@ run = bigtrk.train(configuration)
 # %% [markdown]
 # ## Scores and tracks
 #
-# Of an event that was held back. A walk follows the edges with the best scores.
+# Take an event that was held back. A walk follows the edges with the best scores.
 
 # %%
 model = bigtrk.load_model(run)
@@ -79,8 +79,8 @@ track_id = bigtrk.build_tracks(graph, model.score(graph), builder="walk", min_hi
 table = graph.particles
 particles = Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
 pid = graph.particle_id.numpy()
-# A particle is found if it made half the hits of a track. The pairs of hits that become edges are
-# those of particles above 1 GeV, so these are what is asked for.
+# A particle is found if it made half the hits of a track. Only particles above 1 GeV count, since
+# the graph's windows keep the edges of these.
 metrics = match_tracks(track_id, pid, particles, Matching(pt_min=1, hits_min=3)).metrics
 print(
     f"{metrics.n_tracks} tracks; {metrics.efficiency:.1%} of {metrics.n_particles} particles found"

@@ -9,10 +9,9 @@
 # %% [markdown]
 # # Your own data
 #
-# Graphs of a detector that bigtrk knows nothing of, as PyTorch Geometric's `Data`, with columns and
-# a feature of their own. It is a script (`python your_own_data.py`) and, as
-# `jupytext --to notebook your_own_data.py` writes it, a notebook. Files go to the folder that it
-# runs in.
+# Train on graphs of your own detector, given as PyTorch Geometric's `Data`, with columns and a
+# feature of their own. Run `python your_own_data.py`, or make a notebook by
+# `jupytext --to notebook your_own_data.py`. It writes to the folder where you run it.
 
 # %%
 from pathlib import Path
@@ -28,11 +27,11 @@ EVENTS, PARTICLES, EPOCHS = 16, 60, 12
 # %% [markdown]
 # ## A detector
 #
-# Eight cylinders that measure where a particle passes, and when. Particles fly straight from the
-# origin, slower or faster. Instead of this, read your own files.
+# Eight cylinders measure where and when a particle passes. Particles fly straight from the origin,
+# at different speeds. In your own script, read your files instead.
 #
-# Tracks need to know where hits are: `r` [mm], `phi` [rad] and `z` [mm]. Other columns are called
-# as you like, such as `time` [ns].
+# Tracks need the positions of hits: `r` [mm], `phi` [rad] and `z` [mm]. Choose the names of other
+# columns, such as `time` [ns].
 
 # %%
 RADII = np.linspace(100.0, 800.0, 8)
@@ -86,7 +85,7 @@ events = [make_data(f"event{number:09d}", make_hits(rng)) for number in range(EV
 print(events[0])
 
 # %% [markdown]
-# They go into a folder of graphs, as trainings read them.
+# Write them to a folder of graphs, for the training.
 
 # %%
 graphs = bigtrk.write_graphs("graphs", [bigtrk.EventGraph.from_pyg(data) for data in events])
@@ -96,7 +95,7 @@ print(
 )
 
 # %% [markdown]
-# From files that you have saved, a command does the same:
+# If you have saved files, a command does the same:
 #
 # ```sh
 # bigtrk build --from pyg FOLDER graphs
@@ -110,8 +109,8 @@ for data in events:
 # %% [markdown]
 # ## A feature of your own
 #
-# A function in a module of yours, which runs name: it gets columns, and gives one number for each
-# edge. Here, how long a particle on that edge would take for a millimetre.
+# A feature is a function in your module. It gets columns, and returns one number for each edge.
+# Here it is the time that a particle on that edge takes for a millimetre.
 
 # %%
 Path("my_features.py").write_text('''
@@ -123,7 +122,7 @@ def slowness(edges, inner, outer):
 # %% [markdown]
 # ## Training
 #
-# Columns and features of your own are scaled by their mean and deviation in the training events.
+# bigtrk scales your columns and features by their mean and deviation in the training events.
 
 # %%
 configuration = bigtrk.configure(
@@ -141,7 +140,7 @@ run = bigtrk.train(configuration)
 # %% [markdown]
 # ## Tracks
 #
-# A run names your module, and whoever loads it says that the module may be imported.
+# A run names your module. To load the run, allow the import of that module.
 
 # %%
 model = bigtrk.load_model(run, code=["my_features"])
@@ -156,7 +155,7 @@ whole = sum(
 print(f"{track_id.max() + 1} tracks; {whole} of {PARTICLES} particles have all their hits in one")
 
 # %% [markdown]
-# And back to PyTorch Geometric, with the scores.
+# Convert a graph back to PyTorch Geometric, with the scores.
 
 # %%
 data = graph.to_pyg()

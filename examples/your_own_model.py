@@ -9,10 +9,10 @@
 # %% [markdown]
 # # Your own model on an event cut in four
 #
-# A network of PyTorch Geometric's layers, written for one graph on one device, is trained on events
-# that are cut into four sectors, a process each, and has the same losses as on whole events. It is
-# a script (`python your_own_model.py`) and, as `jupytext --to notebook your_own_model.py` writes
-# it, a notebook. Files go to the folder that it runs in.
+# Write a network of PyTorch Geometric's layers for one graph on one device. Train it on events that
+# are cut into four sectors, with a process each: it has the same losses as on whole events. Run
+# `python your_own_model.py`, or make a notebook by `jupytext --to notebook your_own_model.py`. It
+# writes to the folder where you run it.
 
 # %%
 import json
@@ -28,7 +28,7 @@ EVENTS, PARTICLES, EPOCHS, SECTORS = 6, 500, 3, 4
 # ## The network
 #
 # It maps features of hits `x [N, F]`, edges `[2, E]` and their features `[E, G]` to embeddings of
-# hits. Not a line of it is about ranks or sectors. It is in a module, which a run can name.
+# hits. No line of it deals with ranks or sectors. It is in a module that a run can name.
 
 # %%
 Path("my_gat.py").write_text('''
@@ -65,7 +65,7 @@ def run(*command: str) -> str:
 # ## Is it exact?
 #
 # `bigtrk check-model` runs it on small graphs, whole and in sectors, and compares all results and
-# gradients. The last line says so, or which layer differs and why.
+# gradients. The last line gives the verdict, or names the layer that differs and why.
 
 # %%
 checked = run("bigtrk", "check-model", "pyg", *MODEL[1:], "--json")
@@ -91,8 +91,8 @@ run("partition", "graphs", "sectors", "--parts", str(SECTORS))
 # %% [markdown]
 # ## Training
 #
-# On whole events in this process, and on sectors in four others, which a launcher starts: torchrun
-# here, `deepspeed` or `srun` on a cluster.
+# Train on whole events in this process, and on sectors in four others. A launcher starts these:
+# torchrun here, `deepspeed` or `srun` on a cluster.
 
 # %%
 SETTINGS = [*MODEL, "data.validation=1", "optimizer.lr=0.01", f"training.epochs={EPOCHS}"]
@@ -117,8 +117,8 @@ for step, (one, four) in enumerate(zip(losses(whole), losses("cut"), strict=True
     assert abs(four - one) < 1e-4 * one
 
 # %% [markdown]
-# The run that was trained in sectors scores whole graphs. It names your module, and whoever loads
-# it says that the module may be imported.
+# The run that was trained in sectors scores whole graphs. It names your module. To load the run,
+# allow the import of that module.
 
 # %%
 model = bigtrk.load_model("cut", code=["my_gat"])
