@@ -79,7 +79,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
-    """Trains what a command line asks for."""
+    """Trains as a command line asks."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
     for path in _files(arguments):
         if ranks.world_size > 1 and is_own_pipe(path):

@@ -10,8 +10,8 @@
 # # First tracks
 #
 # From simulated collisions to tracks in one process: a minute or two on a laptop. Run
-# `python first_tracks.py`, or make a notebook by `jupytext --to notebook first_tracks.py`. It writes
-# to the folder where you run it.
+# `python first_tracks.py`, or make a notebook by `jupytext --to notebook first_tracks.py`. It
+# writes to the folder where you run it.
 
 # %%
 from importlib.util import find_spec

@@ -55,7 +55,7 @@ def imbalance(edges: float, parts: int) -> float:
 
 
 def neighbours(parts: int) -> float:
-    """Estimates the parts that a part exchanges rows with: nearly all of few, and ever fewer."""
+    """Estimates how many parts a part exchanges rows with: nearly all of few, fewer of many."""
     return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
 
 

@@ -4,7 +4,7 @@ The model itself runs forward and backward on meta tensors (shapes without data)
 follows the model as it is, whatever it recomputes and in which precision. A model of the user's own
 that cannot do that runs on small random graphs instead. All counts are linear in the sizes of a
 sector, so a few small passes give them for every size. A pass on a GPU has its chunks, and launches
-of fused passes over edges, of which models/edges/work.py says what they compute and move.
+of fused passes over edges, whose operations and bytes are in models/edges/work.py.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
@@ -271,7 +271,7 @@ Count = Callable[[int, int | None], Footprint]
 
 def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, float]:
     """Returns the bytes that a rank's `sectors` save between forward and backward, and at the
-    peak. Both grow by as much with each sector beyond a few, which are counted.
+    peak. A few sectors are counted; each further one adds the same.
     """
     sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)
     rows = _most_rows(size, count(1, None))

@@ -23,7 +23,7 @@ _ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_stri
 
 @dataclass
 class Counted:
-    """The counts of a pass; Footprint says what they are."""
+    """The counts of a pass, which `Footprint` explains."""
 
     flops: float = 0.0
     bf16_flops: float = 0.0

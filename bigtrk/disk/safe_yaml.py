@@ -61,7 +61,7 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
 
 
 def types_of(annotation: Any) -> Types:
-    """Lists the types in a union, without what annotates them."""
+    """Lists the types in a union, without annotations."""
     inner = get_args(annotation)
     if _origin(annotation) is Annotated:
         return types_of(inner[0])

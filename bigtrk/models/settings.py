@@ -1,4 +1,4 @@
-"""The models there are; `name` chooses one.
+"""The models; `name` chooses one.
 
 A new model is a file of its own and its settings in `AnyConfig` (docs/adding/model.md).
 """

@@ -48,8 +48,8 @@ class Stopwatch:
 
     @contextmanager
     def time_queued(self, activity: str) -> Iterator[None]:
-        """Adds the time from where the accelerator begins what the block gives it to where it is
-        done; nobody waits for that before `take`.
+        """Adds the accelerator's time for the operations of the block; nobody waits for their end
+        before `take`.
         """
         if not self._on_cuda:
             with self.time(activity):

@@ -157,7 +157,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
-    """Returns the mean of those that are known; None where none is."""
+    """Returns the mean of the known shares; None if none is known."""
     known = [share for share in shares if share is not None]
     if not known:
         return None

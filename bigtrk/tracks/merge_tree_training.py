@@ -157,7 +157,7 @@ def choose_threshold(scan: Mapping[float, TrackMetrics], fakes: float) -> float:
     """Returns the threshold that finds most particles, of those at which at most a share `fakes` of
     the tracks match none; of equal ones the highest.
 
-    Where none leaves so few, that of the lowest rate of fakes; UNCHOSEN where there are no tracks.
+    If none has so few fakes, returns the one with the fewest; UNCHOSEN if there are no tracks.
     """
     made = {threshold: found for threshold, found in scan.items() if found.n_tracks}
     n_fakes = {threshold: found.n_tracks - found.n_matched for threshold, found in made.items()}

@@ -151,7 +151,7 @@ _SAME = 1e-9  # in float64, relative
 
 def check_loss(name: str, device: torch.device) -> None:
     """Checks that a user's loss gives each edge a finite loss and gradient that depend on this edge
-    and the counts alone, so that a sum is that of its parts. Raises InputError where not.
+    and the counts alone, so that a sum over edges adds up from parts. Raises InputError where not.
     """
     if not names_code(name):
         return

@@ -76,8 +76,8 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Keeps edges in files of `training.spill` where memory has no room for them, and returns the
-    files for their inputs then. Collective. Raises InputError as open_spill.
+    """Spills edges to files of `training.spill` if memory has no room for them; then returns the
+    files for their inputs. Collective. Raises InputError as open_spill.
     """
     if configuration.training.spill is None:
         return None

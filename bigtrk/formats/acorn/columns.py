@@ -161,7 +161,7 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _plain(value: Any, budget: Iterator[int]) -> Any:
-    """Returns what is left of a value without classes: texts, numbers, lists and dictionaries."""
+    """Returns a value without its classes, as texts, numbers, lists and dictionaries."""
     next(budget)
     if value is None or isinstance(value, bool | int | float | str):
         return value

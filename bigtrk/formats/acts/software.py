@@ -216,7 +216,7 @@ def space_point_step(detector: GenericDetector, selection: Sequence[Any]) -> Any
 
 
 def collecting_steps(acts: Any, collect: Callable[[list[list[int]], Any], None]) -> list[Any]:
-    """Returns the steps that give `collect` the measurements of each of "tracks", and these."""
+    """Returns the steps that give `collect` the measurements of each track, and the tracks."""
     examples, quiet = acts.examples, acts.logging.Level.ERROR
 
     def run(found: dict[str, Any]) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
 
 
 def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
-    """Returns `radius`, or where more than `most` pairs are within it, nearly the largest one that
-    has no more by `expected_pairs`; 0 with as many pairs in one place.
+    """Returns `radius`, or if more than `most` pairs are within it, nearly the largest radius with
+    at most `most` by `expected_pairs`; 0 if one place has as many pairs.
     """
     if not has_more_pairs(tree, radius, most):
         return radius

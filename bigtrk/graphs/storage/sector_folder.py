@@ -6,7 +6,7 @@ file, and are int64 in memory.
 
 A rank that reads one sector cannot see whether others expect what it sends, and whether each node
 and edge is owned once. So the record holds sums over the ids of each sector, modulo 2^64. A sector
-is compared with its own when it is read, and they with each other when the folder is opened.
+is compared with its sums when it is read; all sums are compared when the folder is opened.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Defines what a track builder reads and gives: an event's scored graph, and the track of each hit.
+"""The interface of a track builder: it reads an event's scored graph, and returns each hit's track.
 
-Also what builders share: the edges that lead outward, and the components that edges join. Shapes: N
+Builders share the rest: the edges that lead outward, and the components that edges join. Shapes: N
 hits, E edges of the graph, K edges kept.
 """
 
