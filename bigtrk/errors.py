@@ -27,8 +27,8 @@ class StoppedError(Exception):
 
 @contextmanager
 def damage_told(problem: str, remedy: str) -> Iterator[None]:
-    """Makes an InputError of any error that a library raises for a damaged file: libraries promise
-    no one kind.
+    """Turns any error of a library on a damaged file into an InputError: libraries raise errors of
+    many kinds.
     """
     try:
         yield

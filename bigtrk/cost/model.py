@@ -92,8 +92,8 @@ class CostModel:
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
         """Returns the peak memory of the rank with most of the event's `parts` sectors, the largest
-        ones, on `ranks` ranks: inputs and what is saved of them all, and what a layer takes that
-        computes one after another. A model that is not layered has them merged.
+        ones, on `ranks` ranks: inputs and saved tensors of all sectors, and the working memory
+        of a layer on one. A model that is not layered has them merged.
         """
         if self.spills_beyond is None:
             return self._without_edges_away(event, parts, ranks)

@@ -149,7 +149,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
     @abstractmethod
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[Graph], list[Tensor], list[Tensor]]:
-        """Gives by sector what layers read, nodes [N, H] (halo rows too) and edges [E, ...]."""
+        """Returns each sector's input of layers: nodes [N, H] (with halo) and edges [E, ...]."""
 
     @abstractmethod
     def decode(self, graphs: list[Graph], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:

@@ -117,7 +117,7 @@ def _drops(module: nn.Module) -> bool:
 
 
 def take_degrees(net: nn.Module) -> Collection[GCNConv]:
-    """Lets the layers GCNConv of `net` be weighted by `_weighted`, and returns them."""
+    """Makes `_weighted` weight the edges of the GCNConv layers of `net`, and returns these."""
     convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
     layers = [conv for conv in convs if conv.normalize]
     for layer in layers:

@@ -414,7 +414,7 @@ def _check_gradient(gives: str, gradient: Tensor | None, part: Sector) -> None:
 
 @torch.no_grad()
 def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind) -> None:
-    """Checks that `model` makes of several sectors of a rank what it makes of each."""
+    """Checks that `model` gives several sectors of a rank the results of each alone."""
     alone, _ = _results(model, parts, kind)
     try:
         with no_exit():
