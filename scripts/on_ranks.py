@@ -14,10 +14,8 @@ from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 
 def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
-    """Runs `script` on `ranks` ranks of this host; `quiet`: throws away what they print.
-
-    Raises:
-        subprocess.CalledProcessError: a rank failed.
+    """Runs `script` on `ranks` ranks of this host; `quiet`: throws away what they print. Raises
+    CalledProcessError if a rank failed.
     """
     command = torchrun_command(ranks, script, arguments)
     output = subprocess.DEVNULL if quiet else None
@@ -27,10 +25,8 @@ def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> 
 
 
 def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
-    """Returns what `script` finds on `ranks` ranks, where it calls `measure_on_rank` with --result.
-
-    Raises:
-        subprocess.CalledProcessError: a rank failed.
+    """Returns what `script` finds on `ranks` ranks, where it calls `measure_on_rank` with --result;
+    raises CalledProcessError if a rank failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"

@@ -78,10 +78,8 @@ class Results:
     """The result file of a script, which is to be opened before anything is measured."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
-        """Checks that what was found can be published as `name`, if `arguments` ask for it.
-
-        Raises:
-            InputError: there is no git, or the tree differs from its commit.
+        """Checks that what was found can be published as `name`, if `arguments` ask for it; raises
+        InputError if there is no git, or the tree differs from its commit.
         """
         self._name, self._publish = name, bool(arguments.publish)
         self._output: Path | None = arguments.output

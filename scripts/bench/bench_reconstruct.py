@@ -48,10 +48,8 @@ def peak_memory(status: Path = Path("/proc/self/status")) -> int:
 
 
 def apart(arguments: Sequence[str]) -> dict[str, Any]:
-    """Measures in a process of its own, which gets `arguments`; returns what it prints last.
-
-    Raises:
-        InputError: it failed.
+    """Measures in a process of its own, which gets `arguments`; returns what it prints last. Raises
+    InputError if it failed.
     """
     command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -79,10 +77,8 @@ def figures(made: dict[str, Any], n_bytes: int) -> dict[str, Any]:
 
 
 def measured(pipeline: Path, hits: int, folder: Path) -> dict[str, Any]:
-    """Simulates events of about `hits` hits in `folder`, and measures the making of their tracks.
-
-    Raises:
-        InputError: that failed.
+    """Simulates events of about `hits` hits in `folder`, and measures the making of their tracks;
+    raises InputError if that failed.
     """
     events, particles = folder / f"{hits}", hits // HITS_OF_A_PARTICLE
     simulate_folder(events, range(EVENTS), particles, SEED, detectors=None, with_truth=False)

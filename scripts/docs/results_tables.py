@@ -94,10 +94,8 @@ class Page:
     """
 
     def __init__(self, path: Path, checkout: Path) -> None:
-        """Reads a page and fills it.
-
-        Raises:
-            InputError: there is no such table, file or number, or a comment without its other.
+        """Reads a page and fills it; raises InputError if there is no such table, file or number,
+        or a comment without its other.
         """
         self.path, self._results = path, checkout / RESULTS
         self.text, self.differing = path.read_text(), list[str]()

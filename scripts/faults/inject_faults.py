@@ -94,11 +94,7 @@ def train_arguments(data: Path, run: Path, engine: str) -> list[str]:
 
 
 def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
-    """Trains a run to compare with.
-
-    Raises:
-        InputError: it did not end well.
-    """
+    """Trains a run to compare with; raises InputError if it did not end well."""
     log = run.with_suffix(".log")
     if not succeeds(train_arguments(data, run, engine), log, ranks):
         show_end(log)
@@ -335,11 +331,7 @@ def inject(rounds: Sequence[Plan], folder: Path) -> Iterator[Outcome]:
 
 
 def possible(faults: list[str], folder: Path) -> list[str]:
-    """Lists the faults that this user can inject.
-
-    Raises:
-        InputError: none is left.
-    """
+    """Lists the faults that this user can inject; raises InputError if none is left."""
     if mounts(folder):
         return faults
     left_out = [name for name in faults if FAULTS[name].mounted]

@@ -95,10 +95,8 @@ def watch(launched: Launch, run: Path) -> Iterator[Sample]:
 
 
 def held(processes: Sequence[int], folder: Path) -> Held:
-    """Sums what some processes hold; `folder` has the files of the training.
-
-    Raises:
-        OSError, KeyError: one has ended.
+    """Sums what some processes hold; `folder` has the files of the training. Raises OSError,
+    KeyError if one has ended.
     """
     found = [astuple(_held(Path("/proc") / str(process), folder)) for process in processes]
     return (
@@ -196,11 +194,7 @@ def make_sectors(folder: Path) -> Path:
 
 
 def soak(folder: Path, epochs: int) -> list[Sample]:
-    """Trains in `folder`/run, and watches.
-
-    Raises:
-        InputError: the training failed.
-    """
+    """Trains in `folder`/run, and watches; raises InputError if the training failed."""
     run, log = folder / "run", folder / "log"
     data = [f"data.train=[{make_sectors(folder)}]", f"run.folder={run}"]
     arguments = [str(CONFIGURATION), *data, *SETTINGS, f"training.epochs={epochs}"]

@@ -56,10 +56,8 @@ PLAIN, OURS = "PyG fp32", "bigtrk bf16"
 
 
 def run_parts(names: list[str], extent: Extent) -> dict[str, Row]:
-    """Runs the parts that have not been run at this commit, and returns what all found that were.
-
-    Raises:
-        InputError: a part failed, or took longer than 10 minutes.
+    """Runs the parts that have not been run at this commit, and returns what all found that were;
+    raises InputError if a part failed, or took longer than 10 minutes.
     """
     commit = read_tree(CHECKOUT).commit
     found: dict[str, Row] = {}
@@ -77,10 +75,8 @@ def run_parts(names: list[str], extent: Extent) -> dict[str, Row]:
 
 
 def run_apart(name: str, extent: Extent) -> Row:
-    """Runs a part in a process of its own.
-
-    Raises:
-        InputError: it failed, or took longer than 10 minutes.
+    """Runs a part in a process of its own; raises InputError if it failed, or took longer than 10
+    minutes.
     """
     output = extent.work / f"{name}.part.json"
     command = [sys.executable, "-m", "scripts.gpu.gpu_suite", "--part", name]

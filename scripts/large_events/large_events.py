@@ -123,10 +123,7 @@ def stages_of(work: Path, folder: Path, particles: int) -> list[Stage]:
 def took(stage: Stage, least: Stage) -> dict[str, float]:
     """Runs a stage in a process of its own, which starts with that of the `least` event; returns
     the seconds beyond those of that event, the process's other ones (`start`: also for removing
-    what was there before), and the bytes.
-
-    Raises:
-        InputError: it failed.
+    what was there before), and the bytes. Raises InputError if it failed.
     """
     say(f"$ {stage.name} {' '.join(stage.command)}", style="bold")
     turn = json.dumps([[str(one.out or ""), *one.command] for one in (least, least, stage)])

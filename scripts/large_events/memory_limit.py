@@ -113,9 +113,7 @@ class MemoryGroup:
 @contextmanager
 def memory_group(limit: int, root: Path = CGROUP) -> Iterator[MemoryGroup]:
     """Makes a group whose processes may take `limit` bytes together; ends them and removes it.
-
-    Raises:
-        InputError: no control group can be made here.
+    Raises InputError if no control group can be made here.
     """
     parent, version = find_version(root)
     group = MemoryGroup(parent / f"bigtrk-{os.getpid()}-{time.monotonic_ns()}", version, limit)
@@ -133,10 +131,8 @@ def memory_group(limit: int, root: Path = CGROUP) -> Iterator[MemoryGroup]:
 
 
 def find_version(root: Path) -> tuple[Path, Version]:
-    """Finds the folder that groups with a limit of memory are made in, and their version.
-
-    Raises:
-        InputError: there is none, or this process may not make one.
+    """Finds the folder that groups with a limit of memory are made in, and their version; raises
+    InputError if there is none, or this process may not make one.
     """
     if (root / "memory" / ONE.limit).exists():
         return root / "memory", ONE

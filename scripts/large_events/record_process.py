@@ -26,11 +26,7 @@ def disk_bytes() -> int:
 
 
 def run_here(command: Sequence[str]) -> None:
-    """Runs a command of `bigtrk` in this process.
-
-    Raises:
-        SystemExit: it failed.
-    """
+    """Runs a command of `bigtrk` in this process; raises SystemExit if it failed."""
     sys.argv = ["bigtrk", *command]
     try:
         cli.main()

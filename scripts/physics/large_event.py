@@ -56,10 +56,8 @@ def commands(work: Path, particles: int, pt_min: float | None) -> dict[str, list
 
 
 def measured(name: str, command: Sequence[str], work: Path, ranks: int = 1) -> list[dict[str, Any]]:
-    """Runs a stage; returns the seconds and bytes that each of its ranks took.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
+    """Runs a stage; returns the seconds and bytes that each of its ranks took. Raises
+    CalledProcessError if it failed.
     """
     say(f"$ bigtrk {' '.join(command)}", style="bold")
     record = work / "records" / name

@@ -54,11 +54,7 @@ def changed(one: Made, other: Made) -> float:
 def make_tracks(
     pipeline: Path, events: Path, precision: Precision, ranks: int, max_edges: int | None
 ) -> Made:
-    """Makes tracks on `ranks` ranks.
-
-    Raises:
-        InputError: it failed, or an event did.
-    """
+    """Makes tracks on `ranks` ranks; raises InputError if it failed, or an event did."""
     say(f"{precision} on {ranks} rank(s)")
     limit = [] if max_edges is None else ["--max-edges", str(max_edges)]
     with tempfile.TemporaryDirectory() as folder:

@@ -23,10 +23,8 @@ def losses(run: Run) -> dict[int, float]:
 
 
 def largest_difference(run: Run, other: Run) -> float:
-    """Returns the largest of |a - b| / |a| over all steps.
-
-    Raises:
-        InputError: no steps, or not the same ones in both runs.
+    """Returns the largest of |a - b| / |a| over all steps; raises InputError if there are no steps,
+    or not the same ones in both runs.
     """
     first, second = losses(run), losses(other)
     if not first:

@@ -28,10 +28,8 @@ AGREE, DIFFER = 0, 1
 
 
 def rehearse(launch: str) -> tuple[bool, dict[str, Any]]:
-    """Runs a rehearsal; returns whether the losses agree, and its last line.
-
-    Raises:
-        InputError: it did not come to its end.
+    """Runs a rehearsal; returns whether the losses agree, and its last line. Raises InputError if
+    it did not come to its end.
     """
     script, *options = LAUNCHES[launch]
     command = ["bash", str(FOLDER / script), *options]

@@ -113,11 +113,7 @@ def sides_of(graph: EventGraph, bulks: list[int]) -> dict[str, Side]:
 
 
 def check_size(graph: EventGraph, batches: int) -> None:
-    """Checks that the graph has roots for the mini-batches.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Checks that the graph has roots for the mini-batches; raises InputError if it has not."""
     if graph.n_nodes < batches * SHADOW.batch_size:
         raise InputError(
             f"{graph.name} has {graph.n_nodes:,} nodes, too few for {batches} mini-batches of "

@@ -175,11 +175,7 @@ def graphs_of(case: Case, work: Path) -> Path:
 
 
 def bigtrk(*arguments: str) -> None:
-    """Runs a command of bigtrk.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
+    """Runs a command of bigtrk; raises CalledProcessError if it failed."""
     say(f"$ bigtrk {' '.join(arguments)}", style="bold")
     subprocess.run([sys.executable, "-m", "bigtrk", *arguments], check=True, cwd=CHECKOUT)
 

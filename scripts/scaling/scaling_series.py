@@ -25,11 +25,7 @@ MODEL = ("model.hidden=32", "model.layers=4")
 
 
 def bigtrk(*arguments: str) -> str:
-    """Returns what a command prints.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
+    """Returns what a command prints; raises CalledProcessError if it failed."""
     command = [sys.executable, "-m", "bigtrk", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 

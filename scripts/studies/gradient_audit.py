@@ -142,10 +142,8 @@ class Audit:
     sources: list[EventSource]
 
     def gradient(self, event: int, shares: Sequence[Share]) -> Gradient:
-        """Returns the gradient of a step of `shares` of one event.
-
-        Raises:
-            InputError: the loss is not finite.
+        """Returns the gradient of a step of `shares` of one event; raises InputError if the loss is
+        not finite.
         """
         engine = GradientEngine(self.model)
         runner = StepRunner(engine, self.configuration.training, self.world)
@@ -286,10 +284,8 @@ def _matrix(gradients: Sequence[Gradient]) -> Floats:
 
 
 def audit(run: Path, data: Path, ways: Sequence[str], arguments: argparse.Namespace) -> list[Row]:
-    """Draws gradients in each way at a run's last weights, and estimates.
-
-    Raises:
-        InputError: the run embeds hits or draws its edges, or the data lack what a way needs.
+    """Draws gradients in each way at a run's last weights, and estimates; raises InputError if the
+    run embeds hits or draws its edges, or the data lack what a way needs.
     """
     configuration = evaluated_configuration(run)
     if configuration.model.kind == "hit" or configuration.negatives.are_chosen:

@@ -102,10 +102,8 @@ def _is_whole(epoch: EpochRecord) -> bool:
 
 
 def train(run: Path, settings: Path, overrides: Sequence[str], ranks: int) -> None:
-    """Trains a method unless it is trained.
-
-    Raises:
-        InputError: the training failed, or the folder holds a run of other settings.
+    """Trains a method unless it is trained; raises InputError if the training failed, or the folder
+    holds a run of other settings.
     """
     wanted = load_settings(Configuration, settings, overrides)
     if (run / WEIGHTS).exists():

@@ -59,10 +59,6 @@ def offload(extent: Extent) -> Row:
 
 
 def bigtrk(*arguments: str) -> None:
-    """Runs a command of bigtrk.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
+    """Runs a command of bigtrk; raises CalledProcessError if it failed."""
     command = [sys.executable, "-m", "bigtrk", *arguments]
     subprocess.run(command, check=True, cwd=CHECKOUT)
