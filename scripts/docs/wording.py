@@ -31,7 +31,7 @@ _LEFT_OUT = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _BLOCK = re.compile(r"(?:^|\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) ))")
-_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<=[.!?])[*)\"']*\s+")
+_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<!\.\.\.)(?<=[.!?])[*)\"']*\s+")
 
 # What no text has.
 _ANYWHERE = re.compile(
