@@ -75,7 +75,6 @@ COMMANDS = [
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
-    "simulate --format acts": "tests/formats/acts/test_chain.py, refused",
     **dict.fromkeys(
         (*("baseline", "fit", "simulate --with", "simulate --hepmc3"), "simulate --clusters"),
         "tests/formats/acts/test_chain.py",

@@ -37,7 +37,7 @@ def simulate(
     no_truth: Annotated[bool, typer.Option("--no-truth", help="measurements alone")] = False,
     file_format: Annotated[
         EventFormat,
-        typer.Option("--format", help="TrackML files, or ColliderML's Parquet: no cells"),
+        typer.Option("--format", help="CSV, or Parquet without cells; ACTS's CSV: --with acts"),
     ] = EventFormat.TRACKML,
     simulator: Annotated[
         Literal["own", "acts"],
@@ -61,8 +61,8 @@ def simulate(
         options = FatrasOptions(particles, seed, "clusters" if clusters else "smearing", hepmc3)
         simulate_with_acts(out, numbers, options)
         return
-    if hepmc3 or clusters or file_format is EventFormat.ACTS:
-        raise InputError("--hepmc3, --clusters and ACTS's files need --with acts")
+    if hepmc3 or clusters:
+        raise InputError("--hepmc3 and --clusters need --with acts")
     from bigtrk.events.simulation.production import simulate_folder
 
     simulate_folder(out, numbers, particles, seed, detectors, not no_truth, file_format)

@@ -15,7 +15,7 @@ Source: CsvMeasurementWriter, CsvSimHitWriter and CsvParticleWriter of ACTS 48.
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +65,7 @@ PARTICLES = TableSpec(
     floats=("vx", "vy", "vz", "px", "py", "pz", "q"),
     optional_ids=("particle_id", *BARCODE_COLUMNS, "particle_type"),
 )
-ACTS_CELLS = TableSpec(
-    maker="ACTS",
-    stems=CELLS.stems,
-    ids=("hit_id", "ch0", "ch1"),
-    finite=CELLS.finite,
-    aliases={"measurement_id": "hit_id", "channel0": "ch0", "channel1": "ch1"},
-)
+ACTS_CELLS = replace(CELLS, maker="ACTS", aliases=CELLS.aliases | {"measurement_id": "hit_id"})
 _MEASUREMENTS_FILE = re.compile(r"(event\d+)-measurements\.csv(\.gz)?")
 _MAP_FILE = re.compile(r"(event\d+)-measurement-simhit-map\.csv(\.gz)?")
 _HITS_FILE = re.compile(r"(?:(event\d+)-)?hits\.csv(\.gz)?")
@@ -114,9 +108,7 @@ class ActsEvents:
         return self.names
 
     def sizes(self) -> dict[str, int]:
-        found = ((name, self._file(name, self.kind)) for name in self.names)
-        files = {name: file for name, file in found if file}
-        return dict(zip(files, self.source.sizes(list(files.values())), strict=True))
+        return self.source.sizes({name: self._file(name, self.kind) for name in self.names})
 
     def read(self, name: str | None, with_truth: bool) -> Event:
         path = self.source.path

@@ -1,6 +1,6 @@
 """The source of tables: a folder, or a zip archive, which is read in memory and never extracted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
@@ -28,12 +28,7 @@ class Source:
         return str(self.path / self.members[file])
 
     def read(self, file: str) -> bytes:
-        """Returns the content of `file`, unpacked.
-
-        Raises:
-            InputError: the file cannot be read or is damaged, or it unpacks to more than
-                `bigtrk.disk.unpacking` allows.
-        """
+        """Returns the content of `file`, unpacked as far as `bigtrk.disk.unpacking` allows."""
         member = self.members[file]
         if self.path.is_dir():
             content = read_bytes(self.path / member)
@@ -52,20 +47,21 @@ class Source:
         with damage_told(f"{self.where(file)}: damaged or truncated gzip file", "fetch it again"):
             return gunzip(content, limit, self.where(file))
 
-    def sizes(self, files: Sequence[str]) -> list[int]:
-        """Returns the bytes of each file, unpacked from an archive; 0 where a folder has none."""
+    def sizes(self, files: Mapping[str, str | None]) -> dict[str, int]:
+        """Returns the bytes of each event's file, unpacked from an archive; 0 where a folder has
+        none. Events without a file are left out.
+        """
+        found = {event: self.members[file] for event, file in files.items() if file}
         if self.path.is_dir():
-            paths = (self.path / file for file in files)
-            return [path.stat().st_size if path.exists() else 0 for path in paths]
+            paths = {event: self.path / file for event, file in found.items()}
+            return {e: path.stat().st_size if path.exists() else 0 for e, path in paths.items()}
         with ZipFile(self.path) as archive:
-            return [archive.getinfo(self.members[file]).file_size for file in files]
+            return {event: archive.getinfo(file).file_size for event, file in found.items()}
 
 
 def open_source(path: Path) -> Source:
     """Lists the files of a folder (not of its subfolders) or of a zip archive (of all its folders).
-
-    Raises:
-        InputError: `path` is neither, or is a damaged or unsafe archive.
+    InputError where `path` is neither, or is a damaged or unsafe archive.
     """
     if path.is_dir():
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})

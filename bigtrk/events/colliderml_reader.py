@@ -13,7 +13,7 @@ is noise here as everywhere: one more than in the sample.
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,7 +34,7 @@ from bigtrk.errors import InputError, damage_told, one_line
 from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event, TableSpec, event_name, only_event
 
 EVENT_ID = "event_id"
-# What a detector measures, and all that simulated hits know.
+# Columns of measured hits, and those that simulated ones may have, too.
 MEASURED_HITS = TableSpec(
     stems=("tracker_hits",),
     ids=("volume_id", "layer_id", "surface_id"),
@@ -131,7 +131,7 @@ class RowStream:
             return found
 
 
-# Of hits and of particles, of the sample in use and of another.
+# The files of hits and of particles, in the sample in use and in another.
 _stream = lru_cache(maxsize=4)(RowStream)
 
 
@@ -260,7 +260,7 @@ def _read_row(place: Place, event: int, spec: TableSpec) -> _Row:
 
 def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[np.generic]:
     if values.null_count and name == "particle_id" and name in spec.optional_ids:
-        # What a join finds no particle for is null in polars and pandas; -1 is 2^64 - 1 unsigned.
+        # Joins of polars and pandas leave nulls where no particle is; -1 is 2^64 - 1 unsigned.
         values = values.cast(pa.int64(), safe=False).fill_null(-1)
     if values.null_count:
         place = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
@@ -275,23 +275,6 @@ def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[
         problem = f"is {found[bad[0]]} at place {bad[0]} of its list, not from 0 to 2^63 - 2"
         row.fail(name, problem, FIX)
     return ids
-
-
-def _columns(row: _Row, names: Sequence[str]) -> Columns:
-    """Returns the ids of hits, and those of the named columns that there are."""
-    n_hits = len(next(iter(row.columns.values())))
-    known = {name: row.columns[name] for name in names if name in row.columns}
-    return {"hit_id": np.arange(n_hits), **known}
-
-
-def _truth(hits: _Row, particles: _Row) -> Columns:
-    """Returns the truth of hits. Those of particles that are not listed keep them, as the task's
-    metrics do: nothing else is known of these particles.
-    """
-    particle = hits.columns["particle_id"].astype(np.int64, copy=False)
-    if UNLISTED not in particles.columns["particle_id"]:
-        particle = np.where(particle == UNLISTED, NOISE, particle)
-    return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
 
 
 def _particles(sample: "Sample", event: int) -> _Row:
@@ -343,23 +326,30 @@ class Sample:
                 f"{known[0]} ... {known[-1]}"
             )
         row = _read_row(places[number], number, spec)
-        hits = _columns(row, ("x", "y", "z", *MODULE_IDS))
-        if with_truth and not len(hits["hit_id"]):
+        hit_id = np.arange(len(row.columns["x"]))
+        hits: Columns = {"hit_id": hit_id} | {
+            n: row.columns[n] for n in ("x", "y", "z", *MODULE_IDS)
+        }
+        if with_truth and not len(hit_id):
             row.fail("x", "is an empty list", EMPTY)
         if "particle_id" not in row.columns:
             return Event(name, hits)
         particles = _particles(self, number)
-        return Event(name, hits, particles=particles.columns, truth=_truth(row, particles))
+        particle = row.columns["particle_id"].astype(np.int64, copy=False)
+        # Hits of other particles that are not listed keep them, as the task's metrics do.
+        if UNLISTED not in particles.columns["particle_id"]:
+            particle = np.where(particle == UNLISTED, NOISE, particle)
+        truth: Columns = {"hit_id": hit_id, "particle_id": particle}
+        truth |= {n: row.columns[n] for n in ("tx", "ty", "tz") if n in row.columns}
+        return Event(name, hits, particles=particles.columns, truth=truth, where=row.where)
 
 
 def find_sample(path: Path) -> Sample | None:
     """Finds the files of hits and particles below a folder; None where there are no hits.
 
     `path` may also be what the names of several folders begin with: `data/ttbar_pu200` stands for
-    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`.
-
-    Raises:
-        InputError: `path` is one of a sample's files, or a file of it cannot be read.
+    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError where it is one of
+    a sample's files, or a file of it cannot be read.
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(

@@ -126,10 +126,8 @@ def write_sample(
     folder: Path, events: Sequence[int], layers: DetectorLayers, make: Callable[[int], Event]
 ) -> None:
     """Writes those of the numbered `events`, which `make` simulates in a detector, that are not
-    there yet to `folder`/tracker_hits and, those with truth, `folder`/particles.
-
-    Raises:
-        InputError: a number of an event or of its detector does not fit the format.
+    there yet to `folder`/tracker_hits and, those with truth, `folder`/particles. InputError where a
+    number of an event or of its detector does not fit the format.
     """
     sample = find_sample(folder)
     there = find_rows(sample.hits, MEASURED_HITS) if sample else {}

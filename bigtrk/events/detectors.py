@@ -41,11 +41,7 @@ BUILT_IN = {"trackml": TRACKML_LAYERS, "odd": ODD_LAYERS}
 
 
 def find_layers(detector: str | Path) -> DetectorLayers:
-    """Finds the layers of a detector that is built in, by its name, or of a detectors.csv.
-
-    Raises:
-        InputError: there is no such name and no such file, or the file describes no detector.
-    """
+    """Finds the layers of a detector that is built in, by its name, or of a detectors.csv."""
     if str(detector) in BUILT_IN:
         return BUILT_IN[str(detector)]
     path = given_path(detector)
@@ -62,10 +58,8 @@ def layers_from_detectors(detectors: Columns) -> DetectorLayers:
 
     A layer is a cylinder where its modules face outwards, a disc where they face along z. Its
     material, of which the table says nothing, is that of its volume in the Open Data Detector,
-    where the volumes are of that, else in TrackML's.
-
-    Raises:
-        InputError: the table is empty, or a row describes no module of a detector; names the row.
+    where the volumes are of that, else in TrackML's. InputError where the table is empty, or a row,
+    which it names, describes no module of a detector.
     """
     _check_modules(detectors)
     volume, layer = (detectors[name].astype(np.int64) for name in ("volume_id", "layer_id"))

@@ -24,6 +24,7 @@ class Event:
     particles: particle_id [P] int64, vx vy vz (mm) px py pz (GeV) q [P] float64 and, where known,
     particle_type (PDG code) nhits primary (1, else 0) [P] int64.
     truth: hit_id particle_id [T] int64 and, where known, tx ty tz (mm) tpx tpy tpz (GeV) weight.
+    where: the file and row of the event, for messages, where a reader knows them.
     """
 
     name: str  # "event000001000"
@@ -31,6 +32,7 @@ class Event:
     cells: Columns | None = None
     particles: Columns | None = None
     truth: Columns | None = None
+    where: str = field(default="", kw_only=True)
 
 
 def only_event(events: list[str], path: Path) -> str:
@@ -78,6 +80,5 @@ MODULE_IDS = ("volume_id", "layer_id", "module_id")
 class EventFormat(StrEnum):
     """A format in which simulated events are written; `bigtrk.events.reader` lists those read."""
 
-    ACTS = "acts"
     TRACKML = "trackml"
     COLLIDERML = "colliderml"

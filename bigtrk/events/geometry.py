@@ -150,12 +150,12 @@ class Volume(NamedTuple):
     first: int = 2
 
 
-def end_caps(left: int, right: Volume) -> tuple[Volume, Volume]:
-    """Returns both end caps, the one at negative z as volume `left`; discs are numbered by
-    ascending z on either side.
+def end_caps(left: int, right: Volume, first: int = 2) -> tuple[Volume, Volume]:
+    """Returns both end caps, the one at negative z as volume `left`, whose layers are numbered from
+    `first`; discs are numbered by ascending z on either side.
     """
     mirrored = tuple(-z for z in reversed(right.positions))
-    return right._replace(volume_id=left, positions=mirrored), right
+    return right._replace(volume_id=left, positions=mirrored, first=first), right
 
 
 def barrel(volume_id: int, radii: tuple[float, ...], half_length: float, *rest: Any) -> Volume:
@@ -213,7 +213,7 @@ VOLUMES: Final = (16, 17, 18, 23, 24, 25, 28, 29, 30)
 # TrackML has volumes 16, 17 and 18, too.
 _ITS_OWN = VOLUMES[3:]
 
-# Of ColliderML's events, the same repository's configs_production (mm); ten times TrackML's.
+# ColliderML's beam spot, from the same repository's configs_production (mm); ten times TrackML's.
 ODD_BEAM_SIGMA_Z: Final = 55.5
 # T; by the bending of the production's particles, whose momenta are known.
 ODD_FIELD: Final = 3.0
@@ -248,7 +248,7 @@ _BARRELS = (
 
 # Rings of the end caps, each a row of its own: number of its layer of least z at negative z, volume
 # at positive z, discs, how far behind them, r from and to, modules (mm).
-_RINGS = (
+_RINGS: tuple[tuple[Any, ...], ...] = (
     (4, 18, _ODD_PIXEL_DISCS, -3.8, 42, 110, 24, 0.6, *_ODD_PIXELS),
     (4, 18, _ODD_PIXEL_DISCS, 3.2, 105.5, 173.5, 36, 0.6, *_ODD_PIXELS),
     (2, 25, _SHORT_DISCS, -5, 240, 396, 42, 2.5, *_ODD_SHORT_STRIPS),
@@ -260,20 +260,13 @@ _RINGS = (
 
 
 def _ring(
-    first: int,
-    volume_id: int,
-    discs: tuple[float, ...],
-    behind: float,
-    low: float,
-    high: float,
-    n_phi: int,
-    *rest: Any,
+    first: int, volume_id: int, discs: tuple[float, ...], behind: float, *rest: Any
 ) -> tuple[Volume, Volume]:
     """Returns a ring of all discs, at negative z and at positive z."""
+    low, high, n_phi, *others = rest
     positions, columns = tuple(z + behind for z in discs), (n_phi,) * len(discs)
-    ring = Volume(volume_id, False, positions, low, high, columns, 1, *rest)
-    left, right = end_caps(volume_id - 2, ring)
-    return left._replace(first=first), right
+    ring = Volume(volume_id, False, positions, low, high, columns, 1, *others)
+    return end_caps(volume_id - 2, ring, first)
 
 
 _END_CAPS = tuple(volume for ring in _RINGS for volume in _ring(*ring))

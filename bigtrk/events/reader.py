@@ -85,11 +85,12 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
     """
     event = _source_at(path)[1].read(name, with_truth)
+    where = event.where or f"{path}, {event.name}"
     for axis in "xyz":  # a reader of the user's own may not look
         if len(bad := np.flatnonzero(~np.isfinite(event.hits[axis].astype(np.float64)))):
             raise InputError(
-                f"{path}, {event.name}: {axis} of hit {event.hits['hit_id'][bad[0]]} is not a "
-                f"finite number; correct or remove the hit"
+                f"{where}: {axis} of hit {event.hits['hit_id'][bad[0]]} is not a finite number; "
+                f"correct or remove the hit"
             )
-    warn_of_odd_truth(event, f"{path}, {event.name}")
+    warn_of_odd_truth(event, where)
     return event

@@ -1,8 +1,6 @@
 """Events as TrackML's files: CSV tables in a folder or a zip archive, read and written."""
 
-import csv
 import gzip
-import io
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -54,14 +52,14 @@ DETECTORS = TableSpec(
 
 
 BLANK = ("", "nan", "NaN", "NA", "null")
-HEADER_LINES = 1
+FIRST_LINE = 2  # of a table, below its header; lines count from 1
 BLOCK_BYTES = 1 << 20  # fits the cache: whole files as one block take 8 % longer
 FIX_VALUES = "correct the value or export the table again"
 
 
 def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
     """Raises InputError for table row `row` (0-based), naming the 1-based line of the file."""
-    raise InputError(f"{where}, row {row + HEADER_LINES + 1}: {problem}; {remedy}")
+    raise InputError(f"{where}, row {row + FIRST_LINE}: {problem}; {remedy}")
 
 
 def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool = False) -> Columns:
@@ -86,7 +84,7 @@ def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool 
         if not is_empty:
             table = _read_arrow(content, names, types)
     except pa.ArrowInvalid as error:
-        _diagnose(content, names, types, where, str(error))
+        _fail_as_arrow(names, types, where, str(error))
     # Integers know no blank: an optional column that has some is left out.
     known = [n for n in types if n not in spec.optional_ids or not table.column(n).null_count]
     columns = {name: _to_numpy(table, name, spec, where) for name in known}
@@ -126,7 +124,7 @@ def _column_types(names: list[str], spec: TableSpec, where: str) -> dict[str, pa
 
 
 def _read_arrow(content: bytes, names: list[str], types: dict[str, pa.DataType]) -> pa.Table:
-    rows = {"column_names": names, "skip_rows": HEADER_LINES, "block_size": BLOCK_BYTES}
+    rows = {"column_names": names, "skip_rows": FIRST_LINE - 1, "block_size": BLOCK_BYTES}
     chosen = {"column_types": types, "include_columns": list(types), "null_values": list(BLANK)}
     return pa_csv.read_csv(
         pa.BufferReader(content),
@@ -149,24 +147,23 @@ def _to_numpy(table: pa.Table, name: str, spec: TableSpec, where: str) -> NDArra
     return values if values.flags.writeable else values.copy()
 
 
-def _diagnose(
-    content: bytes, names: list[str], types: dict[str, pa.DataType], where: str, reason: str
+_RAGGED = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
+_INVALID = re.compile(r"In CSV column #(\d+): Row #(\d+): .*invalid value '(.*)'", re.DOTALL)
+
+
+def _fail_as_arrow(
+    names: list[str], types: dict[str, pa.DataType], where: str, reason: str
 ) -> NoReturn:
-    """Finds the row Arrow refused. Slow, but only ever run on a bad file."""
-    lines = csv.reader(io.StringIO(content.decode("utf-8", errors="replace"), newline=""))
-    next(lines)
-    for row, values in enumerate(lines):
-        if len(values) != len(names):
-            problem = f"{len(values)} values where the header has {len(names)}"
-            fail_at(where, row, problem, "the file may be truncated: fetch it again")
-        for name, text in zip(names, values, strict=True):
-            if name in types and text not in BLANK:
-                kind = types[name]
-                try:
-                    pa.scalar(text).cast(kind)
-                except pa.ArrowInvalid:
-                    needed = "a number" if pa.types.is_floating(kind) else f"an integer ({kind})"
-                    fail_at(where, row, f"{name} is {text!r}, not {needed}", FIX_VALUES)
+    """Names the row that Arrow refused, and the column."""
+    if found := _RAGGED.match(reason):
+        problem = f"{found[3]} values where the header has {found[2]}"
+        remedy = "the file may be truncated: fetch it again"
+        fail_at(where, int(found[1]) - FIRST_LINE, problem, remedy)
+    if found := _INVALID.match(reason):
+        name = names[int(found[1])]
+        needed = "a number" if pa.types.is_floating(types[name]) else f"an integer ({types[name]})"
+        problem = f"{name} is {found[3]!r}, not {needed}"
+        fail_at(where, int(found[2]) - FIRST_LINE, problem, FIX_VALUES)
     raise InputError(f"{where}: not a readable CSV table ({reason}); export it again")
 
 
@@ -200,9 +197,7 @@ class TrackmlEvents:
 
     def sizes(self) -> dict[str, int]:
         source = open_source(self.path)
-        found = ((name, _file_of(source, name, HITS)) for name in _events_of(source))
-        files = {name: file for name, file in found if file}
-        return dict(zip(files, source.sizes(list(files.values())), strict=True))
+        return source.sizes({name: _file_of(source, name, HITS) for name in _events_of(source)})
 
     def read(self, name: str | None, with_truth: bool) -> Event:
         path, name = split_prefix(self.path, name)
@@ -245,9 +240,6 @@ def read_detectors(path: Path) -> Columns:
 
     volume_id layer_id module_id [M] int64; cx cy cz, the half widths module_minhu module_maxhu
     module_hv, module_t, pitch_u pitch_v (mm) and the rotation rot_xu ... rot_zw [M] float64.
-
-    Raises:
-        InputError: the file is missing, damaged or incomplete.
     """
     path, _ = split_prefix(path, None)
     source = open_source(path)
@@ -264,14 +256,12 @@ def split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
     """Splits `DIR/event1-hits.csv` and `DIR/event1` into (`DIR`, `event1`)."""
     if path.is_dir():
         return path, name
-    match = EVENT_FILE.fullmatch(path.name)
-    if match:
+    if match := EVENT_FILE.fullmatch(path.name):
         return path.parent, match[1]
     if not path.exists() and re.fullmatch(r"event\d+", path.name):
         return path.parent, path.name
-    if path.name in (DETECTORS_FILE, f"{DETECTORS_FILE}.gz"):
-        return path.parent, name
-    return path, name
+    is_detector = path.name in (DETECTORS_FILE, f"{DETECTORS_FILE}.gz")
+    return path.parent if is_detector else path, name
 
 
 def _events_of(source: Source) -> list[str]:
@@ -298,8 +288,7 @@ def _file_of(source: Source, name: str, spec: TableSpec) -> str | None:
 
 def check_unique(table: Columns, key: str, where: str) -> None:
     ids = table[key].astype(np.int64, copy=False)
-    # Files are mostly in order of their ids, which proves uniqueness without a sort.
-    if (ids[1:] > ids[:-1]).all():
+    if (ids[1:] > ids[:-1]).all():  # as in most files: no sort is needed
         return
     _, first = np.unique(ids, return_index=True)
     for row in np.setdiff1d(np.arange(len(ids)), first)[:1].tolist():

@@ -22,10 +22,8 @@ def module_ids(hits: Columns) -> Int64:
 def hit_particles(event: Event) -> Int64:
     """Returns the particle of each hit row, [N]; 0 for noise and for hits the truth does not list.
 
-    Where the truth lists a hit more than once (ACTS, merged hits) its first row counts.
-
-    Raises:
-        InputError: the event has no truth.
+    Where the truth lists a hit more than once (ACTS, merged hits) its first row counts. InputError
+    without truth.
     """
     particle = _of_hits(event, _truth(event)["particle_id"], NOISE)
     return particle.astype(np.int64, copy=False)
@@ -37,17 +35,12 @@ def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDAr
         table["hit_id"].astype(np.int64, copy=False) for table in (event.hits, _truth(event))
     )
     listed, first = np.unique(of_truth, return_index=True)
-    # Row -1, of hits the truth does not list, is appended at the end.
-    values = np.append(column[first], np.array(unlisted, column.dtype))
-    return values[_rows_of(hit_id, listed)]
+    return np.append(column[first], np.array(unlisted, column.dtype))[rows_of(hit_id, listed)]
 
 
 def hit_weights(event: Event) -> Float64 | None:
     """Returns the TrackML weight of each hit row, [N]; 0 for hits the truth does not list, None
-    where it gives no weights.
-
-    Raises:
-        InputError: the event has no truth, or a weight is beyond any of a score.
+    where it gives no weights. InputError without truth, or where a weight is beyond any of a score.
     """
     truth = _truth(event)
     if "weight" not in truth:
@@ -188,22 +181,19 @@ def _ids(particles: Columns) -> Int64:
     return particles["particle_id"].astype(np.int64, copy=False)
 
 
-def _rows_of(ids: Int64, ascending: Int64) -> Int64:
-    """Returns the position of each id in `ascending`, -1 where it is absent."""
-    if len(ascending) == 0:
-        return np.full(len(ids), -1, dtype=np.int64)
-    position = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-    return np.where(ascending[position] == ids, position, -1)
+def rows_of(ids: Int64, known: Int64) -> Int64:
+    """Returns the row of each id among `known` ones, each once there; -1 where it is absent."""
+    order = np.argsort(known, kind="stable")
+    row: Int64 = np.append(order, -1)[np.searchsorted(known, ids, sorter=order)]
+    return np.where(np.append(known, NOISE)[row] == ids, row, -1)
 
 
 def of_particles(event: Event, ids: Int64, name: str) -> Float64:
     """Returns column `name` of the particle table for each of `ids` [P], NaN where not listed."""
     if event.particles is None:
         return np.full(len(ids), np.nan)
-    listed = _ids(event.particles)
-    order = np.argsort(listed)
-    values: Float64 = np.append(event.particles[name].astype(np.float64)[order], np.nan)
-    return values[_rows_of(ids, listed[order])]
+    values: Float64 = np.append(event.particles[name].astype(np.float64), np.nan)
+    return values[rows_of(ids, _ids(event.particles))]
 
 
 def _all_pairs(start_a: Int64, size_a: Int64, start_b: Int64, size_b: Int64) -> tuple[Int64, Int64]:

@@ -104,24 +104,18 @@ def test_bad_tables_are_refused(
         read_event(folder)
 
 
-def test_a_map_without_measurements_is_refused(small: Path, tmp_path: Path) -> None:
-    """Its simulated hits would be taken for measurements."""
-    folder = tmp_path / "events"
-    shutil.copytree(small, folder)
-    (folder / f"{NAME}-measurements.csv").unlink()
-    with pytest.raises(InputError, match=f"is of no use without {NAME}-measurements.csv"):
-        read_event(folder)
-    (folder / f"{NAME}-measurement-simhit-map.csv").unlink()
-    assert len(read_event(folder).hits["hit_id"])
-
-
-@pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map"])
-def test_half_of_the_truth_is_refused(small: Path, tmp_path: Path, stem: str) -> None:
+@pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map", "measurements"])
+def test_half_of_an_event_is_refused(small: Path, tmp_path: Path, stem: str) -> None:
+    """Without measurements its simulated hits would be taken for them."""
     folder = tmp_path / "events"
     shutil.copytree(small, folder)
     (folder / f"{NAME}-{stem}.csv").unlink()
     with pytest.raises(InputError, match=f"is of no use without {NAME}-{stem}.csv"):
         read_event(folder)
+    if stem == "measurements":
+        (folder / f"{NAME}-measurement-simhit-map.csv").unlink()
+        assert len(read_event(folder).hits["hit_id"])
+        return
     assert read_event(folder, with_truth=False).truth is None
     with pytest.raises(InputError, match="has no event7-measurements"):
         read_event(folder / "event7")

@@ -70,14 +70,6 @@ def test_a_simulated_event_comes_back_unchanged(tmp_path: Path, compress: bool) 
     same_tables(found, event)
 
 
-def test_gzip_and_plain_are_read_alike(tiny: Path) -> None:
-    plain = read_event(tiny)
-    for path in list(tiny.glob("*.csv")):
-        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
-    same_tables(read_event(tiny), plain)
-
-
 def test_zip_archives_with_and_without_a_folder(tiny: Path) -> None:
     for inside in ("", "train_sample/"):
         archive = tiny / "sample.zip"

@@ -12,7 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.colliderml_writer import write_sample
 from bigtrk.events.detectors import find_layers, write_detectors
 from bigtrk.events.event import Event, EventFormat, event_name
-from bigtrk.events.simulation.simulate import check_simulated, simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with
@@ -39,7 +39,11 @@ def simulate_folder(
     """
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")
-    check_simulated(particles, seed, min(events))
+    if particles < 1 or seed < 0 or min(events) < 0:
+        raise InputError(
+            f"cannot simulate {particles} particles with seed {seed} as event {min(events)}: give "
+            f"at least 1 particle and no negative numbers"
+        )
     layers = find_layers(detectors or "trackml")
     sha = hashlib.sha256(b"".join(column.tobytes() for column in astuple(layers)))
     parameters = {

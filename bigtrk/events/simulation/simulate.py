@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Columns, Event, event_name
 from bigtrk.events.geometry import (
     ODD_BEAM_SIGMA_Z,
@@ -133,7 +132,7 @@ def particle_deposits(
     """
     is_odd = is_open_data_detector(layers.volume_id)
     field, missed = (ODD_FIELD, ODD_INEFFICIENCY) if is_odd else (FIELD, INEFFICIENCY)
-    # From a stream of its own: what happens in the modules draws the same numbers without material.
+    # A stream of its own: modules draw the same numbers with and without material.
     crossings = propagate(helices(particles, field), layers, rng.spawn(1)[0])
     deposits, inside = _in_modules(crossings, layers)
     deposits, angle = deposits.take(inside), crossings.angle[inside]
@@ -334,20 +333,8 @@ DIGITS = 6
 SMALLEST = 1e-16  # powers of ten are exact up to 10^22
 
 
-def check_simulated(n_particles: int, seed: int, event_id: int) -> None:
-    """Refuses less than 1 particle, and a negative seed or event_id."""
-    if n_particles < 1 or seed < 0 or event_id < 0:
-        raise InputError(
-            f"cannot simulate {n_particles} particles with seed {seed} as event {event_id}: "
-            "give at least 1 particle and no negative numbers"
-        )
-
-
 def simulate_event(
-    n_particles: int,
-    seed: int,
-    event_id: int = 0,
-    detector: DetectorLayers = TRACKML_LAYERS,
+    n_particles: int, seed: int, event_id: int = 0, detector: DetectorLayers = TRACKML_LAYERS
 ) -> Event:
     """Simulates an event of `n_particles`, the same for the same (seed, event_id).
 
@@ -356,15 +343,10 @@ def simulate_event(
     lose energy in the layers' material. Not simulated: decays in flight, secondary particles, turns
     of a helix beyond the first half. Floats have six digits, as TrackML's have, so that writing and
     reading the event changes nothing.
-
-    Raises:
-        InputError: n_particles is less than 1, or seed or event_id is negative.
     """
-    check_simulated(n_particles, seed, event_id)
     rng = np.random.default_rng([seed, event_id])
     is_odd = is_open_data_detector(detector.volume_id)
-    beam_sigma_z = ODD_BEAM_SIGMA_Z if is_odd else BEAM_SIGMA_Z
-    particles = generate_particles(n_particles, rng, beam_sigma_z)
+    particles = generate_particles(n_particles, rng, ODD_BEAM_SIGMA_Z if is_odd else BEAM_SIGMA_Z)
     return event_of_particles(particles, event_id, detector, rng)
 
 
@@ -399,7 +381,10 @@ def event_of_particles(
         "weight": _weights(lead, particles),
     }
     cells = fired_cells(deposits, hit, detector)
-    tables = (_rounded(table) for table in (hits, cells, particles, truth))
+    tables = (
+        {name: _rounded(values) for name, values in table.items()}
+        for table in (hits, cells, particles, truth)
+    )
     return Event(event_name(event_id), *tables)
 
 
@@ -413,15 +398,11 @@ def _weights(lead: Deposits, particles: Columns) -> Float64:
     return weight / total if total else weight
 
 
-def _rounded(table: Columns) -> Columns:
-    return {
-        name: _to_digits(values.astype(np.float64)) if values.dtype.kind == "f" else values
-        for name, values in table.items()
-    }
-
-
-def _to_digits(values: Float64) -> Float64:
-    """Rounds values to DIGITS significant decimal digits."""
+def _rounded(column: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Rounds floats to DIGITS significant decimal digits; other columns stay."""
+    if column.dtype.kind != "f":
+        return column
+    values = column.astype(np.float64)
     magnitude = np.floor(np.log10(np.maximum(np.abs(values), SMALLEST)))
     scale = 10.0 ** np.abs(DIGITS - 1 - magnitude)
     # Dividing by a power of ten is exact to the last bit, multiplying by its inverse is not.

@@ -24,16 +24,12 @@ Int64 = NDArray[np.int64]
 
 PION_MASS = 0.13957039  # GeV
 RADIATION_MASS = 21.82  # g/cm^2, of silicon
-# Silicon's Z/A (mol/g) and mean excitation energy, the electron's mass, and 4 pi N_A r_e^2 m_e c^2.
-Z_OVER_A, EXCITATION, ELECTRON_MASS, BETHE = (
-    0.49848,
-    173e-9,
-    0.51099895e-3,
-    0.307075e-3,
-)  # GeV, cm^2
+Z_OVER_A = 0.49848  # mol/g, of silicon
+EXCITATION = 173e-9  # GeV, silicon's mean energy
+ELECTRON_MASS = 0.51099895e-3  # GeV
+BETHE = 0.307075e-3  # GeV cm^2/mol: 4 pi N_A r_e^2 m_e c^2
 FIELD = 2.0  # T
 GEV_PER_TESLA_MM = 0.299792458e-3
-HALF_TURN = np.pi
 MAX_SLOPE = 15.0  # of a track to a layer's normal: bounds its path in the layer and its clusters
 # A surface that the helix at the vertex crosses further away than this from its layer is not met
 # (mm). 99.9 % of crossings are within 61 mm of where that helix would have been.
@@ -109,22 +105,15 @@ def helices(particles: Columns, field: float = FIELD) -> Helices:
     )
     pt, phi0 = np.hypot(px, py), np.arctan2(py, px)
     radius = pt / (GEV_PER_TESLA_MM * field)
-    return _from(vx, vy, vz, phi0, pt, pz / pt, charge, radius)
+    return _with_centres(vx, vy, vz, phi0, pt, pz / pt, charge, radius)
 
 
-def _from(
-    vx: Float64,
-    vy: Float64,
-    vz: Float64,
-    phi0: Float64,
-    pt: Float64,
-    cot_theta: Float64,
-    charge: Float64,
-    radius: Float64,
-) -> Helices:
+def _with_centres(*columns: Float64) -> Helices:
+    """Makes helices of all their columns but the centres."""
+    vx, vy, _, phi0, _, _, charge, radius = columns
     centre_x = vx + charge * radius * np.sin(phi0)
     centre_y = vy - charge * radius * np.cos(phi0)
-    return Helices(vx, vy, vz, phi0, pt, cot_theta, charge, radius, centre_x, centre_y)
+    return Helices(*(*columns, centre_x, centre_y))
 
 
 def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
@@ -157,7 +146,7 @@ def continued(
     phi = helix.phi0 - helix.charge * angle + np.arctan2(sideways, ahead)
     pt = total * transverse / np.sqrt(1 + sideways**2 + upwards**2)
     cot_theta = sine * (helix.cot_theta + upwards) / transverse
-    return _from(x, y, z, phi, pt, cot_theta, helix.charge, pt * helix.radius / helix.pt)
+    return _with_centres(x, y, z, phi, pt, cot_theta, helix.charge, pt * helix.radius / helix.pt)
 
 
 def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
@@ -166,7 +155,7 @@ def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
     NaN where it does not within its first half turn.
     """
     angle = np.minimum(*_cylinder_angles(helix.take(_AS_COLUMN), radii))
-    return np.where(angle <= HALF_TURN, angle, np.nan)
+    return np.where(angle <= np.pi, angle, np.nan)
 
 
 def disc_crossings(helix: Helices, z: Float64) -> Float64:
@@ -175,7 +164,7 @@ def disc_crossings(helix: Helices, z: Float64) -> Float64:
     NaN where it does not within its first half turn.
     """
     angle = _disc_angle(helix.take(_AS_COLUMN), z)
-    return np.where((angle > 0) & (angle <= HALF_TURN), angle, np.nan)
+    return np.where((angle > 0) & (angle <= np.pi), angle, np.nan)
 
 
 def crossing_near(
@@ -274,7 +263,7 @@ def _meet(now: Helices, turned: Float64, ahead: Surfaces, layers: DetectorLayers
     is_barrel = layers.is_barrel[ahead.layer]
     angle = crossing_near(helix, is_barrel, surface, ahead.angle - before)
     place = position(helix, angle)
-    there = (angle >= 0) & (before + angle <= HALF_TURN)
+    there = (angle >= 0) & (before + angle <= np.pi)
     there &= layers.extends(ahead.layer, layers.along(ahead.layer, *place))
     total = np.where(there, before + angle, np.nan)
     where = *place, *momentum(helix, angle)
@@ -288,29 +277,19 @@ def _deflect(
 
     kicks [2, M]: deflections in two planes, in units of their rms angle.
     """
-    thickness = _thickness(met, layers)
-    through = thickness > 0
-    met, thickness = met.take(through), thickness[through]
+    outward = (met.px * met.x + met.py * met.y) / np.hypot(met.x, met.y)
+    normal = np.abs(np.where(layers.is_barrel[met.layer], outward, met.pz))
     total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
+    thickness = layers.material[met.layer] * (total / np.maximum(normal, total / MAX_SLOPE))
+    # A layer's material, in radiation lengths, lies on the surface of its even columns.
+    through = (met.side == 0) & np.isfinite(met.angle) & (thickness > 0)
+    met, thickness, total = met.take(through), thickness[through], total[through]
     across, along = scattering_angle(total, thickness) * kicks[:, through]
     angle, after = met.angle - turned[met.particle], slowed(total, thickness)
     new = continued(now.take(met.particle), angle, across, along, after)
     for column, values in zip(vars(now).values(), vars(new).values(), strict=True):
         column[met.particle] = values
     turned[met.particle] = met.angle
-
-
-def _thickness(met: Crossings, layers: DetectorLayers) -> Float64:
-    """Returns the radiation lengths on the way through each layer, 0 where there are none.
-
-    A layer's material lies on the surface of its even columns.
-    """
-    there = (met.side == 0) & np.isfinite(met.angle)
-    outward = (met.px * met.x + met.py * met.y) / np.hypot(met.x, met.y)
-    normal = np.abs(np.where(layers.is_barrel[met.layer], outward, met.pz))
-    total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
-    path = total / np.maximum(normal, total / MAX_SLOPE)
-    return np.where(there, layers.material[met.layer] * path, 0.0)
 
 
 def _surfaces_ahead(helix: Helices, layers: DetectorLayers) -> Surfaces:

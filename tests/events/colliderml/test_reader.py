@@ -105,7 +105,8 @@ def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     assert known["particle_id"].tolist() == [1, 2, 3, 78, 79]
     assert np.isnan(known["pt"]).tolist() == [False] * 3 + [True] * 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "event000090000: 3 of 5 hits are of 2 particles (78 first) that particles does" in line
+    assert f"{sample}/tracker_hits/train-00000-of-00001.parquet, row " in line
+    assert " (event 90000): 3 of 5 hits are of 2 particles (78 first) that particles does" in line
     assert "momentum and vertex of such particles, in any event, are unknown" in line
 
 

@@ -62,3 +62,7 @@ def test_foreign_folders_and_other_simulations_are_refused(tmp_path: Path) -> No
         with pytest.raises(InputError, match="its files were made by other options"):
             simulate_folder(out, range(2), particles, seed, detectors)
     assert content(out) == before
+    for particles, seed, event in ((0, 1, 1), (5, -1, 1), (5, 1, -1)):
+        with pytest.raises(InputError, match="give at least 1 particle and no negative numbers"):
+            simulate_folder(tmp_path / "none", range(event, event + 1), particles, seed, None)
+    assert not (tmp_path / "none").exists()

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
-from bigtrk.errors import InputError
 from bigtrk.events.detectors import module_places, module_table
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import ODD_LAYERS, TRACKML_LAYERS, DetectorLayers
@@ -278,9 +277,3 @@ def test_same_seed_and_event_give_the_same_event_and_others_do_not() -> None:
             np.testing.assert_array_equal(left[column], right[column], strict=True)
     for other in (simulate_event(50, seed=2, event_id=2), simulate_event(50, seed=1, event_id=3)):
         assert not np.array_equal(ids_of(other.truth), ids_of(first.truth))
-
-
-def test_impossible_requests() -> None:
-    for request in ((0, 1, 1), (5, -1, 1), (5, 1, -1)):
-        with pytest.raises(InputError, match="give at least 1 particle and no negative numbers"):
-            simulate_event(*request)
