@@ -1,6 +1,6 @@
 """Counts in bins of a particle's quantities, or of eta: efficiencies and rates rest on these.
 
-Shapes: V values, B bins, P particles.
+Shapes: V values, B bins, N hits, P particles.
 """
 
 from collections.abc import Sequence
@@ -81,11 +81,7 @@ def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
 
 
 def hit_column(event: Sector, name: str) -> Floats:
-    """Returns a feature of each hit [N].
-
-    Raises:
-        InputError: the graph does not store it.
-    """
+    """Returns a feature of each hit [N]; InputError where the graph does not store it."""
     if name not in event.node_feature_names:
         raise InputError(
             f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "

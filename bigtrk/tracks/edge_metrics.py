@@ -47,10 +47,8 @@ class EdgeMetrics:
 
 
 def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0.5) -> EdgeMetrics:
-    """Computes one event's metrics in float64: logits [E], y [E] bool, weights [E].
-
-    Raises:
-        InputError: a logit is NaN.
+    """Computes one event's metrics in float64: logits [E], y [E] bool, weights [E]. InputError
+    where a logit is NaN.
     """
     if logits.isnan().any():
         raise InputError("the model's logits are NaN: its training diverged; lower optimizer.lr")
@@ -76,8 +74,8 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
 
 
 def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
-    """Returns the highest score above or at which the shares KEPT of the target edges score, by
-    name: scores, is_target [E]; nothing without target edges.
+    """Returns the highest score that each share in KEPT of the target edges reaches, by name:
+    scores, is_target [E]; nothing without target edges.
     """
     of_target = scores[is_target].numpy()
     if not len(of_target):

@@ -47,10 +47,8 @@ from bigtrk.tracks.names import BuilderName
 
 
 def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
-    """Returns what track builders read of a whole event: scores [E].
-
-    Raises:
-        InputError: the graph does not store where its hits are.
+    """Returns what track builders read of a whole event: scores [E]. InputError where the graph
+    does not store where its hits are.
     """
     r, phi, z = (hit_column(event, name) for name in ("r", "phi", "z"))
     position = np.stack([r * np.cos(phi), r * np.sin(phi), z], axis=1)
@@ -85,8 +83,8 @@ Mask = NDArray[np.bool_]
 
 
 def first_that_fits(conditions: Sequence[Mask]) -> Ids:
-    """Returns the place of the first condition that each particle meets, that behind the last one
-    where it meets none: [C] each (at least one) -> [C].
+    """Returns the index of the first condition that each particle meets, their number where it
+    meets none: [C] each (at least one) -> [C].
     """
     place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
     return place
@@ -176,6 +174,9 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     assert event.y is not None
     true, particle_id, table = event.y.numpy(), event.particle_id.numpy(), event.particles
     particles, graph = listed_particles(table), scored_graph(event, scores)
+    weight = None if event.hit_weight is None else event.hit_weight.numpy()
+    eta = hit_eta(event)
+    assert eta is not None  # tracks are made of hits whose r and z are stored
     every = options.matchings()
     budget = [budget_matching(every)]
 
@@ -187,6 +188,16 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
             (one.style, one.mode): match_tracks(track_id, particle_id, particles, one)
             for one in matchings
         }
+
+    def summary(track_id: Ids, judgements: dict[tuple[Style, Mode], Judgement]) -> JudgedTracks:
+        return JudgedTracks(
+            metrics=[judgement.metrics for judgement in judgements.values()],
+            bins=[
+                track_bins(judgement, table, track_id, eta) if style == BINNED_STYLE else None
+                for (style, _), judgement in judgements.items()
+            ],
+            trackml_score=score_if_weighted(track_id, particle_id, weight),
+        )
 
     model = judged(graph, options.score_cut)
     perfect = judged(replace(graph, scores=true.astype(np.float64)), PERFECT_CUT)
@@ -202,8 +213,8 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     category = first_that_fits([found, ~has_true_edges, ~perfectly, ~by_true_edges])
     axes = {axis: (values[particle], edges) for axis, (values, edges) in axes_of(table).items()}
     return EventTracks(
-        model=_judged(event, table, *model),
-        perfect=_judged(event, table, *perfect),
+        model=summary(*model),
+        perfect=summary(*perfect),
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=category_bins(category, CATEGORIES, axes),
         scan={cut: judged(graph, cut, budget)[1][BUDGET].metrics for cut in options.scan_cuts},
@@ -217,26 +228,6 @@ _Tracks = tuple[Ids, dict[tuple[Style, Mode], Judgement]]
 def listed_particles(table: ParticleTable) -> Particles:
     """Returns what matching reads of a graph's particles."""
     return Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
-
-
-def _judged(
-    event: Sector,
-    particles: ParticleTable,
-    track_id: Ids,
-    judgements: dict[tuple[Style, Mode], Judgement],
-) -> JudgedTracks:
-    eta = hit_eta(event)
-    assert eta is not None  # tracks were made of hits whose r and z are stored
-    assert event.particle_id is not None
-    weight = None if event.hit_weight is None else event.hit_weight.numpy()
-    return JudgedTracks(
-        metrics=[judgement.metrics for judgement in judgements.values()],
-        bins=[
-            track_bins(judgement, particles, track_id, eta) if style == BINNED_STYLE else None
-            for (style, _), judgement in judgements.items()
-        ],
-        trackml_score=score_if_weighted(track_id, event.particle_id.numpy(), weight),
-    )
 
 
 def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> JudgedTracks:

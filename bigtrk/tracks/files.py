@@ -26,7 +26,8 @@ from bigtrk.errors import InputError, damage_told
 from bigtrk.events.archives import open_source
 from bigtrk.events.event import TableSpec, event_name
 from bigtrk.events.reader import find_events
-from bigtrk.events.trackml import HEADER_LINES, parse_table
+from bigtrk.events.trackml import FIRST_LINE, parse_table
+from bigtrk.events.truth import rows_of
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.matching import Ids
 
@@ -45,11 +46,7 @@ class HitTracks:
     claimed: Ids | None = None
 
     def checked(self) -> "HitTracks":
-        """Returns itself.
-
-        Raises:
-            InputError: a hit is listed twice, or a track id is below NO_TRACK.
-        """
+        """Returns itself; InputError where a hit is listed twice or a track id below NO_TRACK."""
         _, first = np.unique(self.hit_id, return_index=True)
         if len(first) < len(self.hit_id):
             row = int(np.setdiff1d(np.arange(len(self.hit_id)), first)[0])
@@ -65,11 +62,10 @@ class HitTracks:
 
     def of_hits(self, hit_id: Ids) -> Ids:
         """Returns the track of each hit of the event, NO_TRACK where none is listed: [N] -> [N].
-
-        Raises:
-            InputError: a listed hit is not among the event's.
+        InputError where a listed hit is not among the event's.
         """
-        if len(unknown := np.flatnonzero(~np.isin(self.hit_id, hit_id))):
+        of_event = rows_of(self.hit_id, hit_id)
+        if len(unknown := np.flatnonzero(of_event < 0)):
             row = int(unknown[0])
             self._fail(
                 row,
@@ -78,8 +74,7 @@ class HitTracks:
                 "tracks",
             )
         track_id = np.full(len(hit_id), NO_TRACK, np.int64)
-        order = np.argsort(hit_id)
-        track_id[order[np.searchsorted(hit_id[order], self.hit_id)]] = self.track_id
+        track_id[of_event] = self.track_id
         return track_id
 
     def without(self, track: int) -> "HitTracks":
@@ -109,9 +104,6 @@ SubmittedEvent = tuple[int, Ids, Ids, Ids | None]
 def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
     """Writes the rows of events in their order, atomically and one event at a time, each a row
     group of its own. claimed: with the particles of tracks, which each event then has.
-
-    Raises:
-        InputError: as of what `events` reads; nothing is written.
     """
     schema = pa.schema([(name, pa.int64()) for name in ((*IDS, CLAIMED) if claimed else IDS)])
 
@@ -129,7 +121,6 @@ EVENT_NAME = re.compile(r"event(\d{1,18})")  # 18 digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
 ACTS_FILE = re.compile(r"(event\d{1,18})-([A-Za-z_]*tracks[a-z_]*)\.csv(\.gz)?")
 SUBMISSION = TableSpec(stems=("submission",), ids=IDS)
-FIRST_LINE = HEADER_LINES + 1
 HITS_COLUMN = "Measurements_ID"  # of ACTS's CsvTrackWriter: "[11298,19596,]"
 LISTS_COLUMN = "hit_ids"  # of ColliderML's tracks, a row per event
 _NUMBER = re.compile(r"\d{1,18}")
@@ -137,10 +128,8 @@ _LIST = re.compile(r"\[(\s*\d{1,18}\s*,)*(\s*\d{1,18}\s*)?\]")
 
 
 def event_number(name: str) -> int:
-    """Returns the number in an event's name, which is its event_id in a submission.
-
-    Raises:
-        InputError: the name has none, such as that of a graph from other files than TrackML's.
+    """Returns the number in an event's name, which is its event_id in a submission. InputError
+    where it has none, such as the name of a graph from other files than TrackML's.
     """
     match = EVENT_NAME.fullmatch(name)
     if match is None:
@@ -172,10 +161,7 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
     Where `path` ends with .gz it is packed.
 
     The challenge wants every hit in a track, so that a hit in NO_TRACK gets a track of its own,
-    numbered behind the event's others.
-
-    Raises:
-        InputError: an event's name has no number; nothing is written.
+    numbered behind the event's others. InputError where an event's name has no number.
     """
     columns = pa.schema([(name, pa.int64()) for name in IDS])
     options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
@@ -425,10 +411,8 @@ def _open_csv(path: Path) -> TrackSource:
 
 
 def names_by_number(names: Iterable[str], where: object = "events") -> dict[int, str]:
-    """Returns the names of events by their numbers, ascending. where: they are, for messages.
-
-    Raises:
-        InputError: a name has no number, or two have one.
+    """Returns the names of events by their numbers, ascending; InputError where a name has no
+    number, or two have one. where: the place of the events, for messages.
     """
     known: dict[int, str] = {}
     for name in names:
@@ -443,9 +427,7 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
 
 def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
     """Returns the names of all events of a folder or zip archive by their numbers, ascending.
-
-    Raises:
-        InputError: two have one number, or `source` has tracks of an event that is not there.
+    InputError where two have one number, or `source` has tracks of an event that is not there.
     """
     names = names_by_number(find_events(events), events)
     for number, where in source.events.items():

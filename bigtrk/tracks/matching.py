@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
+from bigtrk.events.truth import rows_of
 from bigtrk.tracks.builders.builder import NO_TRACK
 
 Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,16 @@ class Overlaps:
     particle_hits: Ids
     hits: Ids
     row_of_hit: Ids
+
+    @property
+    def is_pure(self) -> Mask:
+        """Marks rows whose particle made more than half of the track, [R]."""
+        return 2 * self.shared > self.track_hits
+
+    @property
+    def is_double(self) -> Mask:
+        """Marks pure rows whose particle has more than half of its hits there, [R]."""
+        return self.is_pure & (2 * self.shared > self.particle_hits)
 
 
 def overlaps(track_id: Ids, particle_id: Ids) -> Overlaps:
@@ -60,7 +72,6 @@ def overlaps(track_id: Ids, particle_id: Ids) -> Overlaps:
 
 Style = Literal["ATLAS", "one_way", "two_way"]
 Mode = Literal["acorn", "strict"]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -100,9 +111,6 @@ class Matching:
 class Criteria:
     """The tracks and particles that count in every style and mode: tracks of at least `min_hits`
     hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
-
-    Raises:
-        InputError: pt_min or matching_fraction is NaN or infinite.
     """
 
     min_hits: int = 3
@@ -191,7 +199,7 @@ def match_tracks(
     tracks = np.unique(rows.track_id[long])
     return Judgement(
         particle=candidates,
-        n_tracks=_counts_of(particles.particle_id[candidates], found, times),
+        n_tracks=np.append(times, 0)[rows_of(particles.particle_id[candidates], found)],
         track_id=tracks,
         matched=np.isin(tracks, rows.track_id[long & matched]),
     )
@@ -207,7 +215,8 @@ def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching)
     """Returns the rows of the particles that count."""
     nhits = particles.nhits
     if matching.mode == "acorn":
-        nhits = _counts_of(particles.particle_id, *np.unique(particle_id, return_counts=True))
+        seen, counts = np.unique(particle_id, return_counts=True)
+        nhits = np.append(counts, 0)[rows_of(particles.particle_id, seen)]
     chosen: Mask = (nhits >= max(matching.hits_min, 1)) & (particles.particle_id != NOISE)
     if matching.pt_min > 0:
         chosen &= particles.pt >= matching.pt_min
@@ -219,17 +228,9 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
     if matching.mode == "acorn":
         return rows.particle_hits
     # A particle that the table lacks has at least the hits that are seen.
-    order = np.argsort(particles.particle_id)
-    in_event = _counts_of(rows.particle_id, particles.particle_id[order], particles.nhits[order])
-    return np.maximum(rows.particle_hits, in_event)
-
-
-def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
-    """Returns `counts` of the `wanted` among ascending `ids`; 0 for those not there."""
-    found: Ids = np.zeros(len(wanted), np.int64)
-    known = np.isin(wanted, ids)
-    found[known] = counts[np.searchsorted(ids, wanted[known])]
-    return found
+    in_event = np.append(particles.nhits, 0)[rows_of(rows.particle_id, particles.particle_id)]
+    hits: Ids = np.maximum(rows.particle_hits, in_event)
+    return hits
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
@@ -258,11 +259,7 @@ def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating])
     half of its track and has more than half of its hits there.
     """
     rows = overlaps(track_id, particle_id)
-    well_found = (
-        (2 * rows.shared > rows.track_hits)
-        & (2 * rows.shared > rows.particle_hits)
-        & (rows.particle_id != NOISE)
-    )
+    well_found = rows.is_double & (rows.particle_id != NOISE)
     counted = rows.hits[well_found[rows.row_of_hit]]
     return float(weight[counted].sum(dtype=np.float64) / weight.sum(dtype=np.float64))
 
@@ -283,7 +280,7 @@ def majority_particles(track_id: Ids, particle_id: Ids) -> Ids:
     there is none or the hit is in no track: track_id, particle_id [N] -> [N].
     """
     rows = overlaps(track_id, particle_id)
-    most = (2 * rows.shared > rows.track_hits) & (rows.particle_id != NOISE)
+    most = rows.is_pure & (rows.particle_id != NOISE)
     tracks, particles = rows.track_id[most], rows.particle_id[most]
     named = np.full(len(track_id), NOISE, np.int64)
     hits = np.isin(track_id, tracks)

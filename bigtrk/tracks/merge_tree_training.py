@@ -91,7 +91,8 @@ def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
     """Minimises the mean cross entropy; the learning rate falls linearly to 0."""
     generator = torch.Generator().manual_seed(seed)
     weights = _fresh(generator)
-    steps = n_steps(len(good))
+    # As many as see each candidate PASSES times, within limits.
+    steps = min(max(PASSES * len(good) // BATCH, LEAST_STEPS), STEPS)
     optimizer = torch.optim.Adam(weights, LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     for _ in range(steps):
@@ -102,11 +103,6 @@ def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
         optimizer.step()
         schedule.step()
     return weights
-
-
-def n_steps(n_candidates: int) -> int:
-    """Returns the steps that see each candidate PASSES times, from LEAST_STEPS to STEPS."""
-    return min(max(PASSES * n_candidates // BATCH, LEAST_STEPS), STEPS)
 
 
 def _fresh(generator: torch.Generator) -> list[Tensor]:
@@ -142,9 +138,7 @@ def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -
 def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int) -> Scan:
     """Adds up the scans of events, each by a quality that was taught on the others: one that was
     taught on the event itself would know its tracks, and leave fewer fakes than elsewhere.
-
-    Raises:
-        InputError: an event's others teach nothing (`train_quality`), as none does of one alone.
+    InputError where an event's others teach nothing (`train_quality`), as where there are none.
     """
     scans = []
     for left_out, (event, particles) in enumerate(events):

@@ -7,7 +7,6 @@ Shapes: N hits.
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from operator import add
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bigtrk.tracks.matching import (
     Ids,
     Mask,
     Matching,
+    Overlaps,
     match_tracks,
     overlaps,
     score_if_weighted,
@@ -56,7 +56,7 @@ class Rule:
 
 
 def in_pixels(event: Event) -> Mask:
-    """Whether each hit is in TrackML's pixels: [N]."""
+    """Marks the hits in TrackML's pixels, [N]."""
     volume, layer = event.hits["volume_id"], event.hits["layer_id"]
     masks = [(volume == number) & np.isin(layer, layers) for number, layers in PIXELS.items()]
     found: Mask = np.logical_or.reduce(masks)
@@ -77,11 +77,11 @@ def _count_heptv2(event: Event, track_id: Ids) -> RuleCounts:
     table = particle_kinematics(event)
     hard = table["particle_id"][table["pt"].astype(float) >= 0.9]
     targets = np.intersect1d(np.intersect1d(crossed[layers >= 3], hard), particle[given])
-    pairs = _majority(track_id[given], particle[given])
-    counted = np.isin(pairs.particle, targets) & (pairs.track_hits >= 3)
+    pairs = overlaps(track_id[given], particle[given])
+    counted = _is_majority(pairs) & np.isin(pairs.particle_id, targets) & (pairs.track_hits >= 3)
     return RuleCounts(
         len(targets),
-        len(np.unique(pairs.particle[counted & pairs.is_double])),
+        len(np.unique(pairs.particle_id[counted & pairs.is_double])),
         int(counted.sum()),
         int((counted & ~pairs.is_pure).sum()),
     )
@@ -97,12 +97,12 @@ def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts
         is_central = np.abs(table["eta"].astype(float)) < eta_max
         chosen = table["particle_id"][is_central & (table["pt"].astype(float) > pt_min)]
         targets = np.intersect1d(seen[hits >= 3], chosen)
-        pairs = _majority(track_id[given], particle)
-        is_track = pairs.track_hits >= 3
-        is_match = pairs.is_double & (pairs.particle != NOISE)
+        pairs = overlaps(track_id[given], particle)
+        is_track = _is_majority(pairs) & (pairs.track_hits >= 3)
+        is_match = pairs.is_double & (pairs.particle_id != NOISE)
         return RuleCounts(
             len(targets),
-            len(np.intersect1d(pairs.particle[is_track & is_match], targets)),
+            len(np.intersect1d(pairs.particle_id[is_track & is_match], targets)),
             int(is_track.sum()),
             int((is_track & ~is_match).sum()),
         )
@@ -167,29 +167,11 @@ RULES = (
 )
 
 
-class _Majority(NamedTuple):
-    """The particle with the most hits of each track, and the hits of both [T]."""
-
-    particle: Ids
-    shared: Ids
-    track_hits: Ids
-    particle_hits: Ids
-
-    @property
-    def is_pure(self) -> Mask:
-        return 2 * self.shared > self.track_hits
-
-    @property
-    def is_double(self) -> Mask:
-        return self.is_pure & (2 * self.shared > self.particle_hits)
-
-
-def _majority(track_id: Ids, particle_id: Ids) -> _Majority:
-    """Returns the majority particle of each track; of equal ones the smallest id, which HEPTv2's
-    own code leaves to an unstable sort.
+def _is_majority(pairs: Overlaps) -> Mask:
+    """Marks one row of each track, that of the particle with most hits in it, [R]; of equal ones
+    the smallest id, which HEPTv2's own code leaves to an unstable sort.
     """
-    found = overlaps(track_id, particle_id)
-    order = np.lexsort((found.particle_id, -found.shared, found.track_id))
-    row = order[np.unique(found.track_id[order], return_index=True)[1]]
-    columns = (found.particle_id, found.shared, found.track_hits, found.particle_hits)
-    return _Majority(*(column[row] for column in columns))
+    order = np.lexsort((pairs.particle_id, -pairs.shared, pairs.track_id))
+    chosen: Mask = np.zeros(len(order), bool)
+    chosen[order[np.unique(pairs.track_id[order], return_index=True)[1]]] = True
+    return chosen

@@ -11,15 +11,9 @@ from bigtrk.events.colliderml_reader import particle_numbers
 from bigtrk.events.event import Event, EventFormat
 from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.truth import hit_particles, hit_weights
-from bigtrk.records.evaluation import (
-    ColliderMLMetrics,
-    ColliderMLScore,
-    EventScore,
-    RuleScore,
-    ScoreRecord,
-)
+from bigtrk.records.evaluation import ColliderMLScore, EventScore, RuleScore, ScoreRecord
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.tracks.colliderml import NOTHING, count_submitted
 from bigtrk.tracks.evaluation import JudgedTracks, judge_hits, summarise_judged
 from bigtrk.tracks.files import HitTracks, events_by_number, open_tracks
 from bigtrk.tracks.fits import FitErrors, fit_errors, parameters_path, score_fits
@@ -98,7 +92,7 @@ def score_files(
         matching_fraction=criteria.matching_fraction,
         events=tuple(scores),
         events_without_tracks=len(names) - len(source.events),
-        colliderml=ColliderMLScore(submitted=_metrics(submitted), in_tracks=_metrics(in_tracks))
+        colliderml=ColliderMLScore(submitted=submitted.metrics(), in_tracks=in_tracks.metrics())
         if task
         else None,
         rules=tuple(
@@ -109,10 +103,6 @@ def score_files(
         ),
         fits=score_fits(fits),
     )
-
-
-def _metrics(counts: ColliderMLCounts) -> ColliderMLMetrics:
-    return ColliderMLMetrics.model_validate(counts, from_attributes=True)
 
 
 def _crowded(event: Event, track_id: Ids, file: str) -> str | None:

@@ -8,7 +8,8 @@ from colliderml.tasks.tracking import metrics as public
 from numpy.random import Generator
 
 from bigtrk.events.event import Columns, Event
-from bigtrk.tracks.colliderml import NOTHING, ColliderMLCounts, count_submitted
+from bigtrk.records.evaluation import ColliderMLMetrics
+from bigtrk.tracks.colliderml import NOTHING, count_submitted
 from bigtrk.tracks.files import HitTracks
 
 NAMES = ("trackml_eff", "fake_rate", "dup_rate", "physics_eff_pt1")
@@ -46,14 +47,14 @@ class Truth:
         return Event(f"event{number:09d}", hits, particles=particles, truth=truth)
 
 
-def judged(events: list[Truth], submission: list[Rows], claims: bool) -> ColliderMLCounts:
-    """Counts a submission by bigtrk."""
+def judged(events: list[Truth], submission: list[Rows], claims: bool) -> ColliderMLMetrics:
+    """Judges a submission by bigtrk."""
     counts = NOTHING
     for number, (truth, rows) in enumerate(zip(events, submission, strict=True)):
         hit, track, claimed = np.array(rows, np.int64).reshape(-1, 3).T
         listed = HitTracks(hit, track, "mine", hit, claimed if claims else None)
         counts += count_submitted(truth.event(number), listed)
-    return counts
+    return counts.metrics()
 
 
 def theirs(events: list[Truth], submission: list[Rows], claims: bool) -> dict[str, float]:

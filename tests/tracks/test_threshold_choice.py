@@ -33,9 +33,7 @@ def test_most_particles_are_found_among_few_enough_fakes() -> None:
     assert choose_threshold(scan, 0.015) == 0.4
     assert choose_threshold(scan, 0.0149) == 0.8
     assert choose_threshold(scan, 1) == 0.2
-
-
-def test_where_no_threshold_leaves_so_few_fakes_the_fewest_are_taken() -> None:
+    # No threshold leaves so few fakes.
     scan = {0.2: found(900, 1000, 90), 0.5: found(800, 900, 72), 0.9: found(1, 10, 1)}
     assert choose_threshold(scan, 0.01) == 0.5
 

@@ -29,7 +29,7 @@ def library() -> ctypes.CDLL | None:
     found = compiled(*CODE)
     if found is not None:
         found.unite.restype = ctypes.c_long
-        found.lay_out.restype = found.take_best.restype = found.take_paths.restype = None
+        found.take_paths.restype = None
     return found
 
 

@@ -2,8 +2,8 @@
 
 Kruskal's algorithm: each edge in turn unites the groups of its two hits, unless no track may hold
 the hits of both. Every union is a node of a binary tree and a candidate for a track; the best cut
-of one track need not be that of another. The passes over a tree are in C (tracks.c) or, where
-there is no compiler, in Python.
+of one track need not be that of another. Hits are united in C (tracks.c) or, where there is no
+compiler, in Python.
 
 Shapes: N hits, E edges, M unions (fewer than N). A node is a hit or, from N on, a union.
 """
@@ -26,26 +26,18 @@ Values = NDArray[np.float64]
 REACH = 15.0  # mm
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """A particle crosses a module once, and a layer again only where its modules overlap: two hits
-    of one module exclude each other, and two of one layer more than `reach` (mm) apart.
-
-    position [N, 3] float64 (mm); modules [N, 3] int64 (volume, layer, module).
+def _exclude(graph: ScoredGraph, group: Sequence[int], other: Sequence[int]) -> bool:
+    """True if no track may hold the hits of both groups: a particle crosses a module once, and a
+    layer again only where its modules overlap, within REACH. Without modules, any track may.
     """
-
-    position: Values
-    modules: Ids
-    reach: float = REACH
-
-    def allow(self, group: Sequence[int], other: Sequence[int]) -> bool:
-        """True if one track may hold the hits of both groups."""
-        a, b = np.array(group)[:, None], np.array(other)
-        of_layer = (self.modules[a, :2] == self.modules[b, :2]).all(axis=-1)
-        of_module = of_layer & (self.modules[a, 2] == self.modules[b, 2])
-        x, y, z = np.moveaxis(self.position[a] - self.position[b], -1, 0)
-        apart = x * x + y * y + z * z > self.reach * self.reach
-        return not (of_module | (of_layer & apart)).any()
+    if graph.modules is None:
+        return False
+    a, b = np.array(group)[:, None], np.array(other)
+    of_layer = (graph.modules[a, :2] == graph.modules[b, :2]).all(axis=-1)
+    of_module = of_layer & (graph.modules[a, 2] == graph.modules[b, 2])
+    x, y, z = np.moveaxis(graph.position[a] - graph.position[b], -1, 0)
+    apart = x * x + y * y + z * z > REACH * REACH
+    return bool((of_module | (of_layer & apart)).any())
 
 
 # Edges of lower scores would only unite what is no track any more.
@@ -80,12 +72,18 @@ class HitTree:
 
         Of equal sums the larger union is taken, and none where nothing is won.
         """
-        found, children, n_hits = library(), self.children, len(self.hits)
-        if found is None:
-            return _plain_take_best(children, values, n_hits)
-        best, taken = np.empty(len(children)), np.empty(len(children), np.uint8)
-        counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
-        found.take_best(*pointers(children, values), *counts, *pointers(best, taken))
+        pairs, n_hits = self.children.tolist(), len(self.hits)
+        best = [0.0] * n_hits
+        taken = []
+        for (left, right), own in zip(pairs, values.tolist(), strict=True):
+            below = best[left] + best[right]
+            taken.append(own > 0 and own >= below)
+            best.append(own if taken[-1] else below)
+        within = [False] * len(best)
+        for union in reversed(range(len(pairs))):
+            taken[union] = taken[union] and not within[n_hits + union]
+            for child in pairs[union]:
+                within[child] = taken[union] or within[n_hits + union]
         return np.flatnonzero(taken)
 
 
@@ -98,14 +96,7 @@ def grow(graph: ScoredGraph) -> HitTree:
     source, destination = graph.edge_index[:, taken]
     by_score = np.lexsort((destination * n_hits + source, -graph.scores[taken]))
     edges = np.stack([source[by_score], destination[by_score]])
-    constraints = None
-    if graph.modules is not None:
-        assert graph.modules.shape == graph.position.shape == (n_hits, 3)
-        constraints = Constraints(
-            np.ascontiguousarray(graph.position, np.float64),
-            np.ascontiguousarray(graph.modules, np.int64),
-        )
-    children, used = _unite(edges, constraints, n_hits)
+    children, used = _unite(edges, graph)
     first, size = _lay_out(children, n_hits)
     hits = np.empty(n_hits, np.int64)
     hits[first[:n_hits]] = np.arange(n_hits)
@@ -119,62 +110,54 @@ def grow(graph: ScoredGraph) -> HitTree:
     )
 
 
-def _unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
+def _unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
     """Unites hits by edges [2, E] in their order: the children [M, 2] and the edge [M] of each
     union.
     """
-    found = library()
+    found, n_hits = library(), graph.n_hits
     if found is None:
-        return _plain_unite(edges, constraints, n_hits)
+        return _plain_unite(edges, graph)
     # Compiled code would write to wherever they lead.
     assert edges.min(initial=0) >= 0, "edges lead to hits"
     assert edges.max(initial=-1) < n_hits, "edges lead to hits"
+    assert graph.modules is None or graph.modules.shape == graph.position.shape == (n_hits, 3)
+    position = np.ascontiguousarray(graph.position, np.float64)
+    modules = np.ascontiguousarray(() if graph.modules is None else graph.modules, np.int64)
     most = min(edges.shape[1], max(n_hits - 1, 0))
     children, used = np.empty((most, 2), np.int64), np.empty(most, np.int64)
     scratch = np.empty((3, n_hits), np.int64)
-    forbidden = constraints or Constraints(np.empty((0, 3)), np.empty((0, 3), np.int64))
     made = found.unite(
         *pointers(edges[0], edges[1]),
         ctypes.c_long(edges.shape[1]),
-        *pointers(forbidden.position),
-        *(pointers(forbidden.modules) if constraints else [None]),
-        ctypes.c_double(forbidden.reach),
+        *pointers(position),
+        *([None] if graph.modules is None else pointers(modules)),
+        ctypes.c_double(REACH),
         ctypes.c_long(n_hits),
         *pointers(*scratch, children, used),
     )
     return children[:made], used[:made]
 
 
-def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
-    """Orders hits so that those of each node are consecutive: first, size [N + M]."""
-    found = library()
-    if found is None:
-        return _plain_lay_out(children, n_hits)
-    first, size = np.empty((2, n_hits + len(children)), np.int64)
-    counts = ctypes.c_long(n_hits), ctypes.c_long(len(children))
-    found.lay_out(*pointers(children), *counts, *pointers(first, size))
-    return first, size
-
-
-def _plain_unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
-    group = [[hit] for hit in range(n_hits)]  # of each hit; the hits of a group share the list
-    node = list(range(n_hits))  # of the group, at its first hit
+def _plain_unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
+    group = [[hit] for hit in range(graph.n_hits)]  # of each hit; a group's hits share the list
+    node = list(range(graph.n_hits))  # of the group, at its first hit
     children, used = [], []
     for edge, (source, destination) in enumerate(edges.T.tolist()):
         a, b = group[source], group[destination]
-        if a is b or (constraints is not None and not constraints.allow(a, b)):
+        if a is b or _exclude(graph, a, b):
             continue
         children.append((node[a[0]], node[b[0]]))
         used.append(edge)
         large, small = (a, b) if len(a) >= len(b) else (b, a)
-        node[large[0]] = n_hits + len(used) - 1
+        node[large[0]] = graph.n_hits + len(used) - 1
         large.extend(small)
         for hit in small:
             group[hit] = large
     return np.array(children, np.int64).reshape(-1, 2), np.array(used, np.int64)
 
 
-def _plain_lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
+def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
+    """Orders hits so that those of each node are consecutive: first, size [N + M]."""
     pairs = children.tolist()
     size = [1] * n_hits
     for left, right in pairs:
@@ -187,19 +170,3 @@ def _plain_lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
             left, right = pairs[node - n_hits]
             first[left], first[right] = first[node], first[node] + size[left]
     return np.array(first, np.int64), np.array(size, np.int64)
-
-
-def _plain_take_best(children: Ids, values: Values, n_hits: int) -> Ids:
-    pairs = children.tolist()
-    best = [0.0] * n_hits
-    taken = []
-    for (left, right), own in zip(pairs, values.tolist(), strict=True):
-        below = best[left] + best[right]
-        taken.append(own > 0 and own >= below)
-        best.append(own if taken[-1] else below)
-    within = [False] * len(best)
-    for union in reversed(range(len(pairs))):
-        taken[union] = taken[union] and not within[n_hits + union]
-        for child in pairs[union]:
-            within[child] = taken[union] or within[n_hits + union]
-    return np.flatnonzero(taken)

@@ -72,9 +72,6 @@ class MergeTree:
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
     least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
     may be united, too: tracks are worse, and their quality is to be learnt from graphs like these.
-
-    Raises:
-        InputError: the threshold is not between 0 and 1.
     """
 
     quality: Quality
@@ -85,10 +82,8 @@ class MergeTree:
             raise InputError(f"threshold {self.threshold} of track quality: must be from 0 to 1")
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> Ids:
-        """Returns each hit's track [N], or NO_TRACK (TrackBuilder).
-
-        Raises:
-            InputError: the modules of hits are known here and were not in training, or reversely.
+        """Returns each hit's track [N], or NO_TRACK (TrackBuilder). InputError where modules are
+        known here and were not in training, or reversely.
         """
         if self.quality.with_modules != (graph.modules is not None):
             known = "unknown" if graph.modules is None else "known"
@@ -156,11 +151,7 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
 
 
 def read_merge_tree(path: Path) -> MergeTree:
-    """Reads what `write_merge_tree` wrote, and verifies its checksums.
-
-    Raises:
-        InputError: the file is missing, damaged, none of a merge tree, or of another version.
-    """
+    """Reads what `write_merge_tree` wrote, and verifies its checksums."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
         raise InputError(f"{path}: holds no merge tree; name a file of one")

@@ -86,10 +86,10 @@ def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
     """
     graph, found = _successors(edges, n_hits), library()
     n_nodes = len(graph.hit)
-    paths = np.full(n_nodes, UNUSED, np.int64)
     if found is None:
         paths = _plain_paths(graph, rule)
     else:
+        paths = np.full(n_nodes, UNUSED, np.int64)
         scratch = np.full(5 * n_nodes, -1, np.int64)
         found.take_paths(
             *pointers(graph.first, graph.target, graph.score),
@@ -105,54 +105,38 @@ def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
 
 
 def _plain_paths(graph: Successors, rule: Rule) -> NDArray[np.int64]:
-    walk = _Walk(graph, rule)
+    path, first = [UNUSED] * len(graph.hit), graph.first.tolist()
+    edges = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
+
+    def followed(node: int) -> Iterator[int]:
+        lowest = rule.best
+        for target, score in edges[first[node] : first[node + 1]]:
+            if path[target] == UNUSED:
+                if score <= lowest:
+                    return
+                yield target
+                lowest = rule.others
+
     number = 0
-    for start in range(len(graph.hit)):
-        if walk.path[start] == UNUSED:
-            nodes = walk.longest(start)
-            taken = len(nodes) >= rule.min_hits
-            for node in nodes if taken else nodes[:1]:
-                walk.path[node] = number if taken else NO_TRACK
-            number += taken
-    return np.array(walk.path, np.int64)
-
-
-class _Walk:
-    def __init__(self, graph: Successors, rule: Rule) -> None:
-        self.path = [UNUSED] * len(graph.hit)
-        self._first = graph.first.tolist()
-        self._edges = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
-        self._rule = rule
-
-    def longest(self, start: int) -> list[int]:
-        """Returns the nodes of the longest path from a start."""
-        ways = self._reachable(start)
+    for start in range(len(path)):
+        if path[start] != UNUSED:
+            continue
+        ways: dict[int, list[int]] = {}
+        waiting = [start]
+        while waiting:
+            if (node := waiting.pop()) not in ways:
+                ways[node] = list(followed(node))
+                waiting += ways[node]
         length, following = dict.fromkeys(ways, 1), dict.fromkeys(ways, -1)
         # Edges lead to later nodes, so that these are known first.
         for node in sorted(ways, reverse=True):
             for target in ways[node]:
                 if length[target] >= length[node]:
                     length[node], following[node] = length[target] + 1, target
-        nodes = [start]
-        while following[nodes[-1]] >= 0:
-            nodes.append(following[nodes[-1]])
-        return nodes
-
-    def _reachable(self, start: int) -> dict[int, list[int]]:
-        ways = {start: list(self._followed(start))}
-        waiting = [start]
-        while waiting:
-            for target in ways[waiting.pop()]:
-                if target not in ways:
-                    ways[target] = list(self._followed(target))
-                    waiting.append(target)
-        return ways
-
-    def _followed(self, node: int) -> Iterator[int]:
-        lowest = self._rule.best
-        for target, score in self._edges[self._first[node] : self._first[node + 1]]:
-            if self.path[target] == UNUSED:
-                if score <= lowest:
-                    return
-                yield target
-                lowest = self._rule.others
+        path[start] = NO_TRACK
+        if length[start] >= rule.min_hits:
+            node = start
+            while node >= 0:
+                path[node], node = number, following[node]
+            number += 1
+    return np.array(path, np.int64)

@@ -74,8 +74,7 @@ void take_paths(const int64_t *first, const int64_t *target, const double *score
     }
 }
 
-// In a tree nodes 0 to n_hits - 1 are the hits; unions follow in the order they are made, so that
-// children come before their parents.
+// In a tree nodes 0 to n_hits - 1 are the hits; unions follow in the order they are made.
 
 typedef struct {
     const double *position;
@@ -134,39 +133,4 @@ long unite(const int64_t *source, const int64_t *destination, long n_edges, cons
         node[a] = n_hits + n++;
     }
     return n;
-}
-
-// Hits depth first: those of a node are at first[node] to first[node] + size[node] - 1.
-void lay_out(const int64_t *child, long n_hits, long n_unions, int64_t *first, int64_t *size) {
-    int64_t place = 0;
-    for (long i = 0; i < n_hits + n_unions; i++) first[i] = -1, size[i] = 1;
-    for (long u = 0; u < n_unions; u++)
-        size[n_hits + u] = size[child[2 * u]] + size[child[2 * u + 1]];
-    for (long i = n_hits + n_unions - 1; i >= 0; i--) {
-        if (first[i] < 0) first[i] = place, place += size[i];
-        if (i < n_hits) continue;
-        const int64_t *c = child + 2 * (i - n_hits);
-        first[c[0]] = first[i];
-        first[c[1]] = first[i] + size[c[0]];
-    }
-}
-
-// Takes the disjoint unions of the largest sum of values; `best` [n_unions] is scratch.
-void take_best(const int64_t *child, const double *value, long n_hits, long n_unions, double *best,
-               uint8_t *taken) {
-    for (long u = 0; u < n_unions; u++) {
-        double below = 0;
-        for (int k = 0; k < 2; k++)
-            if (child[2 * u + k] >= n_hits) below += best[child[2 * u + k] - n_hits];
-        taken[u] = value[u] > 0 && value[u] >= below;
-        best[u] = taken[u] ? value[u] : below;
-    }
-    // Below zero from here on: within a union that is taken.
-    for (long u = n_unions - 1; u >= 0; u--) {
-        int within = best[u] < 0;
-        if (within) taken[u] = 0;
-        for (int k = 0; k < 2; k++)
-            if ((within || taken[u]) && child[2 * u + k] >= n_hits)
-                best[child[2 * u + k] - n_hits] = -1;
-    }
 }

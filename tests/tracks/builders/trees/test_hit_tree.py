@@ -1,6 +1,4 @@
-"""Tests trees of hits: by hand, against the definition with sets, and the compiled passes against
-the plain ones.
-"""
+"""Tests trees of hits, compiled and plain: by hand, and against the definition with sets."""
 
 from collections.abc import Sequence
 
@@ -16,14 +14,10 @@ from tests.tracks.builders.events import helix_event, random_graph, scored
 
 @pytest.fixture(params=[False, True], ids=["plain", "compiled"])
 def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(request.param, monkeypatch)
-
-
-def use(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = library()
-    if compiled and found is None:
+    if not request.param:
+        monkeypatch.setattr(hit_tree, "library", lambda: None)
+    elif library() is None:
         pytest.skip("no C compiler")
-    monkeypatch.setattr(hit_tree, "library", lambda: found if compiled else None)
 
 
 def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
@@ -95,21 +89,6 @@ def test_hits_of_a_union_lie_together() -> None:
     assert len(set(tree.meeting.tolist())) == len(tree.meeting)
 
 
-def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, _ = helix_event(2, n_particles=300)
-    found = []
-    for compiled in (False, True):
-        with monkeypatch.context() as patch:
-            use(compiled, patch)
-            tree = grow(graph)
-            values = np.random.default_rng(3).normal(size=len(tree.size))
-            found.append([*vars(tree).values(), tree.take_best(values)])
-    for expected, made in zip(*found, strict=True):
-        np.testing.assert_array_equal(expected, made)
-    assert len(found[0][-1]) > 100
-
-
-@pytest.mark.usefixtures("passes")
 def test_the_best_disjoint_unions_are_taken() -> None:
     rng = np.random.default_rng(4)
     for _ in range(100):
@@ -123,7 +102,6 @@ def test_the_best_disjoint_unions_are_taken() -> None:
         assert values[taken].sum() == pytest.approx(best_value(nodes, values.tolist()))
 
 
-@pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("values", "taken"),
     [
