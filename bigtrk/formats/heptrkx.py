@@ -110,10 +110,8 @@ def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
 
     phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
 
-    Edges run from Ro to Ri and are sorted by (destination, source).
-
-    Raises:
-        InputError: the file is damaged, or an array is missing, misshapen or out of range.
+    Edges run from Ro to Ri and are sorted by (destination, source). InputError where the file is
+    damaged, or an array is missing, misshapen or out of range.
     """
     arrays = _read_arrays(file)
     _check(arrays, file)
@@ -237,10 +235,8 @@ def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
 
 
 def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
-    """Writes one graph to `folder`/NAME.npz, atomically, and returns the path.
-
-    Raises:
-        InputError: it lacks labels, r, phi or z.
+    """Writes one graph to `folder`/NAME.npz, atomically, and returns the path. InputError where it
+    lacks labels, r, phi or z.
     """
     if graph.y is None:
         raise InputError(

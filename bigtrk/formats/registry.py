@@ -96,9 +96,7 @@ def options_of(
     formats: Mapping[str, Format], name: str, flag: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns those of the `given` options that were set; `flag` chose the format `name`.
-
-    Raises:
-        InputError: the format takes no such option, or lacks one that it needs.
+    InputError where the format takes no such option, or lacks one that it needs.
     """
     chosen = formats.get(name)
     takes = () if chosen is None else chosen.options

@@ -44,8 +44,8 @@ _STORAGES = {
 
 
 class ForeignObject:
-    """An object of a class that is not loaded. state: what it was to be built from. items: what it
-    held as a dictionary.
+    """An object of a class that is not loaded: its pickled `state`, and its `items` as a dictionary
+    has them.
     """
 
     state: Any
@@ -77,8 +77,8 @@ def _naming_damage(file: Path, remedy: str) -> AbstractContextManager[None]:
 class TorchReader:
     """Reads files of torch.save of one kind.
 
-    held: how the names of classes begin whose objects are kept as ForeignObject. without, again:
-    the ends of messages where another name is asked for, and where a file is no such file.
+    held: prefixes of the classes whose objects are kept as ForeignObject. without, again: remedies
+    in messages, where a file asks for another name, and where it is no such file.
     """
 
     held: tuple[str, ...]
@@ -108,10 +108,7 @@ class TorchReader:
 
     def columns(self, file: Path) -> dict[str, Any]:
         """Reads a Data of PyTorch Geometric, or the DataBatch of one: its columns by name, tensors
-        as they were saved, and other values.
-
-        Raises:
-            InputError: as `read`; or the file holds anything but one graph.
+        as they were saved, and other values. InputError as in `read`, or where it is not one graph.
         """
         store = _state(_state(self.read(file)).get("_store"))
         columns = store.get("_mapping")

@@ -18,7 +18,7 @@ from bigtrk.console import follow
 from bigtrk.disk.files import check_output_name, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.events.colliderml_reader import stored_particle_ids
-from bigtrk.events.event import Columns, Event, EventFormat, event_name
+from bigtrk.events.event import Columns, EventFormat, event_name
 from bigtrk.events.reader import format_of, read_event
 from bigtrk.events.trackml import write_table
 from bigtrk.events.truth import hit_particles
@@ -27,7 +27,6 @@ from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import (
     TRACKS_FILE,
-    HitTracks,
     SubmittedEvent,
     TrackSource,
     event_number,
@@ -35,7 +34,7 @@ from bigtrk.tracks.files import (
     open_tracks,
     write_parquet_submission,
 )
-from bigtrk.tracks.matching import Ids, majority_particles
+from bigtrk.tracks.matching import majority_particles
 
 SCHEMA = pa.schema(
     [("event_id", pa.int64()), ("track_id", pa.int64()), ("hit_ids", pa.list_(pa.int64()))]
@@ -58,18 +57,15 @@ def write_track_lists(tracks: Path, out: Path) -> None:
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA) as rows:
             for number in source.events:
-                rows.write_table(_lists(number, source.read(number).in_tracks()))
+                tracks = source.read(number).in_tracks()
+                by_track = np.argsort(tracks.track_id, kind="stable")
+                track_id, first = np.unique(tracks.track_id[by_track], return_index=True)
+                offsets = np.append(first, len(by_track)).astype(np.int32)
+                hit_ids = pa.ListArray.from_arrays(offsets, tracks.hit_id[by_track])
+                columns = [np.full(len(track_id), number), track_id, hit_ids]
+                rows.write_table(pa.table(columns, schema=SCHEMA))
 
     write_atomically(out, write)
-
-
-def _lists(number: int, tracks: HitTracks) -> pa.Table:
-    """Returns the rows of one event."""
-    by_track = np.argsort(tracks.track_id, kind="stable")
-    track_id, first = np.unique(tracks.track_id[by_track], return_index=True)
-    offsets = np.append(first, len(by_track)).astype(np.int32)
-    hit_ids = pa.ListArray.from_arrays(offsets, tracks.hit_id[by_track])
-    return pa.table([np.full(len(track_id), number), track_id, hit_ids], schema=SCHEMA)
 
 
 def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
@@ -88,17 +84,15 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
     for number in source.events:
         event = read_event(events, names[number], with_truth=False)
         track_id = source.read(number).of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+        hits = np.argsort(track_id, kind="stable")[(track_id == NO_TRACK).sum() :]  # by track
+        columns = {
+            "trackId": np.unique(track_id[hits], return_inverse=True)[1],
+            "measurementId": event.hits["hit_id"][hits],
+            **{axis: event.hits[axis][hits] for axis in "xyz"},
+        }
         path = out / f"{event_name(number)}-prototracks.csv"
-        written.append(write_table(_prototracks(event, track_id), path, compress=False))
+        written.append(write_table(columns, path, compress=False))
     return written
-
-
-def _prototracks(event: Event, track_id: Ids) -> Columns:
-    """Returns the columns of the hits in tracks, by track."""
-    hits = np.argsort(track_id, kind="stable")[(track_id == NO_TRACK).sum() :]
-    _, number = np.unique(track_id[hits], return_inverse=True)
-    places = {axis: event.hits[axis][hits] for axis in "xyz"}
-    return {"trackId": number, "measurementId": event.hits["hit_id"][hits], **places}
 
 
 def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Tensor]) -> list[Path]:
@@ -146,10 +140,8 @@ class Submitted:
 
 
 def check_submission_name(out: Path) -> Path:
-    """Returns the name of a submission to be written.
-
-    Raises:
-        InputError: it is a folder's, or one by which the file would not be read as a submission.
+    """Returns the name of a submission to be written. InputError where it is a folder's, or one by
+    which the file would not be read as a submission.
     """
     if TRACKS_FILE.fullmatch(out.name):
         raise InputError(
@@ -185,16 +177,12 @@ def _rows(
         event = read_event(events, names[number], with_truth=majority)
         hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
         track_id = source.read(number).of_hits(hit_id)
-        claimed = _claimed(event, track_id, by_place) if majority else None
+        claimed = None
+        if majority:
+            claimed = majority_particles(track_id, hit_particles(event))
+            if by_place:  # the sample numbers particles from 0; -1 is none
+                claimed = stored_particle_ids(claimed).astype(np.int64)
         made.events += 1
         made.hits += len(hit_id)
         made.tracks += len(np.unique(track_id[track_id != NO_TRACK]))
         yield number, hit_id, track_id, claimed
-
-
-def _claimed(event: Event, track_id: Ids, by_place: bool) -> Ids:
-    """Returns the particle of each hit's track as the sample numbers it: from 0 if `by_place`,
-    where -1 is none.
-    """
-    named = majority_particles(track_id, hit_particles(event))
-    return stored_particle_ids(named).astype(np.int64) if by_place else named

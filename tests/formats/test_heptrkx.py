@@ -1,8 +1,6 @@
 """HEPTrkX npz graphs: real ones against plain numpy, bad ones named."""
 
 import math
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,28 +167,3 @@ def test_bad_arrays_are_named(tmp_path: Path, key: str, value: Any, complaint: s
     with pytest.raises(InputError, match=complaint) as raised:
         read_heptrkx(path)
     assert str(path) in str(raised.value)
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def flipped(path: Path) -> None:
-    """A wrong byte in an array's data, which the archive's CRC catches."""
-    content = bytearray(path.read_bytes())
-    content[content.index(b"NUMPY") + 130] ^= 255
-    path.write_bytes(content)
-
-
-def foreign_member(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for key in GOOD:
-            archive.writestr(f"{key}.npy", "not an array")
-
-
-@pytest.mark.parametrize("harm", [truncated, flipped, foreign_member])
-def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    path = save(tmp_path / "bad.npz", GOOD)
-    harm(path)
-    with pytest.raises(InputError, match=r"bad\.npz"):
-        read_heptrkx(path)

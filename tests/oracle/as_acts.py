@@ -3,6 +3,7 @@
 Shapes: N hits, E edges, F columns of x, D dimensions of an embedding.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.api import build_tracks
-from bigtrk.formats.acts.export import deprecations_ignored
 from bigtrk.formats.acts.modules import EDGE_ATTR, EDGE_SCALES, Stage
 from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
@@ -50,7 +50,7 @@ def open_onnx(file: Path) -> Exported:
 
 def open_torchscript(file: Path) -> Exported:
     """Opens a TorchScript file, to be run in inference mode as ACTS does."""
-    with deprecations_ignored():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         module = torch.jit.load(file).eval()
 
     def run(*tensors: Tensor) -> Tensor:

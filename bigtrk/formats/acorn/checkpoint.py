@@ -252,9 +252,6 @@ def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
 def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
     """Writes a checkpoint of which acorn loads the model. It holds no state of an optimizer, with
     which acorn would go on with a training. The file is there whole or not at all.
-
-    Raises:
-        OSError: the disk refuses.
     """
     content = {
         "epoch": 0,

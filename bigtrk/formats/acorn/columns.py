@@ -1,7 +1,7 @@
 """The columns of acorn's graphs: read from its files, and kept beside an imported graph.
 
-acorn's newer names (`variable_with_prefix: true`) say of each column what it is of: hit_x [N],
-edge_y [E], track_particle_pt [T], T being the true edges. Its older ones do not: x, y, pt.
+acorn's newer names (`variable_with_prefix: true`) begin with the kind of the rows: hit_x [N],
+edge_y [E], track_particle_pt [T], of true edges. Its older ones do not: x, y, pt.
 
 Shapes: N hits, E edges, T true edges.
 """

@@ -31,36 +31,50 @@ from bigtrk.formats.acorn.columns import (
     AcornSource,
     read_source,
 )
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import Ints
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.tracks.files import event_number
-
-_TRUTH = "build the graph from events with truth, as acorn's stages ask for it"
 
 
 def own_columns(graph: EventGraph) -> dict[str, Any]:
     """Returns acorn's columns of a graph that is not from acorn: mm, rad and GeV.
 
     True edges are those of the particles' hits that are consecutive, in the graph or not, as far as
-    it knows modules, by which it tells layers apart; else only those in the graph.
-
-    Raises:
-        InputError: the graph knows no ids, truth or particles of its hits, or not where they are.
+    it knows modules, by which layers are told apart; else only those in the graph. InputError where
+    the graph knows no ids, truth or particles of its hits, or not where they are.
     """
-    for name in ("hit_id", "y", "particle_id", "particles"):
-        if getattr(graph, name) is None:
-            raise InputError(f"{graph.name}: knows no {name}; {_TRUTH}")
+    needed = ("hit_id", "y", "particle_id", "particles")
+    if lacking := [name for name in needed if getattr(graph, name) is None]:
+        raise InputError(
+            f"{graph.name}: knows no {lacking[0]}; build the graph from events with truth, as "
+            f"acorn's stages ask for it"
+        )
     assert graph.y is not None
-    known = graph.edge_index[:, graph.y].numpy()
-    true = known if graph.modules is None else true_edges(_as_event(graph))
+    assert graph.hit_id is not None
+    assert graph.particle_id is not None
+    assert graph.particles is not None
+    columns = _hit_columns(graph)
+    true = graph.edge_index[:, graph.y].numpy()
+    if graph.modules is not None:
+        hit_id = np.arange(graph.n_nodes)  # ids of a graph from elsewhere may repeat
+        vertex = zip(("vx", "vy", "vz"), graph.particles.vertex.double().numpy().T, strict=True)
+        axes = ("x", "y", "z", *MODULE_IDS)
+        event = Event(
+            graph.name,
+            hits={"hit_id": hit_id} | {name: columns[HITS + name].numpy() for name in axes},
+            truth={"hit_id": hit_id, "particle_id": graph.particle_id.numpy()},
+            particles={"particle_id": graph.particles.particle_id.numpy(), **dict(vertex)},
+        )
+        true = true_edges(event)
     return {
-        **_hit_columns(graph),
+        **columns,
+        f"{HITS}id": graph.hit_id,
         "edge_index": graph.edge_index,
         f"{EDGES}y": graph.y,
         TRUE_EDGES_OF: torch.from_numpy(true),
         TRUE_MAP: torch.from_numpy(_edge_of(true, graph)),
-        **_particle_columns(graph, true),
+        **_particle_columns(graph.particles, graph.particle_id[torch.from_numpy(true[0])]),
         "config": [{"model": "bigtrk", "stage": "data_reading"}],
     }
 
@@ -75,31 +89,12 @@ def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
     columns = {HITS + name: graph.node_features[:, i].double() for i, name in enumerate(names)}
     r, phi = columns[f"{HITS}r"], columns[f"{HITS}phi"]
     columns |= {f"{HITS}x": r * phi.cos(), f"{HITS}y": r * phi.sin()}
-    assert graph.hit_id is not None
-    columns[f"{HITS}id"] = graph.hit_id
     if graph.hit_weight is not None:
         columns[f"{HITS}weight"] = graph.hit_weight
     if graph.modules is not None:
         for column, name in enumerate(MODULE_IDS):
             columns[HITS + name] = graph.modules[:, column].contiguous()
     return columns
-
-
-def _as_event(graph: EventGraph) -> Event:
-    """Returns the event of a graph, as far as true edges ask for it."""
-    columns = _hit_columns(graph)
-    hits = {name: columns[HITS + name].numpy() for name in ("x", "y", "z", *MODULE_IDS)}
-    hit_id = np.arange(graph.n_nodes)  # ids of a graph from elsewhere may repeat
-    assert graph.particle_id is not None
-    assert graph.particles is not None
-    vertex = graph.particles.vertex.double().numpy().T
-    particles = {"particle_id": graph.particles.particle_id.numpy()}
-    return Event(
-        graph.name,
-        hits={"hit_id": hit_id, **hits},
-        truth={"hit_id": hit_id, "particle_id": graph.particle_id.numpy()},
-        particles=particles | dict(zip(("vx", "vy", "vz"), vertex, strict=True)),
-    )
 
 
 def _edge_of(true: Ints, graph: EventGraph) -> Ints:
@@ -114,11 +109,8 @@ def _edge_of(true: Ints, graph: EventGraph) -> Ints:
     return np.where(np.append(key, -1)[edge] == wanted, edge, -1)
 
 
-def _particle_columns(graph: EventGraph, true: Ints) -> dict[str, Tensor]:
-    """Returns what is known of the particle of each true edge [T]."""
-    assert graph.particle_id is not None
-    assert graph.particles is not None
-    particle, table = graph.particle_id[torch.from_numpy(true[0])], graph.particles
+def _particle_columns(table: ParticleTable, particle: Tensor) -> dict[str, Tensor]:
+    """Returns the known values of the particle of each true edge [T]."""
     row = table.rows_of(particle)
 
     def known(column: Tensor) -> Tensor:  # of a particle that is not listed, in row -1, nothing

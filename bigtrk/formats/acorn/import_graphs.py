@@ -52,8 +52,8 @@ _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
 
 
 def _files(source: Path) -> dict[str, Path]:
-    """Returns the file of each event in a folder and in those below it, or of the one file that is
-    named: event000001000 of PREFIX_event000001000-graph.pyg.gz.
+    """Returns files by event, below a folder or the one that is named. The event of
+    PREFIX_event000001000-graph.pyg.gz is event000001000.
     """
     files = [source]
     if not source.is_file():
@@ -95,7 +95,7 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     if particle.is_floating_point():
         raise columns.bad(PARTICLE, f"is {particle.dtype}, which loses ids", "save integers")
     of_hit = np.full(n_hits, NOISE, np.int64)
-    # In acorn's order: of a hit that two particles share, the one that it ends at counts.
+    # acorn's order: a hit that two particles share has the one of the edge that ends there.
     for ends in edges:
         of_hit[ends] = particle.numpy()
     return torch.from_numpy(of_hit)
@@ -104,8 +104,8 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
 def _particle_table(
     columns: AcornColumns, particle_id: Tensor, pt_unit: PtUnit | None
 ) -> ParticleTable:
-    """Tabulates the particles that have a true edge, ascending by id; what the file does not say is
-    NaN, and a particle's hits are counted where it does not. particle_id [N]: of hits.
+    """Tabulates the particles that have a true edge, ascending by id. Values that the file lacks
+    are NaN, but numbers of hits, which are counted then. particle_id [N]: of hits.
     """
     ids, first = np.unique(columns.tensors[PARTICLE].numpy(), return_index=True)
     ids, first = ids[ids != NOISE].astype(np.int64), first[ids != NOISE]
@@ -155,7 +155,7 @@ def reader_of(columns: AcornColumns) -> str:
 
 
 def _models(config: Any) -> Iterator[str]:
-    """Yields what stages call their models, in a config's order; DataLoaders nest it in lists."""
+    """Yields the names of the stages' models, in order; DataLoaders nest a config in lists."""
     if isinstance(config, dict) and isinstance(config.get("model"), str):
         yield config["model"]
     elif isinstance(config, list):
@@ -222,8 +222,8 @@ _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 
 @dataclass(frozen=True)
 class AcornEvent:
-    """A graph that acorn saved. record: how good it is, as far as its truth says. beside: what it
-    needs to be handed back.
+    """A graph that acorn saved. record: its quality, by its truth. beside: the section that an
+    export to acorn needs.
     """
 
     graph: EventGraph
@@ -279,7 +279,7 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
             message names the column and what to do in acorn.
     """
     columns = read_acorn_columns(file)
-    # What is beyond float32 or no number is for a training to say, if it reads the column.
+    # Trainings that read a column refuse numbers beyond float32 and NaN in it.
     with np.errstate(over="ignore", invalid="ignore"):
         graph, turned = _graph(columns, name, pt_unit)
     beside = {SECTION: kept_columns(columns, turned)}

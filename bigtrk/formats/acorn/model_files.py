@@ -45,9 +45,8 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
                 f"acorn weights: {one_line(name)} is no parameter of an InteractionGNN2 like this; "
                 f"compare model.layers, model.mlp_layers and model.shared_weights"
             )
-    for name, ours in names.items():
-        if ours is None:
-            continue
+    read = {name: ours for name, ours in names.items() if ours is not None}
+    for name, ours in read.items():
         if name not in state:
             raise InputError(f"acorn weights: nothing for {ours}; compare the model's settings")
         if state[name].shape != own[ours].shape:
@@ -56,10 +55,7 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
                 f"{list(own[ours].shape)}; compare model.hidden, model.concatenate, model.in_out "
                 f"and the features"
             )
-    with torch.no_grad():
-        for name, ours in names.items():
-            if ours is not None:
-                own[ours].copy_(state[name])
+        own[ours].copy_(state[name])
 
 
 def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:

@@ -2,8 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile, ZipInfo
@@ -32,7 +31,7 @@ def write_torchscript(form: Form, path: Path) -> None:
     It is compiled from the code: a trace would sum on the device that it was traced on. Debugging
     records, which tell of the code's place on this machine, are dropped.
     """
-    with deprecations_ignored():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         torch.jit.script(form.module).save(path)
     with ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -49,7 +48,7 @@ def write_onnx(form: Form, path: Path) -> None:
     """
     import onnx
 
-    with deprecations_ignored():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         torch.onnx.export(
             form.module,
             tuple(form.inputs.values()),
@@ -63,16 +62,8 @@ def write_onnx(form: Form, path: Path) -> None:
     onnx.checker.check_model(path, full_check=True)
 
 
-@contextmanager
-def deprecations_ignored() -> Iterator[None]:
-    """Ignores that torch would rather write other formats than ACTS reads."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
-
-
 _PLACES = {"r": "R", "phi": "Phi", "z": "Z", "eta": "Eta"}
-# What ACTS's NodeFeature calls columns of a hit and, as in the ITk, of its two clusters.
+# Names in ACTS's NodeFeature of the columns of a hit and, as in the ITk, of its two clusters.
 ACTS_NAMES = _PLACES | {
     f"cluster_{name}_{i}": f"Cluster{i}{theirs}" for i in (1, 2) for name, theirs in _PLACES.items()
 }

@@ -104,11 +104,7 @@ class ChainSettings(Settings):
 
 
 def chain_settings(arguments: Sequence[str]) -> ChainSettings:
-    """Returns the settings of a YAML file, the shipped one without, changed by KEY=VALUE.
-
-    Raises:
-        InputError: a setting is unknown, or has no such value.
-    """
+    """Returns the settings of a YAML file, the shipped one without, changed by KEY=VALUE."""
     files = [Path(word) for word in arguments if "=" not in word]
     if len(files) > 1:
         raise InputError(f"{files[1]}: one file of settings is read; leave the others out")
@@ -166,10 +162,7 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
 
     A hit that tracks share is given to the longest, then to that of the smallest chi2 per degree of
-    freedom.
-
-    Raises:
-        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    freedom. InputError without ACTS, or where the event is not of TrackML's detector.
     """
     acts, detector = load_acts(), generic_detector()
     examples, quiet = acts.examples, acts.logging.Level.ERROR

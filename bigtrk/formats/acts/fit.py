@@ -7,7 +7,7 @@ q/p (1/GeV). Shapes: N hits, T tracks.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -61,33 +61,32 @@ class FittedTracks:
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Returns them as columns of a table: cov_d0_d0, cov_d0_z0, ... hold the upper half."""
-        found: dict[str, np.ndarray[Any, Any]] = {
+        upper = combinations_with_replacement(enumerate(PARAMETERS), 2)
+        counts = ("ndf", "measurements", "holes", "outliers")
+        return {
             "track_id": self.track_id,
             "converged": self.converged,
+            **dict(zip(PARAMETERS, self.parameters.T, strict=True)),
+            **{f"cov_{one}_{two}": self.covariance[:, i, j] for (i, one), (j, two) in upper},
+            "chi2": self.chi2,
+            **{name: getattr(self, name) for name in counts},
         }
-        found |= {name: self.parameters[:, i] for i, name in enumerate(PARAMETERS)}
-        for i, first in enumerate(PARAMETERS):
-            for j, second in enumerate(PARAMETERS[i:], start=i):
-                found[f"cov_{first}_{second}"] = self.covariance[:, i, j]
-        counts = ("ndf", "measurements", "holes", "outliers")
-        return found | {"chi2": self.chi2} | {name: getattr(self, name) for name in counts}
 
     def acts_columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Returns the tracks that converged in the columns of ACTS's CsvTrackParameterReader: qop
         in 1/GeV, angles in rad.
         """
-        found: dict[str, np.ndarray[Any, Any]] = {"trackId": self.track_id}
-        found |= {name: self.parameters[:, i] for i, name in enumerate(PARAMETERS)}
-        for i, name in enumerate(PARAMETERS):
-            found[f"var_{name}"] = self.covariance[:, i, i]
-        for i, first in enumerate(PARAMETERS):
-            for j, second in enumerate(PARAMETERS):
-                if i != j:
-                    found[f"cov_{first}{second}"] = self.covariance[:, i, j]
+        found: dict[str, np.ndarray[Any, Any]] = {
+            "trackId": self.track_id,
+            **dict(zip(PARAMETERS, self.parameters.T, strict=True)),
+            **{f"var_{name}": self.covariance[:, i, i] for i, name in enumerate(PARAMETERS)},
+        }
+        for (i, one), (j, two) in permutations(enumerate(PARAMETERS), 2):
+            found[f"cov_{one}{two}"] = self.covariance[:, i, j]
         return {name: values[self.converged] for name, values in found.items()}
 
     def passing(self, chi2_max: float | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each track converged with at most `chi2_max` per degree of freedom."""
+        """Marks the tracks that converged with at most `chi2_max` per degree of freedom, [T]."""
         if chi2_max is None:
             return self.converged
         return self.converged & (self.chi2 <= chi2_max * np.maximum(self.ndf, 1))
@@ -150,10 +149,7 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
     """Fits the tracks of an event's hits, [N], NO_TRACK for a hit in none.
 
     Hits are taken in the order of their distance from the origin. A track of fewer than three hits,
-    or one whose fit fails, has not converged.
-
-    Raises:
-        InputError: ACTS is not installed, or the event is not of TrackML's detector.
+    or one whose fit fails, has not converged. InputError as in `find_tracks`.
     """
     detector = generic_detector()
     distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
@@ -183,10 +179,9 @@ def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
 
 def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
     """Puts what ACTS fitted at the rows of its tracks."""
-    n = len(ids)
 
     def spread(values: np.ndarray[Any, Any], empty: float, kind: type) -> np.ndarray[Any, Any]:
-        found = np.full((n, *values.shape[1:]), empty, kind)
+        found = np.full((len(ids), *values.shape[1:]), empty, kind)
         found[row] = values
         return found
 
@@ -205,8 +200,8 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """chi2_max: of a degree of freedom: tracks above are left out of the tracks that are written.
-    csv: also ACTS's table of parameters.
+    """chi2_max: the largest chi2 per degree of freedom of the tracks that are written. csv: also
+    write ACTS's table of parameters.
     """
 
     chi2_max: float | None = None

@@ -1,8 +1,8 @@
 """Trained models, and the forms in which ACTS calls them for inference, in plain operations.
 
-What ours compute in functions of our own, in buffers and in chunks, ONNX and TorchScript cannot
-say. These modules have the weights of the model that they are made of, and compute in float32
-whatever its precision. TorchScript compiles them: what they compute with is in their attributes.
+Our models compute in functions of our own, in buffers and in chunks, which ONNX and TorchScript do
+not know. These modules have the weights of such a model, and compute in float32 whatever its
+precision. TorchScript compiles them: all that they compute with is in their attributes.
 
 Shapes: N nodes, E edges, F columns of x (R, phi, Z and eta first, each over its scale), F and G
 node and edge features (of order one), H = hidden, D dimensions of an embedding.
@@ -12,12 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError, one_line
-from bigtrk.graphs.features import FROM_PHI, NODE_FEATURES, SCALES, Scale
+from bigtrk.graphs.features import FROM_PHI, NODE_FEATURES, SCALES
 from bigtrk.models.edges.passes import Activation
 from bigtrk.models.edges.plain import EPS
 from bigtrk.models.interaction_gnn import InteractionGNN, InteractionLayer
@@ -29,7 +30,7 @@ from bigtrk.training.settings import Configuration, DataSettings
 # ACTS's examples for the ODD and the ITk divide by these: mm, rad, mm, 1. Theirs for phi is
 # 3.141592654 in float32, which is the float32 nearest to pi.
 NODE_SCALES = dict(zip(NODE_FEATURES, (1000.0, math.pi, 1000.0, 1.0), strict=True))
-# By what ACTS's features of edges are thus divided.
+# The scales of ACTS's features of edges, which follow from these.
 EDGE_SCALES = {
     "dr": 1000.0,  # mm
     "dphi": math.pi,  # rad
@@ -40,35 +41,18 @@ EDGE_SCALES = {
 }
 
 
-@dataclass(frozen=True)
-class NodeColumns:
+class NodeColumns(NamedTuple):
     """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and what its
     features need besides these; `scales` divide each, in the order of x. shifts: what is subtracted
     from the scaled column of a feature whose mean was measured.
     """
 
-    scales: Mapping[str, float]
-    shifts: Mapping[str, float]
+    scales: dict[str, float]
+    shifts: dict[str, float]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.scales)
-
-
-def node_columns(chosen: Sequence[str], measured: Mapping[str, Scale]) -> NodeColumns:
-    """Lists the columns of x that features `chosen` of nodes are made from. measured: mean and
-    deviation of those that have no scale of ours.
-    """
-    scales, shifts = dict(NODE_SCALES), {}
-    for name in chosen:
-        if name in scales or name in FROM_PHI:
-            continue
-        scale = SCALES.get(name) or measured[name]
-        if isinstance(scale, tuple):
-            mean, deviation = scale
-            scale, shifts[name] = deviation, mean / deviation
-        scales[name] = scale
-    return NodeColumns(scales, shifts)
 
 
 @dataclass(frozen=True)
@@ -87,8 +71,17 @@ class Stage:
 
     @cached_property
     def columns(self) -> NodeColumns:
-        """Gives the columns of x that its exported forms read."""
-        return node_columns(self.data.node_features, self.measured.nodes)
+        """Lists the columns of x that its features of nodes are made from."""
+        found = NodeColumns(dict(NODE_SCALES), {})
+        for name in self.data.node_features:
+            if name in found.scales or name in FROM_PHI:
+                continue
+            scale = SCALES.get(name) or self.measured.nodes[name]
+            if isinstance(scale, tuple):
+                mean, scale = scale
+                found.shifts[name] = mean / scale
+            found.scales[name] = scale
+        return found
 
 
 def check_exportable(run: str, configuration: Configuration) -> None:
@@ -130,7 +123,7 @@ class Features(nn.Module):
     ) -> None:
         super().__init__()
         names = [*scales, *FROM_PHI]  # as `forward` joins them
-        # What makes a column over ACTS's scale one over ours; 1 where both are the same.
+        # Factors from ACTS's scale to ours; 1 where both are the same.
         own = [scales.get(name, 1.0) for name in chosen]
         factors = [one / SCALES.get(name, one) for name, one in zip(chosen, own, strict=True)]
         self.turns = any(name in FROM_PHI for name in chosen)
@@ -320,19 +313,6 @@ class BareEdges(_Edges):
         return made
 
 
-class Hits(nn.Module):
-    """An embedding of hits."""
-
-    def __init__(self, nodes: Features, network: nn.Module) -> None:
-        super().__init__()
-        self.nodes, self.network = nodes, network
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Embeds hits: x [N, F] -> [N, D]."""
-        made: Tensor = self.network(self.nodes(x))
-        return made
-
-
 @dataclass(frozen=True)
 class Form:
     """A form of a model. suffix: of the names of its files. inputs: an example of each tensor that
@@ -356,7 +336,7 @@ def forms_of(stage: Stage) -> list[Form]:
     x = torch.zeros(3, len(stage.columns.names))
     if isinstance(stage.model, Embedding):
         network = stage.model.network
-        embed = Hits(nodes, perceptron(network.weights(), network.activations))
+        embed = nn.Sequential(nodes, perceptron(network.weights(), network.activations))
         return [Form("", embed.eval(), {"x": x})]
     edges = Features(EDGE_SCALES, {}, stage.data.edge_features)
     if isinstance(stage.model, InteractionGNN):

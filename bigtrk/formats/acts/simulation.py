@@ -23,7 +23,7 @@ from bigtrk.formats.acts.software import (
 
 RECORD = "simulation.json"
 TABLES = ("cells", "particles_simulated", "hits", "measurement-simhit-map", "measurements")
-# Of one vertex: shares of soft and hard particles, and their pT (GeV).
+# Soft and hard particles of a vertex: their share, and their pT from and to (GeV).
 SPECTRUM = ((5 / 6, 0.15, 1.0), (1 / 6, 1.0, 10.0))
 ETA = 3.0
 BEAM = (0.0125, 0.0125, 55.5)  # mm; standard deviations of vertices
@@ -49,10 +49,8 @@ class FatrasOptions:
 
 def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None:
     """Writes the numbered events to `out`; those that are there from the same simulation are kept.
-    The same options make the same numbers.
-
-    Raises:
-        InputError: ACTS is not installed or refuses, or `out` holds something else.
+    The same options make the same numbers. InputError where ACTS is not installed or refuses, or
+    `out` holds something else.
     """
     acts = load_acts()
     for name, value in (("particles", options.particles), ("seed", options.seed)):
@@ -100,8 +98,7 @@ def _simulate(
         trackFpes=False,
     )
     random = examples.RandomNumbers(seed=options.seed)
-    particles = _read_hepmc3 if options.hepmc3 else _generate
-    particles(acts, sequencer, random, options)
+    _add_particles(acts, sequencer, random, options)
     digitization = folder / "digitization.json"
     digitization.write_text(json.dumps(_digitization(detector, options.digitization)))
     addFatras(sequencer, detector.geometry, detector.field, rnd=random, outputDirCsv=folder)
@@ -122,68 +119,49 @@ def _simulate(
         ) from error
 
 
-def _generate(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
-    """Adds the generator of particles: pions from vertices along the beam."""
-    examples = acts.examples
-    vertices = max(1, round(options.particles / PARTICLES_OF_VERTEX))
-    generators = [
-        examples.EventGenerator.Generator(
-            multiplicity=examples.FixedMultiplicityGenerator(n=vertices),
-            vertex=_beam(acts),
-            particles=examples.ParametricParticleGenerator(
-                p=(low, high),
-                pTransverse=True,
-                pLogUniform=True,
-                eta=(-ETA, ETA),
-                etaUniform=True,
-                numParticles=max(1, round(share * options.particles / vertices)),
-                pdg=acts.PdgParticle.ePionPlus,
-                randomizeCharge=True,
-            ),
-        )
-        for share, low, high in SPECTRUM
-    ]
-    level = acts.logging.Level.ERROR
-    sequencer.addReader(
-        examples.EventGenerator(
-            level=level, generators=generators, randomNumbers=random, outputEvent="generated"
-        )
+def _add_particles(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
+    """Adds the particles that are simulated, from vertices along the beam: the events of a HepMC3
+    file, or pions.
+    """
+    from acts.examples.hepmc3 import HepMC3InputConverter, HepMC3Reader
+
+    examples, level = acts.examples, acts.logging.Level.ERROR
+    vertex = examples.GaussianVertexGenerator(
+        mean=acts.Vector4(0, 0, 0, 0), stddev=acts.Vector4(*BEAM, 0)
     )
-    _convert(acts, sequencer, merge=False)
-
-
-def _read_hepmc3(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:
-    """Adds the reader of a HepMC3 file, each event of which is moved to a vertex in the beam."""
-    from acts.examples.hepmc3 import HepMC3Reader
-
-    sequencer.addReader(
-        HepMC3Reader(
-            level=acts.logging.Level.ERROR,
-            inputPath=str(options.hepmc3),
-            outputEvent="generated",
-            checkEventNumber=False,
-            vertexGenerator=_beam(acts),
-            randomNumbers=random,
+    made = {"level": level, "outputEvent": "generated", "randomNumbers": random}
+    if options.hepmc3:
+        reader = HepMC3Reader(
+            inputPath=str(options.hepmc3), checkEventNumber=False, vertexGenerator=vertex, **made
         )
-    )
-    _convert(acts, sequencer, merge=True)
-
-
-def _beam(acts: Any) -> Any:
-    origin, spread = acts.Vector4(0, 0, 0, 0), acts.Vector4(*BEAM, 0)
-    return acts.examples.GaussianVertexGenerator(mean=origin, stddev=spread)
-
-
-def _convert(acts: Any, sequencer: Any, merge: bool) -> None:
-    from acts.examples.hepmc3 import HepMC3InputConverter
-
+    else:
+        vertices = max(1, round(options.particles / PARTICLES_OF_VERTEX))
+        generators = [
+            examples.EventGenerator.Generator(
+                multiplicity=examples.FixedMultiplicityGenerator(n=vertices),
+                vertex=vertex,
+                particles=examples.ParametricParticleGenerator(
+                    p=(low, high),
+                    pTransverse=True,
+                    pLogUniform=True,
+                    eta=(-ETA, ETA),
+                    etaUniform=True,
+                    numParticles=max(1, round(share * options.particles / vertices)),
+                    pdg=acts.PdgParticle.ePionPlus,
+                    randomizeCharge=True,
+                ),
+            )
+            for share, low, high in SPECTRUM
+        ]
+        reader = examples.EventGenerator(generators=generators, **made)
+    sequencer.addReader(reader)
     sequencer.addAlgorithm(
         HepMC3InputConverter(
-            level=acts.logging.Level.ERROR,
+            level=level,
             inputEvent="generated",
             outputParticles="particles_generated",
             outputVertices="vertices_generated",
-            mergePrimaries=merge,
+            mergePrimaries=options.hepmc3 is not None,
         )
     )
     sequencer.addWhiteboardAlias("particles", "particles_generated")

@@ -1,6 +1,6 @@
 """ACTS itself: its model of TrackML's detector, and chains of its algorithms on our events.
 
-The package `pyacts` is an extra: bigtrk works without it, and what needs it says so. Units are
+The package `pyacts` is an extra, and bigtrk works without it. Units are
 ACTS's, which are ours: mm, GeV, rad. Shapes: N hits, S sensitive surfaces.
 
 Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
@@ -114,9 +114,6 @@ class GenericDetector:
     def measure(self, hits: Columns, where: str) -> tuple[Int64, Float64, Float64]:
         """Finds the module of each hit by its position, since the numbers of modules in TrackML's
         endcaps are not ACTS's: row of `ids` [N], place on it [N, 2] (mm), variance [N, 2] (mm^2).
-
-        Raises:
-            InputError: a hit is of a volume that the detector does not have.
         """
         from scipy.spatial import cKDTree  # its loading takes a while
 

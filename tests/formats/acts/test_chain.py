@@ -140,7 +140,7 @@ def test_events_of_no_tracks_that_can_be_fitted(event: Event, listed: list[int])
 
 @pytest.mark.parametrize(
     "options",
-    ["--format acts", "--clusters", "--with acts --no-truth", "--with acts --detectors odd"],
+    ["--clusters", "--with acts --no-truth", "--with acts --detectors odd"],
 )
 def test_options_of_the_other_simulator_are_refused(
     options: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -252,6 +252,6 @@ def write_hepmc3(path: Path) -> None:
     level = acts.logging.Level.WARNING
     sequencer = acts.examples.Sequencer(events=2, numThreads=1, logLevel=level, trackFpes=False)
     random = acts.examples.RandomNumbers(seed=1)
-    simulation._generate(acts, sequencer, random, FatrasOptions(40, 1))
+    simulation._add_particles(acts, sequencer, random, FatrasOptions(40, 1))
     sequencer.addWriter(HepMC3Writer(level=level, inputEvent="generated", outputPath=str(path)))
     sequencer.run()
