@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError, one_line, reason
 
 _allowed: set[str] = set()
 CODE_HELP = "module of your own, not installed, that the run names; may be given again"
@@ -88,6 +88,25 @@ def load_code(name: str, key: str) -> Any:
         file = getattr(loaded, "__file__", None) or "a package without code"
         raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}")
     return getattr(loaded, attribute)
+
+
+def load_function(name: str, key: str, kind: str) -> Any:
+    """Imports as `load_code`; raises InputError for what cannot be called, and so is not `kind`."""
+    function = load_code(name, key)
+    if not callable(function):
+        raise InputError(f"{key}={name}: is a {type(function).__name__}; name {kind}")
+    return function
+
+
+@contextmanager
+def users_errors(failure: str, remedy: str = "mend it") -> Iterator[None]:
+    """Makes an InputError of any error of users' code within, and of an exit."""
+    try:
+        with no_exit():
+            yield
+    except Exception as error:
+        said = f"{type(error).__name__}: {reason(error)}"
+        raise InputError(f"{failure} ({said}); {remedy}") from error
 
 
 @contextmanager

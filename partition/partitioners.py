@@ -78,16 +78,11 @@ def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
 
 
 def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
-    """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone.
+    """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone;
+    RuntimeError if METIS fails (G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359).
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
-    any smaller power of two K. A part may be empty where `parts` comes close to N. `check_parts`
-    and `check_width` refuse what METIS cannot cut.
-
-    Raises:
-        RuntimeError: METIS failed.
-
-    Source: G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359.
+    any smaller power of two K. A part may be empty where `parts` comes close to N.
     """
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)
@@ -112,9 +107,6 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 def check_width(event: str, graph: Adjacency) -> None:
     """Refuses a graph with counts or sums of weights above METIS's largest integer, at which METIS
     wraps around, and crashes or cuts badly.
-
-    Raises:
-        InputError: one is above it; names the event and the remedy.
     """
     most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
@@ -131,11 +123,7 @@ def check_width(event: str, graph: Adjacency) -> None:
 
 
 def check_parts(event: str, n_nodes: int, parts: int) -> None:
-    """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps).
-
-    Raises:
-        InputError: there are more parts; names the event, both counts and the remedy.
-    """
+    """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps)."""
     if parts > max(n_nodes, 1):
         raise InputError(
             f"{event}: {parts} parts asked of a graph with {n_nodes} nodes; "
@@ -145,13 +133,9 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
 
 
 def wedges(graph: EventGraph, parts: int) -> Integers:
-    """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64.
-
-    The wedges are balanced in edges, as METIS's parts are; neighbours in phi merge under
-    `part * K // parts`.
-
-    Raises:
-        InputError: the graph's nodes have neither phi nor x and y.
+    """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64; InputError if
+    nodes have neither phi nor x and y. The wedges are balanced in edges, as METIS's parts are;
+    neighbours in phi merge under `part * K // parts`.
     """
     order = np.argsort(_azimuth(graph), kind="stable")
     weight = node_weight(graph.edge_index.numpy(), graph.n_nodes)[order]

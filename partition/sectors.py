@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph, Sector, edge_order, labels_at
+from bigtrk.graphs.event_graph import EventGraph, Sector, columns_at, edge_order
 
 
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
@@ -93,16 +93,14 @@ def _sector(
         edge_feature_names=graph.edge_feature_names,
         event_nodes=graph.n_nodes,
         event_edges=graph.n_edges,
-        node_features=graph.node_features.index_select(0, node_id),
         edge_index=edge_index,
-        edge_features=graph.edge_features.index_select(0, edge_id),
         node_id=node_id,
         edge_id=edge_id,
         owns_edge=edge_index[1] < len(owned),
         send_index=row[sent],
         send_splits=send_splits,
         recv_splits=recv_splits,
-        **labels_at(graph, node_id, edge_id),
+        **columns_at([graph], node_id, edge_id),
         particles=graph.particles,
     )
 

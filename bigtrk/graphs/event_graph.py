@@ -298,14 +298,20 @@ class Sector:
         return self.edge_index.shape[1]
 
 
-def labels_at(whole: EventGraph | Sector, nodes: Tensor, edges: Tensor) -> dict[str, Any]:
-    """Returns the labels of some rows of a graph or sector by name, those that it has."""
-    columns = {name: getattr(whole, name) for name in LABELS}
-    return {
-        name: column[edges if name == "y" else nodes]
-        for name, column in columns.items()
-        if column is not None
-    }
+def columns_at(
+    wholes: Sequence[EventGraph | Sector], nodes: Tensor, edges: Tensor
+) -> dict[str, Any]:
+    """Returns the known features and labels of rows `nodes` and `edges` of all graphs' or sectors'
+    rows joined, by name.
+    """
+    found = {}
+    for name in (*FEATURES, *LABELS):
+        columns = [getattr(whole, name) for whole in wholes]
+        if columns[0] is not None:
+            rows = edges if GRAPH[name][1].startswith("E") else nodes
+            column = columns[0] if len(columns) == 1 else torch.cat(columns)
+            found[name] = column.index_select(0, rows)
+    return found
 
 
 def is_ordered(edge_index: Tensor) -> bool:

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
 from bigtrk.graphs.event_graph import AT_A_TIME, Sector
-from bigtrk.user_code import load_code, names_code, no_exit
+from bigtrk.user_code import load_function, names_code, users_errors
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -136,27 +136,23 @@ def edge_table(nodes: Mapping[str, Floats], edge_index: Ints) -> Tensor:
 
 
 def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
-    """Computes `CELL_FEATURES` [N] of hits `hit_id` [N]; 0 for a hit without cells: the number of
-    cells, their summed charge, and the channels spanned in ch0 and ch1.
+    """Computes CELL_FEATURES [N] of hits: the number of cells, their summed charge, and the
+    channels spanned in ch0 and ch1; 0 for a hit without cells.
     """
     n_hits = len(hit_id)
     order = np.argsort(hit_id, kind="stable")
     row = order[np.searchsorted(hit_id[order], cells["hit_id"].astype(np.int64))]
-    value = cells["value"].astype(np.float64)
-    columns = {
-        "cluster_count": np.bincount(row, minlength=n_hits).astype(np.float64),
-        "cluster_value": np.bincount(row, weights=value, minlength=n_hits).astype(np.float64),
-        "cluster_u": np.zeros(n_hits),
-        "cluster_v": np.zeros(n_hits),
-    }
+    count = np.bincount(row, minlength=n_hits)
+    value = np.bincount(row, weights=cells["value"].astype(np.float64), minlength=n_hits)
+    spans = np.zeros((2, n_hits))
     by_row = np.argsort(row, kind="stable")
     rows, start = np.unique(row[by_row], return_index=True)
-    for name, channels in (("cluster_u", "ch0"), ("cluster_v", "ch1")):
-        if len(rows):
-            channel = cells[channels].astype(np.int64)[by_row]
-            highest = np.maximum.reduceat(channel, start)
-            columns[name][rows] = highest - np.minimum.reduceat(channel, start) + 1
-    return columns
+    for span, channels in zip(spans, ("ch0", "ch1"), strict=True):
+        channel = cells[channels].astype(np.int64)[by_row]
+        highest = np.maximum.reduceat(channel, start)
+        span[rows] = highest - np.minimum.reduceat(channel, start) + 1
+    columns = (count, value, *spans)
+    return {name: c.astype(np.float64) for name, c in zip(CELL_FEATURES, columns, strict=True)}
 
 
 def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
@@ -178,10 +174,8 @@ def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, Scale], chosen: Sequence[str]
 ) -> Tensor:
-    """Makes the columns `chosen` of order one: [rows, len(names)] -> [rows, len(chosen)].
-
-    Raises:
-        InputError: a chosen feature is not among `names`, or has no scale.
+    """Makes the columns `chosen` of order one: [rows, len(names)] -> [rows, len(chosen)];
+    InputError if one is not among `names`, or has no scale.
     """
     for name in chosen:
         if name not in available(names):
@@ -205,9 +199,7 @@ def normalised(
 def check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
-    """Refuses values that are not finite in the chosen columns of nodes' or edges' `features`
-    [rows, len(names)].
-
+    """Refuses values that are not finite in the chosen columns of `features` [rows, len(names)].
     what: the event, and "node" or "edge". ids [rows]: the rows' numbers in the event.
     """
     if features.sum().isfinite():  # then all are, which takes a tenth of the time of asking each
@@ -282,14 +274,8 @@ def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
 
 def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
     """Imports the functions among the features `chosen`, by name; `key` is the configuration's."""
-    functions = {name: load_code(name, key) for name in chosen if names_code(name)}
-    for name, function in functions.items():
-        if not callable(function):
-            kind = type(function).__name__
-            raise InputError(
-                f"{key}={name}: is a {kind}; name a function that takes columns and gives one"
-            )
-    return functions
+    kind = "a function that takes columns and gives one"
+    return {name: load_function(name, key, kind) for name in chosen if names_code(name)}
 
 
 @dataclass(frozen=True)
@@ -349,13 +335,8 @@ def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows
 
 def _column(name: str, function: Function, rows: Rows) -> Tensor:
     """Computes one column, [M] float32."""
-    try:
-        with torch.no_grad(), no_exit():
-            made = function(*rows.inputs)
-    except Exception as error:
-        raise InputError(
-            f"{rows.what}s: feature {name} fails ({type(error).__name__}: {reason(error)}); mend it"
-        ) from error
+    with torch.no_grad(), users_errors(f"{rows.what}s: feature {name} fails"):
+        made = function(*rows.inputs)
     n_rows, gives = len(rows.ids), f"{rows.what}s: feature {name} gives"
     if not isinstance(made, Tensor) or list(made.shape) != [n_rows]:
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__

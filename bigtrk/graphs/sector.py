@@ -1,12 +1,12 @@
 """Sectors of an event merged into those of a coarser cut, without the event's graph."""
 
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import LABELS, Sector, edge_order
+from bigtrk.graphs.event_graph import Sector, columns_at, edge_order
 
 
 def group(part: int, parts: int, stored: int) -> list[int]:
@@ -31,26 +31,19 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
     edges, ends = _edges(sectors, owner)
     edge_index = row[ends]
     sent, send_splits = _sent(sectors, part, parts)
-    labels: dict[str, Any] = {
-        name: torch.cat([getattr(s, name) for s in sectors])[edges if name == "y" else nodes]
-        for name in LABELS
-        if getattr(first, name) is not None
-    }
     return replace(
         first,
         part=part,
         parts=parts,
         n_owned=n_owned,
-        node_features=torch.cat([s.node_features for s in sectors])[nodes],
         edge_index=edge_index,
-        edge_features=torch.cat([s.edge_features for s in sectors])[edges],
         node_id=node_id,
         edge_id=torch.cat([s.edge_id for s in sectors])[edges],
         owns_edge=edge_index[1] < n_owned,
         send_index=row[sent],
         send_splits=send_splits,
         recv_splits=recv_splits,
-        **labels,
+        **columns_at(sectors, nodes, edges),
     )
 
 
@@ -98,8 +91,4 @@ def _sent(sectors: list[Sector], part: int, parts: int) -> tuple[Tensor, tuple[i
 
 def _first_of_each(key: Tensor) -> Tensor:
     """Returns where each key first occurs, in ascending order of the keys: [M] -> [U]."""
-    order = key.argsort(stable=True)
-    ordered = key[order]
-    new = torch.ones(len(key), dtype=torch.bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return order[new]
+    return torch.from_numpy(np.unique(key.numpy(), return_index=True)[1])

@@ -8,10 +8,10 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue
 from torch import nn
 
 from bigtrk.config import nearest, parse
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.options import Kind, Linears, ModelSettings, Width
-from bigtrk.user_code import load_code, names_code, no_exit
+from bigtrk.user_code import load_code, names_code, users_errors
 
 if TYPE_CHECKING:
     from bigtrk.models.pyg_model import PyGModel
@@ -59,14 +59,11 @@ class UserModelConfig(ModelSettings):
             raise self._bad("is no class of torch.nn.Module; derive it from that")
         sizes = n_node_features, n_edge_features
         options = self._checked_options(made, sizes)
-        try:
-            with no_exit():
-                return made(*sizes, **options)
-        except Exception as error:
-            raise self._bad(
-                f"fails as it is made with {sizes} features and model.options "
-                f"({type(error).__name__}: {reason(error)}); correct these or the class"
-            ) from error
+        failure = (
+            f"{self.key}={self.name}: fails as it is made with {sizes} features and model.options"
+        )
+        with users_errors(failure, f"correct these or the class ({self.page})"):
+            return made(*sizes, **options)
 
     def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
         """Returns the options that the class is called with, or the fields of its own `Options`."""

@@ -161,11 +161,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """Samples with the compiled engine (`Sampler`).
-
-    Raises:
-        MemoryError: the walks do not fit into memory.
-    """
+    """Samples with the compiled engine (`Sampler`); MemoryError if the walks do not fit memory."""
     found = library()
     assert found is not None, "not compiled"
     roots = np.ascontiguousarray(roots, np.int64)

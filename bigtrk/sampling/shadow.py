@@ -12,13 +12,13 @@ in the subgraphs of several roots counts in each.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import torch
 
-from bigtrk.graphs.event_graph import Sector, labels_at
+from bigtrk.graphs.event_graph import Sector, columns_at
 from bigtrk.process import Prefetcher
 from bigtrk.sampling.engines import fastest, sample_bulk
 from bigtrk.sampling.subgraphs import (
@@ -94,24 +94,12 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
     """
     assert whole.parts == 1, "subgraphs are sampled from whole events"
     node, edge = subgraphs.node, subgraphs.edge
-    return Sector(
-        event=whole.event,
-        part=0,
-        parts=1,
+    return replace(
+        whole,
         n_owned=len(node),
-        node_feature_names=whole.node_feature_names,
-        edge_feature_names=whole.edge_feature_names,
-        event_nodes=whole.event_nodes,
-        event_edges=whole.event_edges,
-        node_features=whole.node_features.index_select(0, node),
         edge_index=subgraphs.edge_index,
-        edge_features=whole.edge_features.index_select(0, edge),
         node_id=whole.node_id[node],
         edge_id=whole.edge_id[edge],
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
-        send_index=torch.empty(0, dtype=torch.int64),
-        send_splits=(0,),
-        recv_splits=(0,),
-        **labels_at(whole, node, edge),
-        particles=whole.particles,
+        **columns_at([whole], node, edge),
     )

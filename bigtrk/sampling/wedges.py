@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import Sector, labels_at
+from bigtrk.graphs.event_graph import Sector, columns_at
 
 # A reflection at a plane through the beam line turns phi and its differences around, one at the
 # plane z = 0 those of z.
@@ -34,15 +34,13 @@ def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
         part=part,
         parts=parts,
         n_owned=len(node),
-        node_features=event.node_features[node],
         edge_index=row[event.edge_index[:, edge]],
-        edge_features=event.edge_features[edge],
         node_id=event.node_id[node],
         edge_id=event.edge_id[edge],
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
         send_splits=(0,) * parts,
         recv_splits=(0,) * parts,
-        **labels_at(event, node, edge),
+        **columns_at([event], node, edge),
     )
 
 

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, smooth_l1_loss
 
-from bigtrk.errors import InputError, RankError, reason
+from bigtrk.errors import InputError, RankError
 from bigtrk.training.data.batch import Batch, EdgeTruth, PtTruth, Share, run_model
 from bigtrk.training.settings import NegativeSettings, TrainingSettings
-from bigtrk.user_code import load_code, names_code, no_exit
+from bigtrk.user_code import load_function, names_code, users_errors
 
 KEY = "training.loss"
 _TERMS = 1024  # of a sum that no threads share
@@ -114,24 +114,13 @@ LossFunction = Callable[[ScoredEdges], Tensor]
 
 def _load_function(name: str) -> LossFunction:
     """Imports a user's loss function; raises InputError if it is none."""
-    function: LossFunction = load_code(name, KEY)
-    if not callable(function):
-        raise InputError(
-            f"{KEY}={name}: is a {type(function).__name__}; name a function that takes edges and "
-            f"gives the loss of each"
-        )
-    return function
+    return load_function(name, KEY, "a function that takes edges and gives the loss of each")
 
 
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
     """Calls a user's loss function: [E]; raises InputError unless it gives each edge a number."""
-    try:
-        with no_exit():
-            made = function(edges)
-    except Exception as error:
-        raise InputError(
-            f"{KEY}={name}: fails ({type(error).__name__}: {reason(error)}); mend it"
-        ) from error
+    with users_errors(f"{KEY}={name}: fails"):
+        made = function(edges)
     if not isinstance(made, Tensor) or made.shape != edges.logits.shape:
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(

@@ -110,11 +110,8 @@ def metadata(record: str, digests: str) -> dict[str, str]:
 
 
 class SectionFile:
-    """An open file of sections.
-
-    Raises:
-        InputError: the file is missing, cut, lengthened, of an older version, or not written by
-            bigtrk; or its record has changed since it was written.
+    """An open file of sections; InputError where it is missing, cut, lengthened, of an older
+    version or not bigtrk's, or its record has changed since it was written.
     """
 
     def __init__(self, path: Path) -> None:
