@@ -303,8 +303,7 @@ class EdgeNetwork(_Network):
         self, graphs: list[Neighbours], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
         """Computes logits [E], float32 at least, from states [N, D] and edge features [E, G]."""
-        sectors = zip(graphs, states, edges, strict=True)
-        return [self._logits(*sector) for sector in sectors]
+        return [self._logits(*sector) for sector in zip(graphs, states, edges, strict=True)]
 
     def _logits(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
         def logits(state: Tensor, *weights: Tensor) -> Tensor:
@@ -335,8 +334,7 @@ class NodeNetwork(_Network):
         self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
     ) -> list[Tensor]:
         """Maps logits [E], states [N, D] of each sector to its owned nodes' states [n_owned, H]."""
-        sectors = zip(graphs, logits, states, strict=True)
-        return [self._update(*sector) for sector in sectors]
+        return [self._update(*sector) for sector in zip(graphs, logits, states, strict=True)]
 
     def _update(self, graph: _Graph, logits: Tensor, state: Tensor) -> Tensor:
         def update(logits: Tensor, state: Tensor, *weights: Tensor) -> Tensor:

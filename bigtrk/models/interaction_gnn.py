@@ -312,6 +312,7 @@ class InteractionGNNConfig(ModelSettings):
     """The Interaction GNN; its number of parameters and its memory follow from these."""
 
     has_pt_head: ClassVar[bool] = True
+    has_chunks: ClassVar[bool] = True
     keeps_edges: ClassVar[bool] = True
     has_plain_form: ClassVar[bool] = True
 
@@ -335,22 +336,6 @@ class InteractionGNNConfig(ModelSettings):
     between layers in the memory of the host."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
-
-    @property
-    def in_chunks(self) -> bool:
-        return self.recompute != "layer"
-
-    @property
-    def overlaps(self) -> bool:
-        return self.recompute != "layer"
-
-    @property
-    def spills(self) -> bool:
-        return self.recompute == "chunk"
-
-    @property
-    def offloads(self) -> bool:
-        return self.recompute == "offload"
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "InteractionGNN":
         return InteractionGNN(self, n_node_features, n_edge_features, pt_head)

@@ -1,6 +1,5 @@
-"""MLPs without message passing: of single edges, and of hits.
-
-Message passing is compared with the first; the other puts consecutive hits of a particle together.
+"""MLPs without message passing: of single edges, to compare message passing with, and of hits,
+which puts consecutive hits of a particle near each other.
 
 Shapes: N nodes, E edges, F and G node and edge features, D dimensions of the embedding.
 """
@@ -21,6 +20,7 @@ class EdgeMLPConfig(ModelSettings):
     """An MLP of an edge's features and of those of its two nodes, without message passing."""
 
     scores_alone: ClassVar[bool] = True
+    has_chunks: ClassVar[bool] = True
     has_plain_form: ClassVar[bool] = True
 
     name: Literal["mlp"] = "mlp"
@@ -33,10 +33,6 @@ class EdgeMLPConfig(ModelSettings):
     """The same as the Interaction GNN's."""
     precision: Precision = "fp32"
     """The same as the Interaction GNN's."""
-
-    @property
-    def in_chunks(self) -> bool:
-        return self.recompute != "layer"
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "EdgeMLP":  # noqa: ARG002
         return EdgeMLP(self, n_node_features, n_edge_features)
@@ -75,6 +71,8 @@ def _features(sector: SectorInputs) -> Tensor:
 class EmbeddingConfig(ModelSettings):
     """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
 
+    has_chunks: ClassVar[bool] = True
+
     has_plain_form: ClassVar[bool] = True
 
     name: Literal["embedding"] = "embedding"
@@ -93,11 +91,6 @@ class EmbeddingConfig(ModelSettings):
     @property
     def kind(self) -> Kind:
         return "hit"
-
-    @property
-    def in_chunks(self) -> bool:
-        """Whether hits are computed in chunks that stay in cache."""
-        return self.recompute != "layer"
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "Embedding":  # noqa: ARG002
         return Embedding(self, n_node_features)

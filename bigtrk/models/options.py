@@ -19,15 +19,14 @@ Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
 
 
 class ModelSettings(Settings):
-    """The settings of one model, which build it.
-
-    Beside its own it has `name` (a Literal, by which a configuration chooses it) and, for the cost
-    model, `hidden` (the width of its nodes and edges; None where only the model knows it),
-    `recompute` and `precision`.
+    """The settings of one model, which build it. Each has its `name` (a Literal) and, for the cost
+    model, `hidden` (the width of nodes and edges; None where only the model knows it), `recompute`
+    and `precision`.
     """
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
     is_users: ClassVar[bool] = False  # whether its code is the user's, which no test has proved
+    has_chunks: ClassVar[bool] = False  # whether its MLPs are computed chunk by chunk
     keeps_edges: ClassVar[bool] = False  # between layers, where a store may hold them
     has_plain_form: ClassVar[bool] = False  # of standard operators, for other software
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
@@ -43,23 +42,23 @@ class ModelSettings(Settings):
 
     @property
     def in_chunks(self) -> bool:
-        """Whether edges are computed in chunks that stay in cache."""
-        return False
+        """Whether edges, or hits, are computed in chunks that stay in cache."""
+        return self.has_chunks and getattr(self, "recompute", "layer") != "layer"
 
     @property
     def spills(self) -> bool:
         """Whether the edges that it keeps may be in files."""
-        return False
+        return self.keeps_edges and getattr(self, "recompute", "layer") == "chunk"
 
     @property
     def offloads(self) -> bool:
         """Whether an accelerator's edges are kept in its host's memory."""
-        return False
+        return self.keeps_edges and getattr(self, "recompute", "layer") == "offload"
 
     @property
     def overlaps(self) -> bool:
         """Whether halo rows travel while a layer computes the edges that read none of them."""
-        return False
+        return self.keeps_edges and self.in_chunks
 
     @abstractmethod
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:

@@ -4,9 +4,10 @@ Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit,
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
 float32 at least, whatever the model computes in.
 
-Two forms, both called as `Model` says: the layered one derives from `LayeredModel`, and also takes
-several sectors of an event at once; the simple one has a `forward` of its own, which calls the
-exchange between its layers itself, so that several sectors of a rank are merged into one for it.
+Two forms, both called as `model(x, edge_features, edge_index, n_owned, exchange)`, which raises
+IndexError if an edge ends outside of the N nodes: the layered one derives from `LayeredModel`, and
+also takes several sectors of an event at once; the simple one has a `forward` of its own, which
+calls the exchange between its layers itself, so that a rank's sectors are merged into one for it.
 
 Whatever the form:
 
@@ -124,17 +125,6 @@ def accumulable(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-class Model(Protocol):
-    """The call of every model, and all that one of the simple form has to offer."""
-
-    def __call__(
-        self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
-    ) -> Tensor:
-        """Computes logits [E] or [E, 2], or an embedding [N, D], of one sector; raises IndexError
-        if an edge ends outside of the N nodes.
-        """
-
-
 class LayeredModel(nn.Module, ABC, Generic[Graph]):
     """A model of which `forward_all` calls encode, each of `layers` and decode, and exchanges after
     each layer.
@@ -186,7 +176,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
             return self.decode(graphs, nodes, edges)
 
     def forward(self, *arguments: Any) -> Any:
-        """Computes one sector as `Model`, or several as `forward_all`; engines wrap this call."""
+        """Computes one sector, or several as `forward_all`; engines wrap this call."""
         *inputs, exchange = arguments
         if len(inputs) == 1:
             return self.forward_all(inputs[0], exchange)

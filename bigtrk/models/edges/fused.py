@@ -135,19 +135,13 @@ def backward(
         _sum_partials(partials, grads, len(inputs), adds)
 
 
-class _Sums(NamedTuple):
-    """The layers whose weights' gradients a launch over whole rows sums."""
-
-    sums_first: bool
-    sums_second: bool
-    sums_third: bool
-
-
-def _launches(whole: WholeRows, layers: int) -> list[_Sums]:
-    """Lists the launches of a backward pass over whole rows; the last one writes the gradient."""
+def _launches(whole: WholeRows, layers: int) -> list[tuple[bool, bool, bool]]:
+    """Lists the launches of a backward pass over whole rows, by the layers whose weights' gradients
+    each sums; the last one writes the gradient.
+    """
     if whole.sums_apart:
-        return [_Sums(False, True, False), _Sums(whole.sums_first, False, True)]
-    return [_Sums(whole.sums_first, layers > 1, layers > 2)]
+        return [(False, True, False), (whole.sums_first, False, True)]
+    return [(whole.sums_first, layers > 1, layers > 2)]
 
 
 def _launch_whole_rows(
@@ -156,7 +150,7 @@ def _launch_whole_rows(
     from bigtrk.models.edges import triton_whole_rows
 
     programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
-    for sums in _launches(whole, shape.layers):
+    for first, second, third in _launches(whole, shape.layers):
         triton_whole_rows.whole_backward[(programs,)](
             *read,
             *sizes,
@@ -164,7 +158,9 @@ def _launch_whole_rows(
             hidden=shape.hidden,
             width=width,
             height=whole.height,
-            **sums._asdict(),
+            sums_first=first,
+            sums_second=second,
+            sums_third=third,
             num_warps=whole.warps,
             num_stages=1,
             maxnreg=schedule.REGISTERS,

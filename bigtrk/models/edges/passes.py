@@ -129,7 +129,7 @@ class ChunkedMLP:
                 made, rstd = self.kept[2 * k][rows], self.kept[2 * k + 1][rows]
             else:
                 made = self._buffer(f"product {k}", rows, len(bias))
-                rstd = self._work.sums_of_rows(f"rstd {k}", len(made))
+                rstd = self._work.rows(f"rstd {k}", len(made), 1, self._work.sums)
             read = self._buffer(f"activated {k}", rows, len(bias))
             hidden.append(_Hidden(made, rstd, read))
             if again and self.kept:

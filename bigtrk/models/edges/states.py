@@ -17,11 +17,8 @@ from bigtrk.models.edges.work import as_on_gpu
 from bigtrk.models.protocol import Arrival, accumulable
 
 Recompute = Literal["none", "layer", "chunk", "offload"]
-# Bytes of a chunk's features, several buffers of which stay in a core's cache. With 300,000 edges,
-# hidden 64, float32 takes 3.3 s at half a megabyte and 3.9 s at one; bfloat16 1.6 s, and 2.9 s at a
-# quarter. A GPU starts fewer operations with larger chunks: on an H200 a step of 6.8 M edges in
-# bfloat16 took 0.40 s, 0.18 s and 0.13 s at 16, 64 and 256 MiB, within 8.7, 9.2 and 12.1 GiB.
-# Edges on the host come in blocks of a chunk, of which a GPU holds several: smaller ones.
+# Bytes of a chunk's features. Several buffers of a CPU's stay in a core's cache; a GPU starts fewer
+# operations with larger chunks, and holds several blocks of the edges on the host.
 CPU_BYTES, GPU_BYTES, HOST_BYTES = 2**19, 2**26, 2**24
 
 
@@ -57,23 +54,16 @@ class Workspace:
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
-    def rows(self, name: str, n_rows: int, width: int) -> Tensor:
-        """Returns a buffer [n_rows, width] of any content; that of the last call with this name."""
-        return self._buffer(name, n_rows, width, self.dtype)
-
     def zeros(self, name: str, n_rows: int, width: int) -> Tensor:
         """Returns a buffer [n_rows, width] of zeros, float32 at least, to sum in."""
-        return self._buffer(name, n_rows, width, self.sums).zero_()
+        return self.rows(name, n_rows, width, self.sums).zero_()
 
-    def sums_of_rows(self, name: str, n_rows: int, width: int = 1) -> Tensor:
-        """Returns a buffer [n_rows, width], float32 at least, with any content."""
-        return self._buffer(name, n_rows, width, self.sums)
-
-    def _buffer(self, name: str, n_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    def rows(self, name: str, n_rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Returns a buffer [n_rows, width] of any content; that of the last call with this name."""
         found = self._buffers.get((name, width))
         if found is not None and len(found) >= n_rows:
             return found[:n_rows]
-        made = torch.empty(n_rows, width, dtype=dtype, device=self.device)
+        made = torch.empty(n_rows, width, dtype=dtype or self.dtype, device=self.device)
         if self._chunk is not None:  # buffers of all edges would be most of the memory
             self._buffers[name, width] = made
         return made
@@ -207,8 +197,8 @@ class EdgeStates:
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
     def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
-        """Takes the gradient of a layer's first product and its weights [H, ...], of the `inputs`
-        first. stay: they are no engine's, which takes what it shards back after the layer.
+        """Takes the gradient of a layer's first product and its weights [H, ...], the inputs'
+        first. stay: no engine, which takes sharded weights back after the layer, owns the weights.
         """
         if not self.reads_encoded:
             self._gradients.clear()

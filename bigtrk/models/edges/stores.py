@@ -24,13 +24,10 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
-from bigtrk.models.edges.states import HOST_BYTES, Block
+from bigtrk.models.edges.states import HOST_BYTES, Block, EdgeStore
 
-# Blocks in memory of each stream: one that is used, and those that are read ahead of it or written
-# behind it.
-DEPTH = 3
-# Blocks of so many rows are whole pages of 4,096 bytes, whatever two bytes or more a row has.
-_FEWEST_ROWS = 2048
+DEPTH = 3  # blocks in memory of each stream: one in use, others read ahead or written behind it
+_FEWEST_ROWS = 2048  # of a block: whole pages of 4,096 bytes for any width
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,10 @@ class Place:
         return self.width * self.dtype.itemsize
 
 
-# Lets what is computed next begin no sooner than rows on their way are there.
+# Makes the computations to come wait for rows on their way.
 Wait = Callable[[], None]
-# Starts to read rows of places into blocks, or to write them `out`, once what was asked for until
-# now is computed: (places and their blocks, rows, out).
+# Starts to read rows of places into blocks, or to write them `out`, after the computations so far:
+# (places and their blocks, rows, out).
 Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Wait]
 
 
@@ -62,7 +59,7 @@ def there() -> None:
     """Waits for rows that are there already."""
 
 
-class StreamedStore(ABC):
+class StreamedStore(EdgeStore, ABC):
     """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
 
     def __init__(self, block_bytes: int) -> None:
@@ -70,18 +67,12 @@ class StreamedStore(ABC):
         self._free: dict[tuple[Any, ...], list[Tensor]] = {}
 
     @abstractmethod
-    def new(
-        self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
-    ) -> Place | Tensor:
-        """Makes room for rows, as EdgeStore."""
-
-    @abstractmethod
     def buffer(self, place: Place, n_rows: int) -> Tensor:
         """Makes memory for a block of `place`'s rows: [n_rows, width]."""
 
     @abstractmethod
     def mover(self) -> AbstractContextManager[Mover]:
-        """Makes what moves the blocks of a pass; at its end nothing is on its way any more."""
+        """Yields the mover of a pass's blocks, and waits at the end for all that it has started."""
 
     def blocks(
         self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
@@ -177,7 +168,7 @@ class HostPlace(Place):
 
 
 class HostStore(StreamedStore):
-    """Keeps rows in the memory of the host. On a GPU blocks travel beside the computation in two
+    """Keeps rows in the memory of the host. Blocks of a GPU travel during the computation in two
     streams, one each way, and the host waits for none.
     """
 
@@ -198,7 +189,7 @@ class HostStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Has a GPU fetch and bring blocks in streams beside the current one; a CPU copies them."""
+        """Moves blocks of a GPU in two further streams; copies those of a CPU."""
         if not torch.cuda.is_available():
             yield _copy
             return
@@ -222,7 +213,7 @@ class HostStore(StreamedStore):
 
 @cache
 def _streams_beside(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """Returns the streams of a process in which blocks come to a GPU and leave it."""
+    """Returns a process's streams for blocks that come to a GPU, and that leave it."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
@@ -239,10 +230,8 @@ def _await_all(moves: Sequence[Future[None]]) -> None:
         move.result()
 
 
-# Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
-BLOCK_BYTES = 2**22
-# Threads that move blocks: as many streams as a backward pass reads, and the one it writes.
-_MOVERS = 6
+BLOCK_BYTES = 2**22  # several blocks of this size keep a disk busy
+_MOVERS = 6  # threads that move blocks: one for each stream of a backward pass
 
 
 @dataclass(frozen=True)
@@ -287,7 +276,7 @@ class FileStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Moves each block in a thread of its own; a wait raises what one met."""
+        """Moves each block in a thread of its own; a wait raises a thread's error."""
         with ThreadPoolExecutor(_MOVERS) as pool:
 
             def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> Wait:
