@@ -47,7 +47,7 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     from bigtrk.models.edges import triton_edges, triton_whole_rows
 
     first, size, height = weights[0].detach(), tile(hidden, made.dtype), shape.forward_rows
-    read = [*_inputs(inputs), *ends[:4], first, *_others(weights), made, n_rows]
+    read = [*[*inputs, None][:2], *ends[:4], first, *_others(weights), made, n_rows]
     named = {"layers": shape.layers, "hidden": hidden, "width": size.width}
     named["maxnreg"] = schedule.REGISTERS
     with torch.cuda.device_of(made):
@@ -107,7 +107,7 @@ def backward(
         return
     # What both kernels read and write, in their order; of the biases all but the last.
     of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
-    read = [*_inputs(inputs), *ends[:4], *of_given, made, gradient]
+    read = [*[*inputs, None][:2], *ends[:4], *of_given, made, gradient]
     read += [weights[0].detach(), *_others(weights)[:-1], *scratch, partials]
     of_state = given.of_state.stride(0) if given else shape.hidden
     sizes = [n_rows, shape.rows_of_program(n_rows), shape.lines, weights[0].stride(0), of_state]
@@ -245,10 +245,6 @@ def has_hopper(device: torch.device) -> bool:
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Returns the edges' state and the encoded edges, if they are read."""
-    state, *encoded = inputs
-    return state, encoded[0] if encoded else None
 
 
 def _others(weights: Sequence[Tensor]) -> list[Tensor | None]:
