@@ -235,9 +235,7 @@ def check(graphs: GraphFolder, out: Path) -> None:
 
 
 def of_wrong_size(graphs: GraphFolder, settings: CutSettings) -> Failures:
-    """Finds the events that are known to have fewer nodes than parts, or more nodes or edges than
-    sectors number, before they are read.
-    """
+    """Finds events of fewer nodes than parts, or too many nodes or edges, before reading them."""
     failures = {}
     for event in graphs.events:
         record = graphs.record(event)

@@ -105,9 +105,7 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 
 
 def check_width(event: str, graph: Adjacency) -> None:
-    """Refuses a graph with counts or sums of weights above METIS's largest integer, at which METIS
-    wraps around, and crashes or cuts badly.
-    """
+    """Refuses counts or weights above METIS's largest integer, where it crashes or cuts badly."""
     most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
         "edges counted from either end": len(graph.neighbours),

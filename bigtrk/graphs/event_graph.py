@@ -301,9 +301,7 @@ class Sector:
 def columns_at(
     wholes: Sequence[EventGraph | Sector], nodes: Tensor, edges: Tensor
 ) -> dict[str, Any]:
-    """Returns the known features and labels of rows `nodes` and `edges` of all graphs' or sectors'
-    rows joined, by name.
-    """
+    """Returns the known features and labels, by name, at rows of the joined `wholes`."""
     found = {}
     for name in (*FEATURES, *LABELS):
         columns = [getattr(whole, name) for whole in wholes]

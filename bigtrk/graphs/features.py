@@ -136,9 +136,7 @@ def edge_table(nodes: Mapping[str, Floats], edge_index: Ints) -> Tensor:
 
 
 def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
-    """Computes CELL_FEATURES [N] of hits: the number of cells, their summed charge, and the
-    channels spanned in ch0 and ch1; 0 for a hit without cells.
-    """
+    """Computes CELL_FEATURES of hits [N]: cells, charge, channels spanned; 0 without cells."""
     n_hits = len(hit_id)
     order = np.argsort(hit_id, kind="stable")
     row = order[np.searchsorted(hit_id[order], cells["hit_id"].astype(np.int64))]
@@ -174,9 +172,7 @@ def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, Scale], chosen: Sequence[str]
 ) -> Tensor:
-    """Makes the columns `chosen` of order one: [rows, len(names)] -> [rows, len(chosen)];
-    InputError if one is not among `names`, or has no scale.
-    """
+    """Scales the columns `chosen`: [rows, F] -> [rows, chosen]; InputError if one has no scale."""
     for name in chosen:
         if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")
@@ -280,18 +276,14 @@ def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
 
 @dataclass(frozen=True)
 class ComputedFeatures:
-    """The functions of users' own among the features of a model, by name, and those of edges that
-    positions give where a graph does not store them.
-    """
+    """Users' own functions among a model's features, by name, and edge features from positions."""
 
     nodes: Mapping[str, Function]
     edges: Mapping[str, Function]
     of_positions: Sequence[str] = ()
 
     def of(self, sector: Sector) -> Sector:
-        """Adds the columns that the sector lacks; InputError where a function fails, or gives
-        anything but a finite number for each row.
-        """
+        """Adds the columns that the sector lacks; InputError where a function gives bad rows."""
         sector = self._with_positions(sector)
         node_names, edge_names = sector.node_feature_names, sector.edge_feature_names
         nodes = {name: made for name, made in self.nodes.items() if name not in node_names}

@@ -141,9 +141,7 @@ class BothEnds(torch.autograd.Function):
 def recomputed(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> Tensor:
-    """Computes `function(*inputs, *weights)`, keeping only `inputs`. Weights are arguments for
-    engines' hooks.
-    """
+    """Computes `function(*inputs, *weights)`, keeping `inputs`; engines' hooks need the weights."""
     made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
     return made
 

@@ -40,9 +40,7 @@ from bigtrk.models.protocol import (
 
 
 class Encode(torch.autograd.Function):
-    """An MLP of features: [M, n_inputs] -> [M, H] in the type of `work`. Features get no gradient;
-    the weights are inputs, for the engines' hooks.
-    """
+    """An MLP of features, which get no gradient: [M, F] -> [M, H]; hooks need the weights."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -264,9 +262,7 @@ class EdgeDecoder(Perceptrons):
         nodes: list[Tensor],
         edges: list[Tensor],
     ) -> list[Tensor]:
-        """Decodes nodes [N, H] and edges [E, H], not yet updated by `layer`, the i-th: logits [E]
-        of each sector, or logits and log pT [E, 2].
-        """
+        """Decodes nodes [N, H], edges [E, H] before layer i: logits [E], with log pT [E, 2]."""
         made: list[Tensor] = layer(i, graphs, nodes, edges, self)[1]
         return made if self._pt_head else [logits.squeeze(-1) for logits in made]
 
@@ -416,9 +412,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
     def decode(
         self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the last layer of edges and the logits [E] of each sector, or [E, 2] with log pT
-        (GeV).
-        """
+        """Computes the last layer's edges and their logits [E], with log pT (GeV) [E, 2]."""
         last = self.config.layers - 1
         made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)
         return [accumulable(logits) for logits in made]

@@ -192,9 +192,7 @@ class LayerExchange:
 
     @contextmanager
     def around(self, net: nn.Module, normalised: Collection[GCNConv]) -> Iterator[None]:
-        """Exchanges the result of each message-passing layer of `net` while it runs; those
-        `normalised` weigh edges by the degrees of whole graphs.
-        """
+        """Exchanges each layer's result while `net` runs; `normalised` ones weigh by degrees."""
         handles, weigh = [], partial(_weighted, self.fresh)
         for path, layer in net.named_modules():
             if not isinstance(layer, MessagePassing):

@@ -135,9 +135,7 @@ class PyGConfig(ModelSettings):
         return name in inspect.signature(made).parameters and name not in self.options
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "PyGModel":
-        """Raises InputError if the class cannot be imported or made, or makes a network that does
-        not give in a sector what it gives in the whole graph.
-        """
+        """Raises InputError if the class fails, or its network is not exact in a sector."""
         # Importing PyG takes seconds, which other models should not pay.
         from bigtrk.models.pyg_model import PyGModel
 

@@ -189,9 +189,7 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
 
 
 def fastest(device: torch.device) -> Sampler:
-    """Chooses products on a GPU, and on a CPU the compiled engine (docs/results/sampling.json), if
-    there is a C compiler.
-    """
+    """Chooses the compiled engine on a CPU with a C compiler, else products."""
     if device.type == "cpu" and library() is not None:
         return sample
     return Products(device)

@@ -19,9 +19,7 @@ _OF_Z = ("z", "eta", "dz", "deta")
 
 
 def cut_wedge(event: Sector, part: int, parts: int, offset: float) -> Sector:
-    """Cuts wedge `part` of `parts` equal ones, the first of which begins at `offset` (rad), out of
-    a whole event: its nodes, and the edges between them.
-    """
+    """Cuts wedge `part` of `parts`, the first from `offset` (rad), out of a whole event."""
     turned = (_column(event, "phi") - offset) / (2 * math.pi)
     wedge = (turned.remainder(1.0) * parts).long().clamp(max=parts - 1)
     inside = wedge == part

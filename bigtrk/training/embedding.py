@@ -93,9 +93,7 @@ Floats = NDArray[np.float64]
 def pair_loss(
     embedding: Tensor, batch: Batch, counts: Tensor, pairs: PairSettings, draw: Draw
 ) -> Tensor:
-    """Computes a batch's part of the loss: embedding [N, D] -> scalar. counts [2]: all true and
-    false pairs.
-    """
+    """Computes a batch's loss: embedding [N, D] -> scalar. counts [2]: true and false pairs."""
     # True edges that are trained as false (target.other_weight) are not drawn together.
     weight = batch.truth.weight * batch.truth.label
     near = _squared(embedding, batch.edge_index) * weight

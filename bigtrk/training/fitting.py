@@ -1,6 +1,4 @@
-"""The memory and work of a configuration by the cost model: cuts of events that fit, and remedies
-for those that do not.
-"""
+"""Counted memory and work of a configuration: the cuts of events that fit, and remedies."""
 
 import math
 from collections.abc import Sequence

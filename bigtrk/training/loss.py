@@ -35,9 +35,7 @@ def edge_scale(
 
 
 def summed(each: Tensor) -> Tensor:
-    """Sums terms [E] in an order that their number fixes: -> scalar. torch's own order of long sums
-    depends on the number of threads.
-    """
+    """Sums terms [E] -> scalar in an order that their number fixes; torch's depends on threads."""
     while len(each) > _TERMS:
         n_whole = len(each) - len(each) % _TERMS
         rows, rest = each[:n_whole].reshape(-1, _TERMS), each[n_whole:]

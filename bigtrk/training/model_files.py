@@ -224,9 +224,7 @@ _OTHERS = ("model.recompute", "model.precision", "model.init_from")
 
 
 def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]:
-    """Makes a training's first model, and says which weights it took, if any; raises InputError if
-    those of `model.init_from` do not fit it.
-    """
+    """Makes the first model, and a message on its weights; InputError if these do not fit."""
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
         return model, None

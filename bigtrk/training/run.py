@@ -1,6 +1,4 @@
-"""A job, which all ranks agree to train, and its open run: the parts of the training, and a folder
-that this job alone writes.
-"""
+"""A job, which all ranks agree to train, and its open run: its parts and the folder it holds."""
 
 import shutil
 from collections.abc import Iterator
@@ -89,9 +87,7 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
 
 
 def completed(job: Job) -> Job:
-    """Chooses open settings. Collective. Raises InputError without a logger's package, or if none
-    fit.
-    """
+    """Chooses open settings. Collective. InputError if a logger is not installed or none fit."""
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
     configuration = with_degrees(configuration, events.train)  # collective

@@ -308,9 +308,7 @@ def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
 def scoring_router(
     sources: Sequence[EventSource], world_size: int, several: bool = False
 ) -> Router:
-    """Makes a router that scores each event in its sectors, over all ranks. several: a rank may
-    compute more than one of them, so that none are merged.
-    """
+    """Makes a router of events in their sectors. several: a rank may compute more than one."""
     sizes = [(source.parts, source.record["edges"]) for source in sources]
     return as_stored(sizes, world_size, several=several)
 

@@ -1,6 +1,4 @@
-"""The training of an open run: a loop over epochs, one over steps, and one optimizer step with its
-micro-steps, global counts and loss.
-"""
+"""The training of an open run: its loops over epochs and steps, and one optimizer step."""
 
 import math
 import statistics
@@ -192,9 +190,7 @@ class StepRunner:
         return of_edges, pt_loss(log_pt, batch.pt, counts[2])
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """Returns by event the counts [3] of positives, negatives and edges of known pT.
-        Collective.
-        """
+        """Returns by event the counts [3] of positives, negatives and known pT. Collective."""
         counts = torch.zeros(len(events), 3, dtype=torch.float64)
         for batch in batches:
             if batch.event is not None:
@@ -302,9 +298,7 @@ class Trainer:
     def _train_steps(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
     ) -> tuple[list[float], float]:
-        """Trains the steps that are left until the epoch or the run ends, then saves. Returns the
-        seconds of each step, and of all. Collective.
-        """
+        """Trains the steps left, and saves; returns seconds of each and of all. Collective."""
         before, durations = self._clock.seconds, list[float]()
         self.parts.world.stopwatch.take()
         self._meter.start()

@@ -1,6 +1,4 @@
-"""Graph builders: each chooses the doublets of an event that are a graph's edges; the graph made of
-them, and the record of how good that graph is.
-"""
+"""Graph builders, which choose doublets as edges, and the graphs and records made of them."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -93,9 +91,7 @@ QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
 
 
 def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
-    """Returns the first of edges [2, E] with the same ends: rows, ascending. Graphs from elsewhere
-    may have an edge twice.
-    """
+    """Returns the rows of the first of edges [2, E] with the same ends, ascending: [U]."""
     _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
     return torch.from_numpy(np.sort(first))
 

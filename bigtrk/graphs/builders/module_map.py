@@ -23,9 +23,7 @@ from bigtrk.graphs.storage.event_folder import SectionFile, digest, write_sectio
 
 
 def grouped(keys: Ints) -> tuple[Ints, Ints]:
-    """Returns the order that sorts rows by their `keys` [K, C], and the place in that order where
-    each group of equal ones starts.
-    """
+    """Returns the order that sorts rows of `keys` [K, C], and where each group of equals starts."""
     order = np.lexsort(keys.T[::-1])
     ordered = keys[order]
     new = np.ones(len(keys), dtype=bool)
@@ -61,9 +59,7 @@ FIRST, SECOND, CHANGE = slice(0, 4), slice(4, 8), slice(8, 10)  # rows of FEATUR
 
 
 def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
-    """Whether each column of `features` [F, K] is within the bounds [2, F, T] of its `triplet` [K]:
-    [K]; never where one is NaN.
-    """
+    """Marks `features` [F, K] within bounds [2, F, T] of their `triplet` [K], never NaN: [K]."""
     inside = np.ones(len(triplet), dtype=bool)
     for feature, lower, upper in zip(features, *bounds, strict=True):
         inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
@@ -158,9 +154,7 @@ def doublet_features(places: dict[str, Floats], doublets: Ints) -> Floats:
 
 
 def changes(places: dict[str, Floats], triplets: Ints) -> Floats:
-    """Returns CHANGES from the first doublet of triplets [3, K] to the second: [2, K]; not finite
-    where a dr = 0.
-    """
+    """Returns CHANGES between the doublets of triplets [3, K]: [2, K]; not finite where dr = 0."""
     dx, dy, dz, dr = (np.diff(places[name][triplets], axis=0) for name in ("x", "y", "z", "r"))
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = dz / dr

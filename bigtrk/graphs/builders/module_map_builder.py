@@ -70,9 +70,7 @@ def learn_module_map(
 
 
 def _seen(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
-    """Returns volume, layer and module of each hit [K, 9] and the features [F, K] of the triplets
-    of hits that target particles have in an event.
-    """
+    """Returns modules [K, 9] and features [F, K] of target particles' triplets of hits."""
     pairs = true_pairs(event)
     pairs = pairs[:, teaches(event, pt_min, min_hits)[pairs[0]]]
     triplets = chained(pairs)
@@ -160,9 +158,7 @@ class ModuleMapBuilder:
         return doublets[:, used]
 
     def _candidates(self, event: Event, places: dict[str, Floats]) -> tuple[Ints, Ints]:
-        """Finds the outward doublets within the windows of any triplet: the pair of modules of each
-        [D], ascending, and its hits [2, D].
-        """
+        """Finds outward doublets within windows: pairs of modules [D], ascending; hits [2, D]."""
         modules, place = self.module_map.modules, distance_order(event.hits)
         module = rows_of(module_ids(event.hits), modules)
         unknown = np.count_nonzero(module < 0)

@@ -38,9 +38,7 @@ class RadiusBuilder:
         return {"embedding": self.embedding, "radius": self.radius}
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, ordered outwards: [2, E]; InputError where there are more than
-        `most`, known before memory is taken for them.
-        """
+        """Gives pairs of hit rows, outwards: [2, E]; InputError, in time, for more than `most`."""
         tree = cKDTree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
@@ -84,9 +82,7 @@ def expected_pairs(tree: cKDTree, radius: float) -> float:
 
 
 def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
-    """Whether more than `most` pairs of points are within `radius` of each other; they are counted
-    only where half or twice of `most` are expected.
-    """
+    """Whether more than `most` pairs are within `radius`, counted only if the estimate is near."""
     expected = expected_pairs(tree, radius)
     if most / 2 < expected < 2 * most:
         return count_pairs(tree, radius) > most

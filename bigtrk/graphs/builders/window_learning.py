@@ -49,9 +49,7 @@ NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # for a layer pair on which the first
 
 @dataclass(frozen=True)
 class Step:
-    """A pair's box [6] (None: dropped), the doublets shed per true edge lost on the way here
-    (`price`), and the true edges kept inside.
-    """
+    """A pair's box [6] (None: dropped), the doublets shed per true edge lost, the edges kept."""
 
     price: float
     kept: int
@@ -101,9 +99,7 @@ def learn_windows(
 
 
 def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
-    """Selects the hits [N] of particles with pT > `pt_min` GeV and >= `min_hits` hits in the event,
-    whose truth is known.
-    """
+    """Selects the hits [N] of particles with known pT > `pt_min` GeV and >= `min_hits` hits."""
     particles = particle_kinematics(event)
     pt, nhits = particles["pt"].astype(np.float64), particles["nhits"].astype(np.int64)
     chosen = (pt > pt_min) & (nhits >= min_hits)
@@ -152,9 +148,7 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
 
 
 def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
-    """Shrinks a pair's box side by side, the dearest first, until the pair itself goes. Each of the
-    doublets [6, K] stands for `weight`.
-    """
+    """Shrinks a pair's box, the dearest side first; each of doublets [6, K] counts `weight`."""
     edges = true.shape[1]
     steps = [Step(math.inf, edges, true.max(axis=1))]
     while true.shape[1] > DEEPEST * edges:

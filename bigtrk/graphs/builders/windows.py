@@ -209,9 +209,7 @@ def expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
 
 
 def window_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """Returns the columns that windows cut on (`doublet_columns`), NaN for an inward doublet; where
-    r differ by less than FLAT, phi_slope and z0 are 0.
-    """
+    """Returns `doublet_columns`: NaN for inward doublets; phi_slope = z0 = 0 where |dr| < FLAT."""
     columns = doublet_columns(nodes, pairs)
     inner, outer = pairs
     flat = np.abs(columns["dr"]) < FLAT

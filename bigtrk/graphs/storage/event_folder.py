@@ -377,9 +377,7 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """Opens the file of `event`; InputError if there is no such event, or its file is damaged
-        or not the one that the manifest describes.
-        """
+        """Opens the file of `event`; InputError if there is none, or not the manifest's."""
         described = self.record(event)
         opened = SectionFile(file_of(self.path, event))
         if describe(opened) != described:

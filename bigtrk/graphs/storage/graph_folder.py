@@ -67,9 +67,7 @@ Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
 
 @dataclass(frozen=True)
 class GraphToMake:
-    """One graph to make. source: a digest of what it is made from. beside: gives more sections of
-    its file, as of `write_graph`, once it is made.
-    """
+    """A graph to make. source: digest of its input. beside: gives sections for `write_graph`."""
 
     event: str
     source: str

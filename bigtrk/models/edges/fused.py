@@ -19,9 +19,7 @@ from bigtrk.models.protocol import Ends
 
 
 class NextLayer(NamedTuple):
-    """The next layer: the gradient [M, H] of its first product, the weight [H, H] of that for the
-    edges, and what both ends add to their gradient.
-    """
+    """The next layer: gradient [M, H] and weight [H, H] of its first product, ends' gradients."""
 
     after: Tensor
     of_state: Tensor
@@ -136,9 +134,7 @@ def backward(
 
 
 def _launches(whole: WholeRows, layers: int) -> list[tuple[bool, bool, bool]]:
-    """Lists the launches of a backward pass over whole rows, by the layers whose weights' gradients
-    each sums; the last one writes the gradient.
-    """
+    """Lists launches over whole rows by the weights each sums; the last writes the gradient."""
     if whole.sums_apart:
         return [(False, True, False), (whole.sums_first, False, True)]
     return [(whole.sums_first, layers > 1, layers > 2)]
@@ -243,8 +239,6 @@ def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
 def has_hopper(device: torch.device) -> bool:
     """Whether a card is of capability 9.0 or later; what is counted or interpreted is so."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-
-
 
 
 def _others(weights: Sequence[Tensor]) -> list[Tensor | None]:

@@ -262,9 +262,7 @@ class EdgeStates:
 
 
 class Encoded:
-    """Encoded features of nodes [M, H], which every layer reads; their gradient is summed over
-    layers.
-    """
+    """Encoded nodes [M, H], which every layer reads, and their gradient summed over layers."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values.detach()

@@ -168,9 +168,7 @@ class HostPlace(Place):
 
 
 class HostStore(StreamedStore):
-    """Keeps rows in the memory of the host. Blocks of a GPU travel during the computation in two
-    streams, one each way, and the host waits for none.
-    """
+    """Keeps rows in the host's memory; a GPU's blocks travel in two streams, one each way."""
 
     def __init__(self) -> None:
         super().__init__(HOST_BYTES)
@@ -251,9 +249,7 @@ class FileStore(StreamedStore):
     def new(
         self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> FilePlace | Tensor:
-        """Makes room in memory, or else in a file; raises RankError if the folder is full, or is no
-        folder to write in.
-        """
+        """Makes room in memory, or else in a file; RankError if the folder is full or unusable."""
         if n_rows * width * dtype.itemsize <= self._memory:
             rows = torch.empty(n_rows, width, dtype=dtype, device=device)
             self._memory -= rows.nbytes

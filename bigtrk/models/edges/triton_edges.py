@@ -346,9 +346,7 @@ def through_layer(
     depth: tl.constexpr,
     side: tl.constexpr,
 ):
-    """Replaces the gradients of a block's product with those of the product before; adds those of
-    its weight and bias to the partial sums.
-    """
+    """Propagates a block's gradients through a layer; adds those of its weight and bias."""
     of_weight(grads, normals, 0, partial, start, stop, adds, True, hidden, depth, side)
     columns = tl.arange(0, width)
     exists = columns < hidden

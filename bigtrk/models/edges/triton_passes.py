@@ -50,9 +50,7 @@ _KNOWN = WeakTensorKeyDictionary()  # of the sectors' edge_index
 
 
 def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
-    """Returns the edges of each node, sorted at the first call for a tensor; edge_index [2, E] must
-    not change any more.
-    """
+    """Returns the edges of each node, sorted once per tensor; edge_index [2, E] must not change."""
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
         assert max(edge_index.shape[1], 2 * n_nodes) < 2**31, "cut the event in more sectors"

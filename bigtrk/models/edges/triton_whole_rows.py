@@ -186,9 +186,7 @@ def sum_inputs(
     width: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Writes a program's part of the first weight's gradient: of the state's columns where
-    program_id(1) is 0, of the encoded edges' where it is 1.
-    """
+    """Writes a program's part of the first weight's gradient: of the state or encoded edges."""
     program = tl.program_id(0).to(tl.int64)
     begin = program * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
@@ -218,9 +216,7 @@ def sum_products(
     width: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Makes the sum of the products of several rows [n_rows, hidden], each with its weight
-    [hidden, hidden].
-    """
+    """Sums the products of several rows [n_rows, hidden] with their weights [hidden, hidden]."""
     columns = tl.arange(0, width)[None, :]
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     place, inside = rows * hidden + columns, (rows < n_rows) & (columns < hidden)
@@ -247,9 +243,7 @@ def first_product(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Returns the first product of a tile of edges: of their state, of the encoded edges if they
-    are read, and of both ends, bias included.
-    """
+    """Returns a tile's first product: state, encoded edges if read, both ends with the bias."""
     total = both_ends(of_source, of_destination, source, destination, rows, exists, hidden, width)
     weight = read_weight(first, first_stride, hidden, width)
     total = tl.dot(state_row, tl.trans(weight), total)

@@ -82,9 +82,7 @@ def restore(
 
 
 def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -> dict[str, Tensor]:
-    """Reads the whole model's weights by name. kind: "weight", or AVERAGE for averaged weights.
-    Raises InputError if a file cannot be read.
-    """
+    """Reads all weights by name, or for AVERAGE their averages; InputError for a bad file."""
     with disk_errors():
         reader = _Reader(folder, checkpoint)
     weights = {name: torch.empty(shape) for name, shape in checkpoint.shapes.items()}

@@ -214,9 +214,7 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """Returns the configuration of a run with `overrides`; raises InputError where `run` holds no
-    run, or an override would make it another one.
-    """
+    """Returns a run's configuration with `overrides`; InputError if one would make another run."""
     content = read_run_record(run).config
     if not content:
         raise InputError(f"{run / RUN}: holds no config, without which no run is resumed")
@@ -235,9 +233,7 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """Finds the checkpoint to resume from; raises InputError where none is good, the run was
-    trained on other events, or it is done. Collective.
-    """
+    """Finds the checkpoint to go on from; InputError if none fits or all is done. Collective."""
     warn_of_other_code(run, configuration)
     found = on_first_rank(take_last_good, run)
     checkpoint = found.checkpoint

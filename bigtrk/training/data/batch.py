@@ -57,9 +57,7 @@ class ModelFeatures:
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives the node features [N, F] of a sector with computed columns; raises InputError if it
-        lacks a column.
-        """
+        """Gives a sector's node features [N, F], scaled; InputError if it lacks a column."""
         columns = sector.node_features, sector.node_feature_names
         return _scaled(*columns, self.measured.nodes, self.data.node_features, sector.event)
 
@@ -253,9 +251,7 @@ class EdgePrediction(NamedTuple):
 
 
 def run_model(model: nn.Module, share: Share) -> list[Tensor]:
-    """Runs the model once on a share; gives its result for each sector. Models of the simple form
-    are routed one sector.
-    """
+    """Runs the model once on a share; gives its result for each sector (one in the simple form)."""
     inputs = [
         SectorInputs(batch.x, batch.edge_features, batch.edge_index, batch.n_owned)
         for batch in share.batches
@@ -267,9 +263,7 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
 
 
 def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
-    """Computes an edge model's results by sector. Edges that a batch leaves out come last, and
-    score false.
-    """
+    """Computes an edge model's results by sector; edges left out come last, and score false."""
     found = []
     for made, batch in zip(run_model(model, share), share.batches, strict=True):
         left_out = 0, len(batch.truth.label) - len(made)
@@ -397,9 +391,7 @@ class BatchMaker:
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's assignments, one step ahead in the thread of `prefetcher`; `make` makes a
-    share.
-    """
+    """Reads this rank's assignments by `make`, one step ahead in the thread of `prefetcher`."""
 
     make: Callable[[Assignment | None], Share]
     world: World

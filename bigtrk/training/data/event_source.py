@@ -155,9 +155,7 @@ def _open_folder(path: Path) -> list[EventSource]:
 def split_validation(
     train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
-    """Returns training and validation events; raises InputError if there are too few, or one is in
-    both.
-    """
+    """Returns training and validation events; InputError if too few, or one is in both."""
     sources = open_events(train)
     if isinstance(validation, int):
         if not 0 <= validation < len(sources):

@@ -52,9 +52,7 @@ from bigtrk.training.steps import scoring_router
 
 
 def evaluated_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the model that `load_evaluated` gives; raises InputError without
-    one.
-    """
+    """Reads the configuration of `load_evaluated`'s model; raises InputError without one."""
     if _is_finished(run):
         return model_configuration(run)
     if not (run / CHECKPOINTS).is_dir():

@@ -70,9 +70,7 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
 
 
 class EpochLines:
-    """Prints a line for each epoch, from rank 0; elsewhere than on a terminal for the first and at
-    every tenth of the training.
-    """
+    """Prints a line per epoch from rank 0; in a log the first, and one per tenth of a training."""
 
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
         self._ranks, self._settings = ranks, settings
