@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from bigtrk.config import apply_overrides
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU, Machine, find_machine
 from bigtrk.cost.model import CostModel
+from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
@@ -110,6 +113,10 @@ class FittingCuts:
         """Returns the bytes and the cut of an event where it needs least."""
         return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
 
+    def least_of_all(self, size: EventSize) -> tuple[float, Cut]:
+        """Returns the same of an event that may be cut again, in any number of sectors."""
+        return min(self.least(size), *self.by_parts(size))
+
     def cuts(self, stored: int) -> list[list[Cut]]:
         """Lists the cuts of an event: with one sector on each rank, then with several."""
         world = self.cost.world
@@ -160,19 +167,17 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts
 
 
 def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
-    """Names the remedy for an event: more sectors, or else other settings."""
-    needed = cuts.by_parts(size)
-    fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
+    """Returns the way to fit an event: cut into more sectors, or else by settings that do it."""
+    fitting = [cut.parts for n_bytes, cut in cuts.by_parts(size) if n_bytes <= cuts.budget]
     if not fitting:
-        least, cut = min(cuts.least(size), *needed)
-        away = setting_away(cuts.configuration, cuts.cost.machine.shared)
-        setting = f"{away}, " if away else ""
+        least, cut = cuts.least_of_all(size)
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
+        settings = " or ".join(_fitting_settings(size, cuts))
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
-            f"{memory_of_cut(least, cut.parts)}: set {setting}model.precision=bf16, lower "
-            f"model.hidden, or add ranks, or {more}"
+            f"{memory_of_cut(least, cut.parts)}: {f'set {settings}, or ' if settings else ''}"
+            f"lower model.hidden, add ranks, or {more}"
         )
     if fitting[0] <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
@@ -180,6 +185,19 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {fitting[0]}"
     return f"cut them with {command}, and add SECTORS to data.train"
+
+
+def _fitting_settings(size: EventSize, cuts: FittingCuts) -> list[str]:
+    """Lists the settings that each make an event fit by counted memory."""
+    found, away = [], setting_away(cuts.configuration, cuts.cost.machine.shared)
+    for setting in filter(None, (away, "model.recompute=chunk", "model.precision=bf16")):
+        content = cuts.configuration.model_dump(mode="json")
+        with suppress(InputError):  # the model has no such setting
+            changed = apply_overrides(Configuration, content, [setting], "the remedy")
+            cost = replace(cuts.cost, model=changed.model)
+            if FittingCuts(changed, cost, cuts.budget).least_of_all(size)[0] <= cuts.budget:
+                found.append(setting)
+    return found
 
 
 def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:

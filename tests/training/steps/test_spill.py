@@ -185,23 +185,27 @@ def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("recompute", "machine", "remedy"),
+    ("recompute", "machine", "gib", "remedy"),
     [
-        ("chunk", CPU, "set training.spill=FOLDER of a local disk, "),
-        ("none", CPU, "set "),
-        ("chunk", A100, "set model.recompute=offload, "),
+        ("chunk", CPU, 2, "set training.spill=FOLDER of a local disk, or "),
+        ("chunk", CPU, 0.2, ""),
+        ("none", CPU, 2, ""),
+        ("none", CPU, 8, "set model.recompute=chunk, or "),
+        ("chunk", A100, 2, "set model.recompute=offload, or "),
+        ("chunk", A100, 6, "set model.recompute=offload or model.precision=bf16, or "),
     ],
 )
-def test_files_or_the_host_are_a_remedy(recompute: str, machine: Machine, remedy: str) -> None:
+def test_a_remedy_names_the_settings_that_fit(
+    recompute: str, machine: Machine, gib: float, remedy: str
+) -> None:
     model = {"layers": 8, "recompute": recompute}
     configuration = Configuration.model_validate({"model": model})
     cost, size = make_cost(configuration, 1, 1, machine), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
-    choice = fitting.FittingCuts(configuration, cost, budget=2 * GIB)
+    choice = fitting.FittingCuts(configuration, cost, budget=gib * GIB)
     told = fitting.remedy([(source, size)], choice)
     assert "no number of sectors helps on 1 rank(s), the least is " in told
-    assert f": {remedy}model.precision=bf16, " in told
-    assert told.endswith("add ranks, or take hosts with more memory")
+    assert told.endswith(f": {remedy}lower model.hidden, add ranks, or take hosts with more memory")
 
 
 def test_a_host_has_room_for_the_edges_of_its_ranks(
