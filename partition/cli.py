@@ -35,10 +35,7 @@ _LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has th
 
 
 def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    """Assembles partition.json from the manifest of sectors, writes it and returns its content.
-
-    `failed`: the reason for each event that was not cut.
-    """
+    """Writes partition.json from the manifest; returns it. failed: why events were not cut."""
     records = manifest["events"]
     content = {
         "parameters": manifest["parameters"],
@@ -92,10 +89,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
-    """Runs `bigtrk-partition`, `python -m partition` and `bigtrk partition`.
-
-    program: the command typed; arguments: what followed it, by default those of the process.
-    """
+    """Runs `program`, the command typed, with `arguments`, by default those of the process."""
     run_commands(program, app, arguments)
 
 

@@ -146,9 +146,7 @@ def check_replaces(out: Path, event: str, source: dict[str, Any]) -> None:
 
 
 def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:
-    """Returns the part of each node [N], the number of parts, and the seconds spent in METIS;
-    InputError if the graph is invalid, or cannot be cut as asked.
-    """
+    """Returns parts of nodes [N], their number, METIS's seconds; InputError if it cannot be cut."""
     edge_index = graph.edge_index.numpy()
     _check_cut(graph, settings)
     undirected = adjacency(edge_index, graph.n_nodes)
@@ -259,9 +257,7 @@ def pending(graphs: GraphFolder, out: Path, settings: CutSettings) -> list[str]:
 def cut_events(
     graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
-    """Cuts `events`, each in a worker process, and yields for each what failed, if anything: its
-    graph is damaged, cannot be cut as asked, or ends the worker process.
-    """
+    """Cuts `events`, each in a worker process, and yields the failure of each, if any."""
     if workers > 1:
         yield from _in_processes(graphs, out, events, settings, workers)
         return

@@ -1,7 +1,4 @@
-"""The partitioners, one of which `--method` chooses: METIS, and wedges in the azimuth phi.
-
-Shapes: N nodes of a graph.
-"""
+"""The partitioners of `--method`: METIS, and wedges in the azimuth phi, of N nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -58,10 +58,7 @@ PARTICLES: Layout = {
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
-    """Refuses tensors that do not follow `layout`, of which only `LABELS` may be absent.
-
-    sizes: the known sizes by letter; the others need only agree.
-    """
+    """Refuses tensors off their `layout`; LABELS may be absent. sizes: those known, by letter."""
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
     if wrong:

@@ -1,7 +1,4 @@
-"""The columns of PyG's `Data` as a graph, checked.
-
-Shapes: N nodes, E edges, F node features, G edge features.
-"""
+"""The columns of PyG's `Data` as a graph, checked: N nodes, E edges, F and G features."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,10 +35,7 @@ def from_data(
     edge_names: Sequence[str],
     where: str | None = None,
 ) -> EventGraph:
-    """Makes the graph `name`, or columns["name"], of a Data's columns, as EventGraph.from_pyg says.
-
-    where: the file that it is from, for messages.
-    """
+    """Makes the graph of a Data's columns, as from_pyg does. where: its file, for messages."""
     content = {key: value for key, value in columns.items() if value is not None}
     name = name or content.get("name")
     if not isinstance(name, str):

@@ -232,9 +232,7 @@ class Interact(torch.autograd.Function):
 
 
 class EdgeDecoder(Perceptrons):
-    """Maps an edge's last state to its logit and, with a head for it, the log of its pT. It is
-    computed with the last layer, whose edges then need not be kept.
-    """
+    """Maps an edge's last state, which is not kept, to its logit and, with a head, log pT."""
 
     def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
         super().__init__()

@@ -155,9 +155,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         owned: list[Tensor],
         exchange: ExchangeAll,
     ) -> list[Tensor]:
-        """Gives all rows [N, H] of each sector after a layer. A model whose layers wait for halo
-        rows by themselves may have them come meanwhile (`EarlyExchange`).
-        """
+        """Gives all rows [N, H] after a layer; an EarlyExchange may bring halo rows meanwhile."""
         return exchange(owned)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
@@ -208,9 +206,7 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """Yields what is gathered at once where parameters are sharded: each child of `model`, or each
-    of those of a child that is never called itself, such as a list of modules.
-    """
+    """Yields modules that engines gather at once: children, or those of a child never called."""
     for child in model.children():
         called = type(child).forward is not nn.Module.forward
         yield from [child] if called else units(child)

@@ -311,9 +311,7 @@ class PyGModel(nn.Module):
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:
-    """Gives a sector without edges two more nodes and edges between them, which nothing reads:
-    layers such as GATConv pass over their linear layers where there is no edge.
-    """
+    """Adds two nodes with edges between them to a sector without edges, for layers like GATConv."""
     x, edge_features, edge_index, n_owned = sector
     if edge_index.shape[1]:
         return sector

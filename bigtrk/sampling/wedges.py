@@ -1,7 +1,4 @@
-"""Wedges: an event's hits between two planes through the beam line, turned and mirrored.
-
-Shapes: N nodes, E edges, F and G node and edge features.
-"""
+"""Wedges: an event's hits (N nodes, E edges) between two planes through the beam line."""
 
 import math
 from dataclasses import replace

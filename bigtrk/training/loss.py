@@ -1,7 +1,4 @@
-"""The loss of edges: which ones are trained, each one's own, its weight, and global counts.
-
-Shapes: E edges of one sector.
-"""
+"""The loss of a sector's E edges: their choice, each one's term and weight, global counts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -135,9 +135,7 @@ def load_weights(file: Path) -> dict[str, Tensor]:
 def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
-    """Checks by name and shape that the weights `stored` in `file` are those of the model that
-    `configuration` (of `source`) describes; raises InputError where one is not.
-    """
+    """Raises InputError unless weights `stored` in `file` have the shapes of `source`'s model."""
     try:
         with torch.device("meta"):
             model = build_model(configuration)
@@ -179,9 +177,7 @@ _FILE = ".safetensors"
 
 
 def _described_in(start: Path) -> Path | None:
-    """Returns the run that describes the weights at `start`, None for a file of nothing but
-    weights. Raises InputError if there is no such file, or it is none of weights.
-    """
+    """Returns the run that describes the weights at `start`, if any; InputError without weights."""
     if start.suffix != _FILE:
         if start.is_file():
             raise InputError(
@@ -204,9 +200,7 @@ def earlier_description(configuration: Configuration) -> Description | None:
 
 
 def earlier_events(configuration: Configuration) -> tuple[str, ...]:
-    """Reads which events trained the weights a training starts from, none where nobody knows.
-    Raises InputError if the description is missing or damaged.
-    """
+    """Reads which events trained the initial weights, if known; InputError if it is unreadable."""
     try:
         described = earlier_description(configuration)
     except InputError as error:
@@ -258,9 +252,7 @@ def _differences(earlier: Configuration, configuration: Configuration) -> list[s
 
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
-    """Makes the model on the device of `ranks`; one to resume gets its weights later. Collective.
-    Raises InputError if it has no weights to start from, or breaks its contract.
-    """
+    """Makes the model, before it is resumed; InputError for bad weights or contract. Collective."""
     if resume:
         model = together(build_model, configuration)
     else:
@@ -295,9 +287,7 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model with all events that trained it, also those of the weights it starts
-    from; warns where it is validated on one. Raises InputError if those are not known.
-    """
+    """Describes the model with all events that trained it; warns if it is validated on one."""
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)
     if seen:

@@ -252,9 +252,7 @@ class RunWriter:
         self._folder = Path()
 
     def open_folder(self, found: Found | None) -> Path:
-        """Starts a run, or goes on with its record. Collective. Raises InputError if the folder is
-        taken or a logger does not open: then nothing is left of a new run.
-        """
+        """Starts or continues a run; InputError if folder or loggers do not open. Collective."""
         self._folder = on_first_rank(self._open, found)
         return self._folder
 

@@ -40,9 +40,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
-    """Takes the lock of a run's folder; raises InputError where another process writes there, the
-    disk refuses, or what is written there is a symbolic link.
-    """
+    """Takes the lock of a run's folder; InputError for another writer, a link or a bad disk."""
     for name in (METRICS, CHECKPOINTS, WANDB, FLIGHT):
         unlinked(folder / name)
     lock.take(folder)

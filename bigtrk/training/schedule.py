@@ -156,12 +156,6 @@ class Best:
         return [checkpoint_name(one.step) for one in known if one]
 
 
-def search_of(configuration: Configuration) -> Best | None:
-    """Begins the search that a run is configured to make, if any."""
-    metric = configuration.training.best.metric
-    return Best(metric) if metric else None
-
-
 def check_recorded(configuration: Configuration, n_validation: int) -> None:
     """Raises InputError where a run does not record the metric of its best epoch."""
     metric, model = configuration.training.best.metric, configuration.model

@@ -1,6 +1,4 @@
-"""Edges between layers that a rank's memory has no room for: in files of a local disk, or in the
-memory of an accelerator's host (`model.recompute=offload`).
-"""
+"""Edges between layers in files of a local disk, or in the memory of an accelerator's host."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,9 +74,7 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Spills edges to files of `training.spill` if memory has no room for them; then returns the
-    files for their inputs. Collective. Raises InputError as open_spill.
-    """
+    """Keeps edges in files where memory is short; returns files for their inputs. Collective."""
     if configuration.training.spill is None:
         return None
     assert isinstance(model, InteractionGNN), "the configuration says so"
@@ -153,9 +149,7 @@ def _scored_tensors(model: InteractionGNN) -> int:
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store for the edges of events on a rank with `budget` bytes; raises InputError if the
-    folder cannot be written, or lacks space for all ranks of this host.
-    """
+    """Opens a store of edges for a rank with `budget` bytes; InputError if the disk lacks room."""
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
     largest = max(needs, key=lambda need: need.spilled(room))

@@ -320,16 +320,14 @@ def training_router(
     hosts may round differently. Collective. Raises InputError if events do not fit.
     """
     budget = memory_budget(configuration, ranks)
-    return on_first_rank(_fit, configuration, ranks, sources, budget)
 
+    def fit() -> Router:
+        cuts = fitting_cuts(configuration, ranks, len(sources), budget)
+        sizes = [source.size for source in sources]
+        fitting = [cuts.fitting(size) for size in sizes]
+        oversized = [i for i, fits in enumerate(fitting) if not fits]
+        if oversized:
+            raise InputError(remedy([(sources[i], sizes[i]) for i in oversized], cuts))
+        return Router(fitting, ranks.world_size, cuts.cost.sharding.lockstep, cuts.apart)
 
-def _fit(
-    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
-) -> Router:
-    cuts = fitting_cuts(configuration, ranks, len(sources), budget)
-    sizes = [source.size for source in sources]
-    fitting = [cuts.fitting(size) for size in sizes]
-    oversized = [i for i, fits in enumerate(fitting) if not fits]
-    if oversized:
-        raise InputError(remedy([(sources[i], sizes[i]) for i in oversized], cuts))
-    return Router(fitting, ranks.world_size, cuts.cost.sharding.lockstep, cuts.apart)
+    return on_first_rank(fit)

@@ -43,7 +43,7 @@ from bigtrk.training.monitoring.meter import (
     usage,
 )
 from bigtrk.training.run import Run
-from bigtrk.training.schedule import Clock, Plateau, search_of
+from bigtrk.training.schedule import Best, Clock, Plateau
 from bigtrk.training.settings import NegativeSettings, PairSettings, TrainingSettings
 from bigtrk.training.steps import RoutedStep, check_routes
 
@@ -242,7 +242,8 @@ class Trainer:
         self.settings = self.configuration.training
         self.epoch = self.step = 0
         self.plateau, self.history, self.totals = Plateau(), LossHistory(), EpochTotals()
-        self.best = search_of(self.configuration)
+        metric = self.settings.best.metric
+        self.best = Best(metric) if metric else None
         self.stopped = False
         self._clock = Clock(self.settings, self.ranks.device)
         self._meter, self._prefetcher = open_meter(self.ranks), Prefetcher()

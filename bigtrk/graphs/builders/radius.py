@@ -1,7 +1,4 @@
-"""The radius graph: hits that are near each other in an embedding, joined outwards.
-
-Shapes: N hits, D dimensions of the embedding, E pairs.
-"""
+"""The radius graph: hits near each other in an embedding [N, D], joined outwards [2, E]."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

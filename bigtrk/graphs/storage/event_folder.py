@@ -140,9 +140,7 @@ class SectionFile:
             ) from None
 
     def read(self, section: str) -> Section:
-        """Reads the tensors of `section`, which stay in the file; InputError if there is no such
-        section, or its bytes have changed since it was written.
-        """
+        """Reads a section's tensors, which stay in the file; InputError if missing or changed."""
         if section not in self.digests:
             raise InputError(f"{self.path}: has no section {section!r}; make the file again")
         prefix, content = section + "/", {}

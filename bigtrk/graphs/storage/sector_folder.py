@@ -149,10 +149,7 @@ _IDS = ("edge_index", "node_id", "edge_id", "send_index")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
-    """Writes all sectors of one event to its file in `folder`; returns the file's path.
-
-    `record` is JSON-able and comes back, completed, from `SectorFolder.record`.
-    """
+    """Writes an event's sectors to its file, with a JSON-able `record`; returns the path."""
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
     assert max(first.event_nodes, first.event_edges) <= MOST_IDS, "ids are stored in 32 bits"

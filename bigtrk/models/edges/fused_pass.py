@@ -1,7 +1,4 @@
-"""A layer's pass over its edges in fused launches (fused.py), on GPUs.
-
-Shapes: as of passes.py.
-"""
+"""A layer's pass over its edges in fused launches (fused.py) on GPUs; shapes as in passes.py."""
 
 from collections.abc import Sequence
 

@@ -123,9 +123,7 @@ def first_product(
     width: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Returns the first product of rows [height, 1] of edges: of their state, of the encoded edges
-    (unless they are None) and of both ends, bias included.
-    """
+    """Returns the first product of edges [height, 1]: state, encoded, both ends with the bias."""
     total = both_ends(of_source, of_destination, source, destination, rows, exists, hidden, width)
     total = product(
         total, state, rows, exists, weight, weight_stride, 1, False, hidden, width, depth

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -67,9 +67,7 @@ class ModelFeatures:
         return _scaled(*columns, self.measured.edges, self.data.edge_features, sector.event)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
-        """Gives the features [N, F] of hits in no graph. what: the event, and "hit", for messages;
-        ids [N]. Raises InputError as of_nodes, or where a function fails.
-        """
+        """Gives the features of hits [N, F] in no graph; raises as of_nodes. what: for messages."""
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
         scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
@@ -120,9 +118,9 @@ class EdgeTruth:
         return self._each(lambda column: uploaded(column, device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
-        columns = {name: column for name, column in vars(self).items() if name != "counts"}
-        known = {name: column for name, column in columns.items() if column is not None}
-        return replace(self, **{name: change(column) for name, column in known.items()})
+        columns = {name: column for name, column in vars(self).items() if column is not None}
+        del columns["counts"]
+        return replace(self, **{name: change(column) for name, column in columns.items()})
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
@@ -164,12 +162,8 @@ def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-@dataclass(frozen=True)
-class Read(Generic[Item]):
-    """An item that a thread has read, and the CUDA event that ends its upload, if any."""
-
-    found: Item
-    there: torch.cuda.Event | None
+# An item that a thread has read, and the CUDA event that ends its upload, if any.
+Read = tuple[Item, torch.cuda.Event | None]
 
 
 class Lane:
@@ -182,19 +176,20 @@ class Lane:
     def read(self, call: Callable[[], Item]) -> Read[Item]:
         """Calls `call`, with what it starts on the accelerator in this stream."""
         if self._stream is None:
-            return Read(call(), None)
+            return call(), None
         with torch.cuda.stream(self._stream):
-            return Read(call(), self._stream.record_event())
+            return call(), self._stream.record_event()
 
     def hand_over(self, read: Read[Item]) -> Item:
         """Makes the current stream wait for the upload, and returns the item."""
-        if read.there is not None:
+        found, there = read
+        if there is not None:
             current = torch.cuda.current_stream(self._device)
-            current.wait_event(read.there)
-            for tensor in tensors_in(read.found):
+            current.wait_event(there)
+            for tensor in tensors_in(found):
                 if tensor.is_cuda:  # the lane's pool must not reuse its memory too early
                     tensor.record_stream(current)
-        return read.found
+        return found
 
 
 @cache

@@ -1,7 +1,4 @@
-"""Scores of edges of whole events, and validation by them.
-
-Shapes: E edges of one event.
-"""
+"""Scores of the E edges of whole events, and validation by them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,4 @@
-"""Measurements of a training: shares of time, memory, energy of accelerators (NVML) and hosts
-(RAPL), norms of gradients and weights, and a trace of a few steps.
-"""
+"""Measurements of a training: time, memory, energy (NVML, RAPL), norms, and a trace."""
 
 import math
 import platform
@@ -210,9 +208,7 @@ def open_meter(ranks: Ranks) -> Meter:
 
 
 def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
-    """Measures what `seconds` of training used since the last call, as entries of an epoch's
-    record; computing is the time that the stopwatch does not measure. Collective.
-    """
+    """Measures the use of `seconds` of training, as entries of an epoch's record. Collective."""
     taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
     mine["compute"] = max(seconds - sum(mine.values()), 0.0)
