@@ -116,11 +116,7 @@ class CutSettings:
 
 
 def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> None:
-    """Reads a graph, cuts it, and writes its sectors to `out`.
-
-    The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
-    record is written with them.
-    """
+    """Reads a graph, cuts it, and writes its sectors; `seconds` are those before writing."""
     started = time.perf_counter()
     folder = GraphFolder(graphs)
     graph, source = folder.read(event), folder.record(event)
@@ -212,9 +208,7 @@ Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Refuses what cannot work, before anything is written: no graphs, or an `out` that holds
-    something else, or another event of the name of one of these.
-    """
+    """Raises InputError, before any writing, for no graphs, another folder or other events."""
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
     if out.exists() and not out.is_dir():

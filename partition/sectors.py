@@ -44,10 +44,7 @@ def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
 
 
 def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -> list[Tensor]:
-    """Lists each sector's edges: those inside it, then cut ones, both in `order`.
-
-    order [E]: all edges; owner [2, E]: the parts of their ends; crossing [E]: they differ.
-    """
+    """Lists each sector's edges in `order` [E], cut ones last. owner [2, E]: parts of ends."""
     inside = _group(order[~crossing], owner[1, ~crossing], parts)
     # Both copies of a cut edge stay next to each other, so the stable sort keeps the order.
     copies = order[crossing].repeat_interleave(2)
@@ -56,10 +53,7 @@ def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -
 
 
 def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-    """Returns halo nodes by (receiver, owner, node id), [H], and their counts [receivers, owners].
-
-    cut_edges [2, C]: the ends of the cut edges, node ids.
-    """
+    """Returns halo nodes [H] of cut edges [2, C], by (receiver, owner, id), and pairs' counts."""
     n_nodes = max(len(part), 1)
     owner = part[cut_edges]
     pair = owner.flip(0) * parts + owner  # receiver, owner

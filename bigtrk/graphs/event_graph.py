@@ -105,10 +105,7 @@ AT_A_TIME = 1 << 20  # edges that are compared, or whose features are computed, 
 
 
 def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
-    """Marks the edges to a lower node whose reverse is there with the same label: [E] bool.
-
-    edge_index [2, E]: rows of node_id [N], numbers in the event. y [E] bool: labels.
-    """
+    """Marks edges to a lower node whose reverse has the same label: [2, E], [N], [E] -> [E]."""
     source, destination = node_id[edge_index.long()]
     second: Tensor = source > destination
     rows = second.nonzero().squeeze(1)

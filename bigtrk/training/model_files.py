@@ -98,9 +98,7 @@ def read_description(run: Path) -> Description:
 
 
 def load_model(run: Path) -> StoredModel:
-    """Loads the trained model of a run, or with the weights of a file in it that is named; raises
-    InputError where files are missing, damaged, or do not fit each other.
-    """
+    """Loads the model of a run, or of weights in it; InputError where files do not fit."""
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
     configuration = _parsed(Configuration, description.configuration, path)
@@ -252,7 +250,7 @@ def _differences(earlier: Configuration, configuration: Configuration) -> list[s
 
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
-    """Makes the model, before it is resumed; InputError for bad weights or contract. Collective."""
+    """Makes the model a run begins with; InputError for unfit weights or contract. Collective."""
     if resume:
         model = together(build_model, configuration)
     else:

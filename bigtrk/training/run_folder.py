@@ -47,9 +47,7 @@ def hold(lock: FolderLock, folder: Path) -> None:
 
 
 def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
-    """Starts a run at `path`, or at the next number under `runs/`, and holds its folder. Raises
-    InputError where `path` holds a run, or another process starts one there.
-    """
+    """Starts a run at `path`, or the next number in `runs/`, and holds it; InputError if taken."""
     with disk_errors():
         folder = path or _make_next(Path("runs"))
         folder.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ class RadiusBuilder:
         return {"embedding": self.embedding, "radius": self.radius}
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, outwards: [2, E]; InputError, in time, for more than `most`."""
+        """Gives pairs of hit rows, outwards: [2, E]; InputError before more than `most` are made."""
         tree = cKDTree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
@@ -87,9 +87,7 @@ def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
 
 
 def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
-    """Returns `radius`, or if more than `most` pairs are within it, nearly the largest radius with
-    at most `most` by `expected_pairs`; 0 if one place has as many pairs.
-    """
+    """Returns `radius`, or nearly the largest with at most `most` expected pairs, perhaps 0."""
     if not has_more_pairs(tree, radius, most):
         return radius
     low, high = 0.0, radius

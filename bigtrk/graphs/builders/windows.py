@@ -143,10 +143,7 @@ class LayerHits:
 
 
 def build_doublets(hits: Columns, windows: Windows) -> Ints:
-    """Builds all doublets of `hits` [N] that pass `windows`: [2, E] rows of hits, inner then outer.
-
-    Only outward pairs are kept. They are ordered by layer pair. No truth is needed.
-    """
+    """Builds all outward doublets that pass, by layer pair: [2, E] hit rows, inner then outer."""
     found = [doublets for _, doublets in doublets_by_pair(hits, windows)]
     return np.concatenate([np.empty((2, 0), dtype=np.int64), *found], axis=1)
 

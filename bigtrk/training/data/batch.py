@@ -309,9 +309,7 @@ class BatchMaker:
         return partial(self.make, sources=sources)
 
     def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads an assignment to score it: naive sectors exchange halos, too, so that the scores
-        are those of the whole graph. Raises InputError as `make`.
-        """
+        """Reads an assignment to score it; naive sectors exchange, too. Raises as `make`."""
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
