@@ -68,10 +68,6 @@ class Simple(nn.Module):
         return exchange(rows[:n_owned])
 
 
-def test_the_simple_form_keeps_the_contract() -> None:
-    assert check_model(Simple(), F, G) == [4, 4]
-
-
 class Gives(Simple):
     """Changes the result of a model that keeps the contract."""
 
@@ -149,12 +145,9 @@ class OneSector(Layered):
         return super().forward(x, e, edge_index, n_owned, exchange)
 
 
-def test_a_layered_model_keeps_the_contract_with_several_sectors() -> None:
-    assert check_model(Layered(F, G, hidden=4, layers=2), F, G) == [4, 4]
-
-
-def test_what_changes_no_gradients_may_be_hooked() -> None:
-    assert check_model(Unhooked(), F, G) == [4, 4]
+def test_both_forms_keep_the_contract_and_may_be_hooked() -> None:
+    for model in (Simple(), Layered(F, G, hidden=4, layers=2), Unhooked()):
+        assert check_model(model, F, G) == [4, 4]
 
 
 def assert_told(line: str, model: nn.Module, kind: Kind = "edge") -> None:

@@ -85,24 +85,6 @@ def test_a_layer_is_refused_by_its_name(layer: nn.Module, line: str) -> None:
     assert all(part in said for part in parts), said
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        lambda x, _: dropout(x, 0.5),
-        lambda x, _: x - x.mean(0),
-        lambda x, edges: x * degree(edges[0], len(x))[:, None],
-        lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
-    ],
-    ids=["dropout", "mean", "degree", "sums"],
-)
-def test_a_function_between_layers_is_refused(after: Between) -> None:
-    """Structure does not tell them: the comparison with the whole graph does."""
-    torch.manual_seed(0)
-    said = refused(Around(after=after))
-    assert said.startswith(("net (Around), ", "net.last (SAGEConv), "))
-    assert " in test_pyg_refusals.py:" in said
-
-
 class Before(Around):
     """Ends in what comes after its layers."""
 
@@ -113,21 +95,24 @@ class Before(Around):
 
 
 @pytest.mark.parametrize(
-    "after",
+    ("net", "after"),
     [
-        lambda x, edges: scatter(x[edges[0]], edges[1], 0, len(x)),
-        lambda x, _: x + torch.arange(len(x))[:, None],
-        lambda x, _: x + x[:1],
+        (Around, lambda x, _: dropout(x, 0.5)),
+        (Around, lambda x, _: x - x.mean(0)),
+        (Around, lambda x, edges: x * degree(edges[0], len(x))[:, None]),
+        (Around, lambda x, edges: x.index_add(0, edges[1], x[edges[0]])),
+        (Before, lambda x, edges: scatter(x[edges[0]], edges[1], 0, len(x))),
+        (Before, lambda x, _: x + torch.arange(len(x))[:, None]),
+        (Before, lambda x, _: x + x[:1]),
     ],
-    ids=["sums", "number", "first"],
 )
-def test_a_function_after_the_last_layer_is_refused(after: Between) -> None:
-    """The decoder reads the embeddings of halo nodes, too."""
+def test_a_function_between_or_after_layers_is_refused(net: type[Around], after: Between) -> None:
+    """The comparison with the whole graph tells; the decoder reads halo nodes' embeddings, too."""
     torch.manual_seed(0)
-    said = refused(Before(after=after))
-    assert said.startswith(
-        ("net (Before), ", "decoder (EdgeNetwork), index_select: reads halo rows")
-    )
+    said, reads = refused(net(after=after)), "decoder (EdgeNetwork), index_select: reads halo rows"
+    last = reads if net is Before else "net.last (SAGEConv), "
+    assert said.startswith((f"net ({net.__name__}), ", last))
+    assert net is Before or " in test_pyg_refusals.py:" in said
 
 
 class Divides(MessagePassing):  # type: ignore[misc]  # PyG has no types

@@ -153,16 +153,18 @@ def test_tasks_of_an_srun_share_the_events(
 SALLOC = {"SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
 
 
-@pytest.mark.parametrize("variables", [SALLOC, {"RANK": "0", "WORLD_SIZE": "2"}])
-def test_variables_of_salloc_and_of_pods_leave_no_event_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, variables: dict[str, str]
+def test_variables_of_pods_and_of_salloc_leave_no_event_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
-    if variables is SALLOC:
-        as_srun(monkeypatch, tasks=1)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert run(graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 0
-    assert len(SectorFolder(tmp_path / "out").events) == 4
+    for variables in (SALLOC, {"RANK": "0", "WORLD_SIZE": "2"}):
+        out = tmp_path / str(len(variables))
+        with monkeypatch.context() as patch:
+            if variables is SALLOC:
+                as_srun(patch, tasks=1)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            assert run(graphs, out, "--parts", 2, "--workers", 1) == 0
+        assert len(SectorFolder(out).events) == 4
 
 
 def test_worker_processes_write_the_same_sectors(tmp_path: Path, graphs: Path) -> None:

@@ -90,11 +90,6 @@ def test_merged_parts_are_good_parts() -> None:
         assert computed.max() / computed.mean() <= 1.03
 
 
-def test_more_parts_than_nodes_are_refused() -> None:
-    with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
-        divide(a_graph(grid(2), phi=[0.0] * 4), CutSettings(5, None, Method.METIS, 0))
-
-
 def of_size(edges: int, weight: int) -> Adjacency:
     """A graph that claims `edges` and `weight`, and takes no memory."""
     one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
@@ -141,7 +136,9 @@ def test_wedges_are_sorted_and_balanced_in_edges(names: tuple[str, ...]) -> None
     assert abs(share - weight.sum() / 4).max() <= weight.max()
 
 
-def test_wedges_want_an_azimuth() -> None:
+def test_more_parts_than_nodes_and_wedges_without_an_azimuth_are_refused() -> None:
+    with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
+        divide(a_graph(grid(2), phi=[0.0] * 4), CutSettings(5, None, Method.METIS, 0))
     with pytest.raises(InputError, match=r"need the node feature phi.*has r, z"):
         wedges(a_graph(grid(2), r=[1.0] * 4, z=[0.0] * 4), 2)
 

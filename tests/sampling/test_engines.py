@@ -13,7 +13,7 @@ from scipy.stats import chi2
 from bigtrk.graphs.event_graph import edge_order
 from bigtrk.sampling import engines
 from bigtrk.sampling.engines import Products, sample_bulk
-from bigtrk.sampling.subgraphs import InEdges, Sampler, Subgraphs, Walk, epoch_key, in_edges
+from bigtrk.sampling.subgraphs import InEdges, Sampler, Walk, epoch_key, in_edges
 
 needs_compiler = pytest.mark.skipif(engines.library() is None, reason="no C compiler")
 PRODUCTS = Products(torch.device("cpu"))
@@ -34,10 +34,6 @@ def random_graph(n_nodes: int, n_edges: int) -> InEdges:
     draw = random.Random(3)
     node = [draw.randrange(draw.randrange(1, n_nodes)) for _ in range(2 * n_edges)]
     return graph_of(list(zip(node[::2], node[1::2], strict=True)), n_nodes)
-
-
-def one(graph: InEdges, root: int, walk: Walk, key: int, engine: Sampler) -> Subgraphs:
-    return sample_bulk(graph, [np.array([root])], walk, key, engine)[0]
 
 
 def touched(graph: InEdges, root: int, walk: Walk, draw: random.Random) -> set[int]:
@@ -122,7 +118,7 @@ def test_no_batches_and_batches_without_roots(engine: Sampler) -> None:
 def test_a_root_s_subgraph_does_not_depend_on_what_is_sampled_with_it(engine: Sampler) -> None:
     graph, walk = random_graph(60, 400), Walk(depth=3, fanout=3)
     roots = np.random.default_rng(0).permutation(60)
-    apart = [one(graph, int(root), walk, 5, engine) for root in roots]
+    apart = sample_bulk(graph, [*roots[:, None]], walk, 5, engine)
     for k in (1, 4, 60):
         batches = [roots[i : i + k] for i in range(0, 60, k)]
         found = sample_bulk(graph, batches, walk, 5, engine)

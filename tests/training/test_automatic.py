@@ -94,15 +94,12 @@ def test_what_is_configured_stays(section: str, key: str, value: str) -> None:
         assert getattr(getattr(configured, section), key) == value
 
 
-def test_models_without_recomputation_have_one_candidate() -> None:
+def test_candidates_are_what_model_and_optimizer_allow() -> None:
     attention = Configuration.model_validate({"model": {"name": "attention"}})
     ways = [dict(one.values)["model.recompute"] for one in candidates(attention, 1, on_cpu=True)]
     assert ways == ["none", "layer"]
     own = Configuration.model_validate({"model": {"name": "tests.models.user_models:Simple"}})
     assert [dict(one.values) for one in candidates(own, 1, True)] == [{"engine.name": "ddp"}]
-
-
-def test_muon_is_given_no_engine_that_shards() -> None:
     asked = Configuration.model_validate({"optimizer": {"name": "muon"}})
     found = candidates(asked, 4, on_cpu=True)
     assert {dict(one.values)["engine.name"] for one in found} == {"ddp"}
@@ -123,15 +120,11 @@ def test_the_state_is_sharded_only_where_it_does_not_fit() -> None:
         assert values(chosen)["engine.name"] == engine
 
 
-def test_an_event_fits_once_it_is_cut() -> None:
-    """It fits even where its largest sector is as uneven as METIS leaves one in ten."""
-    asked = task(0.33, world=2)
-    chosen = choose(asked)[-1]
-    cut = replace(EVENT, excess=MOST_EXCESS, stored=chosen.sectors)
-    assert choose(replace(asked, sizes=[cut], cuttable=False))[-1].fits
-
-
-def test_stored_sectors_are_merged_and_never_cut_further() -> None:
+def test_stored_sectors_fit_are_merged_and_never_cut_further() -> None:
+    """They fit even where the largest is as uneven as METIS leaves one in ten."""
+    small = task(0.33, world=2)
+    cut = replace(EVENT, excess=MOST_EXCESS, stored=choose(small)[-1].sectors)
+    assert choose(replace(small, sizes=[cut], cuttable=False))[-1].fits
     asked = replace(task(8), sizes=[replace(EVENT, stored=2)])
     assert {found.sectors for found in options(asked)} == {1}
     assert max(found.cut.parts for found in options(asked)) <= 2

@@ -35,7 +35,7 @@ class RadiusBuilder:
         return {"embedding": self.embedding, "radius": self.radius}
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, outwards: [2, E]; InputError before more than `most` are made."""
+        """Gives pairs of hits, outwards: [2, E]; InputError before more than `most` are made."""
         tree = cKDTree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)

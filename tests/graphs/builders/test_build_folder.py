@@ -55,8 +55,8 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-def test_builds_every_event(tmp_path: Path, events: Path) -> None:
-    out = tmp_path / "graphs"
+def test_builds_and_shows_every_event(tmp_path: Path, events: Path) -> None:
+    out, console = tmp_path / "graphs", Console(record=True, width=200)
     manifest = build_folder(events, out)
     folder = GraphFolder(out)
     assert folder.events == NAMES
@@ -67,6 +67,12 @@ def test_builds_every_event(tmp_path: Path, events: Path) -> None:
     assert torch.equal(graph.edge_index, expected.edge_index)
     assert {name: folder.record(NAMES[1])[name] for name in record} == record
     assert read_windows(out / "windows.yaml") == builtin_windows()
+    show_folder(manifest, console)
+    text = console.export_text()
+    for name, record in manifest["events"].items():
+        (line,) = (line for line in text.splitlines() if name in line)
+        assert f"{record['edges']:,}" in line
+        assert f"{record['target_efficiency']:.2%}" in line
 
 
 def test_a_wider_range_keeps_the_graphs_of_a_narrow_one(
@@ -136,18 +142,14 @@ def test_a_graph_of_another_event_of_its_name_is_not_replaced(tmp_path: Path, ev
     assert GraphFolder(out).read(f"b-{NAMES[1]}").name == f"b-{NAMES[1]}"
 
 
-def test_graphs_of_other_options_are_not_listed_and_that_is_said(
+def test_learns_windows_and_does_not_list_graphs_of_other_options(
     tmp_path: Path, events: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build_folder(events, tmp_path / "graphs")
-    after = build_folder(events, tmp_path / "graphs", learn=True, names=NAMES[:1])
-    assert list(after["events"]) == NAMES[:1]
+    out = tmp_path / "graphs"
+    build_folder(events, out)
+    assert list(build_folder(events, out, learn=True, names=NAMES[:1])["events"]) == NAMES[:1]
     said = " ".join("".join(capsys.readouterr()).split())
     assert "2 graphs (event000000002 first) were made with other options and are not in" in said
-
-
-def test_learns_windows_from_the_events(tmp_path: Path, events: Path) -> None:
-    out = tmp_path / "graphs"
     manifest = build_folder(events, out, learn=True)
     learned = read_windows(out / "windows.yaml")
     expected = learn_windows([simulate_event(60, seed=5, event_id=i) for i in (1, 2, 3)], "")
@@ -171,16 +173,6 @@ def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> Non
         build_folder(events, out)
     with pytest.raises(InputError, match="is a file"):
         build_folder(events, out / MANIFEST)
-
-
-def test_show(tmp_path: Path, events: Path) -> None:
-    manifest, console = build_folder(events, tmp_path / "graphs"), Console(record=True, width=200)
-    show_folder(manifest, console)
-    text = console.export_text()
-    for name, record in manifest["events"].items():
-        (line,) = (line for line in text.splitlines() if name in line)
-        assert f"{record['edges']:,}" in line
-        assert f"{record['target_efficiency']:.2%}" in line
 
 
 def test_what_a_killed_build_left_is_kept(events: Path, tmp_path: Path) -> None:

@@ -130,19 +130,14 @@ def test_equals_a_plain_search(n: int, seed: int) -> None:
     assert found_by(module_map, hits) == plainly(hits, module_map)
 
 
-def test_the_plain_search_finds_some_and_leaves_some() -> None:
-    """Otherwise the comparison above would say little."""
+def test_some_pairs_are_found_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     hits, module_map = some_hits(45, 3), some_map(3)
-    all_pairs = plainly(hits, replace(module_map, bounds=unbounded(len(module_map.triplets))))
-    assert 10 < len(plainly(hits, module_map)) < 0.7 * len(all_pairs)
-
-
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    whole = found_by(some_map(3), some_hits(45, 3))
-    assert whole
-    monkeypatch.setattr(doublets, "CHUNK", chunk)
-    assert found_by(some_map(3), some_hits(45, 3)) == whole
+    every = replace(module_map, bounds=unbounded(len(module_map.triplets)))
+    whole = found_by(module_map, hits)
+    assert 10 < len(whole) < 0.7 * len(plainly(hits, every))
+    for chunk in (1, 7):
+        monkeypatch.setattr(doublets, "CHUNK", chunk)
+        assert found_by(module_map, hits) == whole
 
 
 def test_modules_never_seen_give_no_edges_and_a_note(capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,12 +231,9 @@ def test_the_graph_holds_all_that_was_learnt(events: list[Event], learnt: Module
         assert record["target_efficiency"] > 0.95, "the others are of two hits in a row"
 
 
-def test_events_without_truth_teach_nothing(events: list[Event]) -> None:
+def test_what_is_written_is_read(tmp_path: Path, learnt: ModuleMap, events: list[Event]) -> None:
     with pytest.raises(InputError, match="has hits but no truth"):
         learn_module_map([replace(events[0], truth=None)], "")
-
-
-def test_what_is_written_is_read(tmp_path: Path, learnt: ModuleMap) -> None:
     write_module_map(tmp_path / "map", learnt)
     read = read_module_map(tmp_path / "map")
     assert (read.made, read.digest()) == (learnt.made, learnt.digest())

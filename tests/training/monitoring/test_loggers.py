@@ -244,12 +244,11 @@ def test_the_first_rank_logs_and_a_logger_that_does_not_open_ends_all(tmp_path: 
     assert second == [line]
 
 
-@pytest.fixture
-def warnings_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _warnings_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigtrk.console._warned", set())
 
 
-@pytest.mark.usefixtures("warnings_shown")
 def test_a_service_that_is_away_for_a_while_is_warned_of_once(
     tmp_path: Path, wandb: FakeWandb, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,7 +268,6 @@ def test_a_service_that_is_away_for_a_while_is_warned_of_once(
     assert "wandb does not take a record (no route to host); the training goes on" in warning
 
 
-@pytest.mark.usefixtures("warnings_shown")
 def test_a_service_that_does_not_answer_is_not_waited_for(
     tmp_path: Path,
     wandb: FakeWandb,

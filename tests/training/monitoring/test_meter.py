@@ -78,15 +78,13 @@ def test_an_accelerator_is_read_while_the_training_runs(monkeypatch: pytest.Monk
     assert not nvml.read.wait(timeout=0.05), "sampled on after the reading"
 
 
-def test_what_a_device_does_not_say_is_absent_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_absent_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device without counters, and those that say why none is read."""
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("energy", "utilisation"))
     one = Meter(Accelerator(UUID), None, {})
     one.start()
     reading = one.take()
     assert (reading.accelerator_joules, reading.utilisation, reading.memory) == (None, None, 0.25)
-
-
-def test_accelerator_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, uuid, why in (
         (None, "1234", r"bigtrk\[power\]"),
         (FakeNvml("init"), "1234", "NVML: Not Supported"),

@@ -200,21 +200,16 @@ def test_another_model_is_refused_with_the_settings(
     assert said in str(raised.value)
 
 
-def test_another_kind_of_model_is_refused_with_its_name(tmp_path: Path) -> None:
-    start = earlier_run(tmp_path)
-    made = configuration(tmp_path)
-    other = EdgeMLPConfig(hidden=8, init_from=start)
-    with pytest.raises(InputError, match=r"'model\.name=\"interaction\"' model\.layers=2"):
-        starting_model(made.model_copy(update={"model": other}))
-    # Computing it in another way makes it no other model.
-    starting_model(configuration(tmp_path, start, model={"recompute": "none", "precision": "bf16"}))
-
-
-def test_starts_that_hold_no_model_are_refused(tmp_path: Path) -> None:
+def test_starts_that_hold_no_model_or_another_kind_are_refused(tmp_path: Path) -> None:
     made = configuration(tmp_path, tmp_path / "start")
     with pytest.raises(InputError, match=r"^model\.init_from=.*start: .*this run has ended"):
         earlier_events(made)
     start = earlier_run(tmp_path)
+    other = made.model_copy(update={"model": EdgeMLPConfig(hidden=8, init_from=start)})
+    with pytest.raises(InputError, match=r"'model\.name=\"interaction\"' model\.layers=2"):
+        starting_model(other)
+    # Computing it in another way makes it no other model.
+    starting_model(configuration(tmp_path, start, model={"recompute": "none", "precision": "bf16"}))
     assert earlier_events(made) == ("far away",)
     for missing in (DESCRIPTION, WEIGHTS):
         (start / missing).rename(tmp_path / "kept")
