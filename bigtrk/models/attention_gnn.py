@@ -86,7 +86,7 @@ class Neighbours:
         return made
 
     def _at_edges(self, x: Tensor) -> Tensor:
-        """Returns as many rows as a product reads of x [N, D], without memory: [E, D]."""
+        """Returns rows [E, D], as a product reads of x [N, D], without memory."""
         return x[:1].expand(len(self.source), -1)
 
 
@@ -249,7 +249,7 @@ class AttentionGNN(LayeredModel[_Graph]):
     def _logits(
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor], place: str
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Returns the states [N, D], which have the input features beside them, and logits [E]."""
+        """Returns the states with the input features [N, D], and logits [E]."""
         pairs = zip(graphs, nodes, strict=True)
         states = [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
         with traced(place):

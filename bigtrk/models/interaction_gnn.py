@@ -372,7 +372,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
         ]
 
     def keep_edges_in(self, store: EdgeStore) -> None:
-        """Has the edges between layers kept in `store` from the next pass on."""
+        """Keeps the edges between layers in `store` from the next pass on."""
         self._store = store
 
     def encode(
@@ -399,7 +399,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
     def exchanged(
         self, graphs: list[GraphPass], owned: list[Tensor], exchange: ExchangeAll
     ) -> list[Tensor]:
-        """Has halo rows come while the next layer computes the edges that do not read them."""
+        """Fetches halo rows while the next layer computes the edges that do not read them."""
         if not isinstance(exchange, EarlyExchange):
             return exchange(owned)
         nodes, arrival = exchange.begin(owned)

@@ -47,7 +47,7 @@ from bigtrk.tracing import traced
 
 Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
 ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a rank's sectors
-Graph = TypeVar("Graph")  # what a model's layers read of a sector beside nodes and edges
+Graph = TypeVar("Graph")  # the constants of a sector that a model's layers read
 # Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
 LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
@@ -65,7 +65,7 @@ class Arrival(Protocol):
 
 @runtime_checkable
 class EarlyExchange(Protocol):
-    """An exchange beside which a layer may compute what reads owned rows alone."""
+    """An exchange during which a layer may compute the edges that read owned rows alone."""
 
     def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
         """Gives all rows [N, H] of each sector, of which the halo's come with the arrival."""

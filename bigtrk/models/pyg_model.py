@@ -117,7 +117,7 @@ def _drops(module: nn.Module) -> bool:
 
 
 def take_degrees(net: nn.Module) -> Collection[GCNConv]:
-    """Makes `_weighted` weight the edges of the GCNConv layers of `net`, and returns these."""
+    """Returns the layers GCNConv of `net`, to be weighted by `_weighted` from now on."""
     convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
     layers = [conv for conv in convs if conv.normalize]
     for layer in layers:

@@ -123,7 +123,7 @@ def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor
 
     Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
     """
-    size = size if len(n) else 0  # it may be huge where no node has so many edges
+    size = size if len(n) else 0  # it may be huge where no node has more edges
     picks = n.new_empty((len(n), size))
     for k in range(size):
         last = n - size + k

@@ -33,7 +33,7 @@ MEASURED = 0.98
 _THOUSANDTHS = 1000  # of a GiB, as a command line shows memory
 # A data set may have many thousands of events: this many stand for it.
 _EVENTS = 32
-# Cuts were measured in as many sectors (cost/event_size.py).
+# The most sectors in which cuts were measured (cost/event_size.py).
 _MOST_SECTORS = 256
 
 Values = tuple[tuple[str, str], ...]  # by dotted key

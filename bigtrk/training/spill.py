@@ -169,7 +169,7 @@ def open_spill(
 
 
 def gib(n_bytes: float) -> str:
-    """Writes bytes in GiB, little ones with as many decimals as tell them from none."""
+    """Writes bytes in GiB, with more decimals for few bytes."""
     size = n_bytes / GIB
     return f"{size:.1f}" if size >= 0.1 or size < 0.001 else f"{size:.3f}"
 

@@ -42,7 +42,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
     order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
     edges = np.take(doublets, order, axis=1)
-    del doublets, order  # as large as the edges, and of no use beside them
+    del doublets, order  # as large as the edges, and not used again
     graph = EventGraph(
         name=event.name,
         node_feature_names=tuple(features),

@@ -47,7 +47,7 @@ def rows_of(wanted: Ints, known: Ints) -> Ints:
     return row[number[len(known) :]]
 
 
-# Of the triplet's first doublet and of its second: features.doublet_columns.
+# Columns (features.doublet_columns) of a triplet's first and second doublet.
 DOUBLET_FEATURES = ("z0", "phi_slope", "deta", "dphi")
 # dz/dr of the second doublet less that of the first; the angle (rad) between them in (x, y).
 CHANGES = ("slope_change", "bend")

@@ -85,7 +85,7 @@ def learn_windows(
         sampled = _sides(events[0], doublets[:, ::every])
         costs[pair.inner, pair.outer] = (sampled, float(every))
     paths = {key: _peel(true, *costs.get(key, NO_DOUBLETS)) for key, true in edges.items()}
-    # The lowest price at which the pairs together still keep as many true edges.
+    # The lowest price at which the pairs together keep the wanted true edges.
     prices = sorted({step.price for path in paths.values() for step in path}, reverse=True)
     wanted: float = efficiency * sides.shape[1]
 

@@ -79,7 +79,7 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
         for section, content in sections.items()
         for name, tensor in content.items()
     }
-    # Of tensors in the same memory, which safetensors does not write, copies are written.
+    # safetensors does not write tensors in the same memory: copies are written.
     places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
     for name, tensor in tensors.items():
         if places[tensor.untyped_storage().data_ptr()] > 1:

@@ -103,7 +103,7 @@ def backward(
         work.note(work.backward(shape, n_rows, n_nodes, given=given is not None))
         work.note(work.sum_partials(shape, n_rows, adds=adds))
         return
-    # What both kernels read and write, in their order; of the biases all but the last.
+    # Both kernels' arguments in order; the last bias is not among them.
     of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
     read = [*[*inputs, None][:2], *ends[:4], *of_given, made, gradient]
     read += [weights[0].detach(), *_others(weights)[:-1], *scratch, partials]
@@ -237,7 +237,7 @@ def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
 
 @cache
 def has_hopper(device: torch.device) -> bool:
-    """Whether a card is of capability 9.0 or later; what is counted or interpreted is so."""
+    """Whether a card is of capability 9.0 or later; true where launches are counted."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
 
 

@@ -133,7 +133,7 @@ def _longs(*sizes: int) -> list[ctypes.c_long]:
 
 
 def _call_without_data(*_: Any) -> None:
-    """Does nothing for tensors that have only shapes: what is written to has its shape already."""
+    """Does nothing for tensors that have only shapes: results have their shapes already."""
 
 
 _IMPLEMENTATIONS: dict[str, Callable[..., None]] = {

@@ -68,7 +68,7 @@ def multiply(
     rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
 ) -> None:
     """Writes the sum of products of rows [M, K] and weights [K, H], and bias, to `out` [M, H]."""
-    # Autocast leaves products alone that are told where to write.
+    # Autocast leaves products with an `out` alone.
     total = bias
     for values, weight in zip(rows, weights, strict=True):
         if total is None:

@@ -9,19 +9,17 @@ from typing import NamedTuple
 import torch
 
 WIDEST, MOST_LAYERS = 256, 3
-# Of a stream of edges in a block of the backward pass, whose program reads and writes it several
-# times: with two layers up to hidden 128 the L2 of an A100 and of an H100 holds all of that.
+# The size of a block of edges, which a program of the backward pass reads several times: the L2 of
+# an A100 or H100 holds the blocks of all programs (two layers, hidden 128).
 BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
-# Their programs times the rows' width: enough for every GPU of today, and their partial sums of
-# the weights' gradients stay a few hundred MB.
+# Programs of a backward pass times the rows' width: enough for every GPU of today, with a few
+# hundred MB of partial sums.
 PROGRAMS = 2**16
-# Features of a program of a pass without products, and its warps.
+# Features and warps of a program of a pass without products.
 FEATURES, FEATURE_WARPS = 2048, 4
 SUM_WARPS = 1  # more would sum a row's tile in another order
-# Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
-SUMMED_BYTES = 128
-# All of a thread's registers: by itself the compiler may spill to stay below 168 or 128.
-REGISTERS = 255
+SUMMED_BYTES = 128  # a line of a GPU's caches
+REGISTERS = 255  # all of a thread's: the compiler alone may spill to stay below 168 or 128
 # Loads ahead of their use; they take registers, which the backward pass lacks.
 FORWARD_STAGES, BACKWARD_STAGES = 3, 1
 # Rows whose width is no multiple are read feature by feature, which takes registers.
@@ -147,7 +145,7 @@ def feature_tile(hidden: int) -> tuple[int, int]:
 
 
 def block_rows(hidden: int, dtype: torch.dtype) -> int:
-    """Returns the edges of which a program of the backward pass keeps what it computes anew."""
+    """Returns the edges of a block, for which a program keeps recomputed rows."""
     size = tile(hidden, dtype)
     fitting = BLOCK_BYTES // (size.width * dtype.itemsize)
     return max(size.height, min(BLOCK_ROWS, fitting))

@@ -192,7 +192,7 @@ class EdgeStates:
         return taken
 
     def gradient_rows(self, i: int) -> Rows:
-        """Makes room for the gradient of layer i's first product, in the place of what it made."""
+        """Makes room for the gradient of layer i's first product, in the place of its result."""
         # The last layer made no state.
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 

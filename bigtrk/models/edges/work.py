@@ -34,7 +34,7 @@ _NOTE: ContextVar[Note | None] = ContextVar("note", default=None)
 
 @contextmanager
 def counting(note: Note) -> Iterator[None]:
-    """Has passes over meta tensors computed as on a GPU: each launch is noted, and not started."""
+    """Computes passes over meta tensors as on a GPU: each launch is noted, and not started."""
     before = _NOTE.set(note)
     try:
         yield

@@ -121,7 +121,7 @@ class _Reader:
         assert filled == end - piece.start, f"{piece.name} is not whole"
 
     def set_generators(self, rank: int) -> None:
-        """Lets the random numbers of a rank go on."""
+        """Restores the random generators of a rank."""
         file = self._files[rank]
         names = [name for name in file.keys() if name.startswith(RANDOM)]  # noqa: SIM118
         states = {name.removeprefix(RANDOM): file.get_tensor(name) for name in names}

@@ -91,7 +91,7 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
         try:
             return read(last_good(run))
         except InputError:
-            # What was removed by a run that goes on is no damage.
+            # A checkpoint that a living run has removed is no damage.
             if _folders(run / CHECKPOINTS)[-1:] == newest:
                 raise
 

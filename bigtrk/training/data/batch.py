@@ -174,7 +174,7 @@ class Lane:
         self._stream = _upload_stream(device) if device.type == "cuda" else None
 
     def read(self, call: Callable[[], Item]) -> Read[Item]:
-        """Calls `call`, with what it starts on the accelerator in this stream."""
+        """Calls `call`, which starts its work on the accelerator in this stream."""
         if self._stream is None:
             return call(), None
         with torch.cuda.stream(self._stream):

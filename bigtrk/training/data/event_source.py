@@ -225,7 +225,7 @@ def data_record(events: Events) -> DataRecord:
 
 def _source(made_from: object) -> str:
     """Names the format of the files that a graph was built from; "" where nobody knows."""
-    # What was built of other graphs is named `graphs`, and so is these graphs' own origin.
+    # Graphs that were built of other graphs name these as `graphs`, with their own origin.
     while isinstance(made_from, Mapping) and isinstance(made_from.get("graphs"), Mapping):
         made_from = made_from["graphs"]
     found = made_from.get("from") if isinstance(made_from, Mapping) else None

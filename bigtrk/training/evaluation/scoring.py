@@ -72,7 +72,7 @@ def score_events(
         columns = [_columns(*one) for one in zip(share.batches, predicted, strict=True)]
         edges = stitched(sectors, columns, n_ranks, world.groups)
         name, has_pt = sectors[0].event, share.batches[0].truth.pt is not None
-        # What the model read is as large as the graph, and so are its sectors.
+        # The model's inputs are as large as the graph, and so are its sectors.
         del share, predicted, columns
         joined = _joined(sectors, n_ranks, world.groups) if whole else None
         del sectors

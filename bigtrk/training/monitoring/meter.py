@@ -27,7 +27,7 @@ from bigtrk.records.metrics import NormsRecord, PowerRecord, Shares
 MEASURED = ("data", "exchange", "reduce")
 SECONDS_BETWEEN_SAMPLES = 0.5
 POWERCAP = Path("/sys/class/powercap")
-# Of a trace: first steps allocate and compile; the last of them warms up the profiler.
+# Steps of a trace: the first ones allocate and compile; the last of these warms up the profiler.
 SKIPPED, RECORDED = 3, 3
 
 
