@@ -103,16 +103,13 @@ def test_a_column_must_be_computed_row_by_row(name: str) -> None:
         features.check_by_row(whole_sector(GRAPH))
 
 
-def test_columns_by_row_pass_also_without_rows() -> None:
+def test_columns_by_row_pass_also_without_rows_and_only_functions_are_features() -> None:
     features = ComputedFeatures(
         {"a:b": user_functions.distance, "a:c": user_functions.layer},
         {"a:d": user_functions.length},
     )
     for n_nodes in (0, 1, 40):
         features.check_by_row(whole_sector(random_graph(1, n_nodes, 6 * n_nodes)))
-
-
-def test_only_functions_are_features() -> None:
     allow_code([user_functions.HERE])
     name = f"{user_functions.HERE}:NOT_CALLABLE"
     with pytest.raises(InputError, match=f"data.node_features={name}: is a float; name a function"):

@@ -116,7 +116,7 @@ def test_a_sector_with_halo_computes_the_whole_graphs_logits(options: dict[str, 
     torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-13)
 
 
-def test_a_second_head_changes_nothing_of_the_first() -> None:
+def test_a_second_head_and_an_outer_autocast_change_nothing() -> None:
     x, edge_features, edge_index = make_graph()
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
     alone, both = make_model(), make_model(True)
@@ -125,6 +125,9 @@ def test_a_second_head_changes_nothing_of_the_first() -> None:
     assert added == {"decoder.pt_weight", "decoder.pt_bias"}
     assert all(torch.equal(both.state_dict()[name], weights[name]) for name in weights)
     torch.testing.assert_close(both(*inputs)[:, 0], alone(*inputs))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = alone(*inputs)
+    assert torch.equal(inside, alone(*inputs))
 
 
 @each_option
@@ -209,15 +212,6 @@ def test_bf16_stays_near_float32(recompute: str) -> None:
     for name, gradient in gradients(half, logits).items():
         assert gradient.dtype == torch.float32
         assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
-
-
-def test_an_outer_autocast_changes_nothing() -> None:
-    x, edge_features, edge_index = make_graph()
-    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    model = make_model()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = model(*inputs)
-    assert torch.equal(inside, model(*inputs))
 
 
 def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,5 +137,5 @@ def test_a_cpu_has_no_lane(gpu: NotingGPU, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: pytest.fail("a stream was made"))
     lane, rows = Lane(torch.device("cpu")), torch.ones(3)
     read = lane.read(lambda: [rows])
-    assert read.there is None
+    assert read[1] is None
     assert lane.hand_over(read) == [rows]
