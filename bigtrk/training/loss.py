@@ -109,7 +109,9 @@ LossFunction = Callable[[ScoredEdges], Tensor]
 
 def _load_function(name: str) -> LossFunction:
     """Imports a user's loss function; raises InputError if it is none."""
-    return load_function(name, KEY, "a function that takes edges and gives the loss of each")
+    kind = "a function that takes edges and gives the loss of each"
+    function: LossFunction = load_function(name, KEY, kind)
+    return function
 
 
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:

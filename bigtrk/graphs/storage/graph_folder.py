@@ -37,9 +37,9 @@ def write_graph(
     graph: EventGraph,
     record: dict[str, Any],
     beside: Mapping[str, Section] | None = None,
-) -> None:
-    """Writes one graph to its file in `folder`, atomically. `record` is JSON-able and comes back,
-    completed, from `GraphFolder.record`. beside: sections for which a graph has no place.
+) -> Path:
+    """Writes one graph to its file in `folder`, atomically; returns the path. `record` is JSON-able
+    and comes back from `GraphFolder.record`. beside: sections for which a graph has no place.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     described = {
@@ -51,8 +51,9 @@ def write_graph(
         "nodes": graph.n_nodes,
         "edges": graph.n_edges,
     }
-    sections = {**graph_sections(graph), **(beside or {})}
-    write_sections(file_of(folder, graph.name), sections, described)
+    path = file_of(folder, graph.name)
+    write_sections(path, {**graph_sections(graph), **(beside or {})}, described)
+    return path
 
 
 def graph_sections(graph: EventGraph) -> dict[str, Section]:
