@@ -1,5 +1,4 @@
-"""Evaluations of models and of pipelines, and the files of them, which nothing overwrites; the
-judgement of tracks from anywhere, as `bigtrk score` prints it.
+"""Evaluations of runs and pipelines, in files that nothing overwrites, and those of `bigtrk score`.
 
 Values that a record does not know are None.
 """
@@ -130,8 +129,7 @@ class TrackRecord(Judged):
 
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
-    step: that of the evaluated checkpoint; None for the model that the run ended with. weights: the
-    file of others that were evaluated instead.
+    step: of the evaluated checkpoint, None for the final model. weights: the file of other ones.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -168,9 +166,8 @@ class StageLeft(Record):
 class PipelineEvaluationRecord(FileRecord):
     """A file in `evaluations/` of a pipeline's folder. weights: the digests of the stages' weights.
     edge_cut: the score of the classifier above which an edge counts as kept; the track builder
-    reads all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder",
-    whose edges are those that would be true if each track were a particle, and whose `findable` are
-    those found.
+    reads all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (the
+    true edges if each track were a particle; `findable`: those found).
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -219,9 +216,7 @@ class ColliderMLScore(Record):
 
 
 class RuleScore(Record):
-    """Counts by a published rule: particles to be found and found, or the weight of hits; tracks
-    that count and fakes.
-    """
+    """Counts by a published rule: particles, or the weight of hits; those found; tracks; fakes."""
 
     rule: Text
     targets: Text

@@ -15,6 +15,7 @@ from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
 from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
+from bigtrk.records.studies import is_search
 
 # A run that is about to begin has its lock, and what a search's trial prints.
 FIRST = (LOCK, "train.log")
@@ -51,8 +52,7 @@ class Status(StrEnum):
 class LiveRun:
     """A run at one moment; values that are not known are None. owner: the process that holds its
     folder; silent: seconds since its last sign of life. epoch and step count from 1; `epochs` and
-    `steps` are those planned. newest: the last scalars by name. idle: seconds since the newest
-    record.
+    `steps` are planned. newest: the last scalars by name. idle: seconds since the last record.
     """
 
     folder: Path
@@ -90,11 +90,13 @@ class RunFollower:
         self._newest: dict[str, float] = {}
 
     def look(self) -> LiveRun:
-        """Reads what is new, and returns the state of the run; raises InputError where the folder
-        is that of something else, or a record is broken.
-        """
+        """Reads what is new; InputError if the folder is no run's, or a record is broken."""
         is_run = (self._folder / RUN).is_file()
         others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)
+        if is_search(self._folder):
+            raise InputError(
+                f"{self._folder}: holds a search; 'bigtrk report {self._folder}' shows it"
+            )
         if not is_run and (self._folder.is_file() or any(others)):
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
@@ -107,7 +109,14 @@ class RunFollower:
             status = Status.STARTING if is_held else Status.WAITING
             return LiveRun(self._folder, status, owner=owner, silent=silent or 0.0)
         record = read_run_record(self._folder)
-        self._read_metrics()
+        if self._tail.begins_anew():
+            self._begin()
+        for line in self._tail.new_lines():
+            newest = metrics_record(line)
+            self._epoch = newest.epoch
+            self._newest.update(scalars(newest))
+            if isinstance(newest, StepRecord):
+                self._recent.append(newest)
         # One that is resumed has records of before, and of its end.
         first = record.resumed[-1].step if record.resumed else 0
         if is_held:
@@ -117,8 +126,7 @@ class RunFollower:
             status = Status.FINISHED
         else:
             status = Status.STOPPED if owner is None else Status.LOST
-        metrics, training = self._folder / METRICS, record.config.get("training")
-        planned = training.get("epochs") if isinstance(training, dict) else None
+        metrics, planned = self._folder / METRICS, record.section("training").get("epochs")
         epochs = planned if isinstance(planned, int) and 0 < planned < MOST else None
         seconds = sum(step.seconds for step in self._recent)
         return LiveRun(
@@ -137,13 +145,3 @@ class RunFollower:
             idle=max(time.time() - metrics.stat().st_mtime, 0.0) if metrics.exists() else None,
             stall=read_if_any(StallRecord, self._folder / STALL),
         )
-
-    def _read_metrics(self) -> None:
-        if self._tail.begins_anew():
-            self._begin()
-        for line in self._tail.new_lines():
-            record = metrics_record(line)
-            self._epoch = record.epoch
-            self._newest.update(scalars(record))
-            if isinstance(record, StepRecord):
-                self._recent.append(record)

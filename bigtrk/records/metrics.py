@@ -65,7 +65,7 @@ class MeanEdgeMetrics(Record):
 
     @property
     def undefined(self) -> str:
-        """Names the means that leave out events, and how many; "" where none does."""
+        """The number of events that some means leave out, in words; "" where none does."""
         skipped, without_auc = self.events_skipped, self.events_without_auc
         if not skipped:
             return ""
@@ -111,9 +111,7 @@ class Shares(Record):
 
 
 class PowerRecord(Record):
-    """An epoch's energy, and mean shares of time that a kernel ran and of memory in use; `absent`
-    says why something was not read, by kind of device.
-    """
+    """Energy, and mean shares of time with a kernel and of memory in use; absent: why not read."""
 
     accelerator_joules: Number | None = None
     host_joules: Number | None = None

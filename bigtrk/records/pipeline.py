@@ -1,6 +1,4 @@
-"""`pipeline.json`: the stages from hits to tracks, trained and chosen together; and the folder of a
-pipeline, read.
-"""
+"""`pipeline.json`: the stages from hits to tracks; and the folder of a pipeline, read."""
 
 from dataclasses import dataclass
 from pathlib import Path

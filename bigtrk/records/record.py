@@ -1,8 +1,4 @@
-"""Records: values in ranges that reports can compute with, in files that are written and
-read through the same class.
-
-Ranges are those in which sums, ratios and axes stay finite.
-"""
+"""Records: files that one class writes and reads, of values whose sums and ratios are finite."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar

@@ -104,6 +104,11 @@ class RunRecord(FileRecord):
     ended: End | None = None
     finished: AwareDatetime | None = None
 
+    def section(self, name: str) -> dict[str, Any]:
+        """Returns a section of the configuration; {} where there is none."""
+        found = self.config.get(name)
+        return found if isinstance(found, dict) else {}
+
     def newest_code(self) -> dict[str, CodeRecord]:
         """Returns the code that the last steps were trained with, by its name in `config`."""
         newest = dict(self.code)

@@ -122,9 +122,7 @@ class _AnyLine(Record):
 
 
 KINDS: dict[str, type[MetricsRecord]] = {
-    "step": StepRecord,
-    "epoch": EpochRecord,
-    "validation": ValidationRecord,
+    kind.model_fields["kind"].default: kind for kind in (StepRecord, EpochRecord, ValidationRecord)
 }
 
 

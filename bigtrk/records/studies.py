@@ -1,6 +1,4 @@
-"""Studies of many runs: a search (`search.json`, and its trials so far in `result.json`), and a
-scaling series (`series.json`).
-"""
+"""Searches (`search.json`, and trials in `result.json`) and scaling series (`series.json`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,9 +73,8 @@ class ValueRecord(_SearchFile):
 
 
 class RoundRecord(Record):
-    """A round of a trial of a population, both counted from 0, and the metric after it, if it has
-    ended: from the checkpoint of the trial `source` after its round `source_round` (None: its own),
-    with `settings`, up to `epochs` epochs.
+    """A trial's round, both counted from 0: from the checkpoint of the trial `source` after its
+    round `source_round` (None: its own) up to `epochs` epochs. value: the metric once it has ended.
     """
 
     round: Place

@@ -19,10 +19,9 @@ BREAK = -1  # in the place of a hit: the line ends here
 MOST_HITS, MOST_SECTOR_HITS, MOST_EDGES, MOST_TRACKS = 50_000, 10_000, 2_000, 300
 SCORES = ((0.9, 1.0, 2), (0.5, 0.9, 4), (0.1, 0.5, 5), (0.0, 0.1, 7))  # limits and colour
 RULE = (
-    "Found and lost: ATLAS matching, strict mode, of the particles to be found; a fake track "
-    "matches no particle. Lines join the hits of a track by their distance from the origin. Halo "
-    "hits are the ends of cut edges, of which another sector holds a copy. A click on a name of "
-    "the legend shows or hides it in all views."
+    "ATLAS matching, strict mode; a fake track matches no particle. Lines join the hits of a track "
+    "by their distance from the origin. Halo hits are the ends of cut edges, of which another "
+    "sector holds a copy. A click on a name of the legend shows or hides it in all views."
 )
 
 
@@ -47,8 +46,7 @@ class EventPicture:
 @dataclass(frozen=True)
 class Layer:
     """Hits, or lines through them: rows of hits, with BREAK between two lines. colour: None for
-    that of text. `drawn` of `total` hits or lines are in the rows. shown: before a click on the
-    name.
+    that of text. drawn: the hits or lines in the rows, of `total`. shown: from the beginning.
     """
 
     name: str

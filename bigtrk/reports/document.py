@@ -3,6 +3,7 @@
 All texts are plain: no part holds markup.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,10 +27,6 @@ class Curve:
     style: Style = "line"
     texts: Sequence[str] = ()
 
-    @property
-    def has_points(self) -> bool:
-        return any(abs(row[1]) < float("inf") for row in self.points)
-
 
 @dataclass(frozen=True)
 class Bars:
@@ -40,10 +37,6 @@ class Bars:
     values: Sequence[float | None]
     colour: int = 0
     unit: str = ""
-
-    @property
-    def has_points(self) -> bool:
-        return any(value is not None for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -57,10 +50,6 @@ class Points:
     colour: int | None
     is_line: bool = False
     shown: bool = True
-
-    @property
-    def has_points(self) -> bool:
-        return bool(len(self.axes[0]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,16 @@ class Plot:
     @property
     def filled(self) -> list[Curve | Bars | Points]:
         """Lists the traces that have a point."""
-        return [trace for trace in self.traces if trace.has_points]
+        return [trace for trace in self.traces if _has_points(trace)]
+
+
+def _has_points(trace: Curve | Bars | Points) -> bool:
+    match trace:
+        case Curve():
+            return any(math.isfinite(row[1]) for row in trace.points)
+        case Bars():
+            return any(value is not None for value in trace.values)
+    return len(trace.axes[0]) > 0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""The report of evaluations: edges, tracks, what limits them, and plots of it in bins; and that of
-tracks from files, as `bigtrk score` judges them.
-"""
+"""The reports of evaluations (edges, tracks, limits, bins) and of `bigtrk score`."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -44,21 +42,16 @@ CATEGORIES = {
     "true_edges_cut": "model: true edges cut",
     "merged": "model: merged by false edges",
 }
-LOST = {name: what for name, what in CATEGORIES.items() if name != "found"}
-LIMITS = {
-    "graph": ("no_true_edges", "too_few_true_edges"),
-    "model": ("true_edges_cut", "merged"),
-}
 LIMITS_RULE = (
-    "ATLAS matching, strict mode; each particle is in the first row that fits. Graph: the graph "
-    "holds no true edge of it; or even all its true edges alone give no track. Model: the true "
-    "edges that the model keeps give no track; or they do, but false edges join it to others. "
-    "Perfect scores: all true edges are kept and no other."
+    "ATLAS matching, strict mode; each particle is in the first row that fits. Graph: it holds no "
+    "true edge of the particle, or even all true edges give no track. Model: the true edges that "
+    "it keeps give no track, or false edges join them to others. Perfect scores: exactly the true "
+    "edges are kept."
 )
 BINS_KEY = (
-    "Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. Fake tracks: by the mean "
-    "eta of their hits. Edge efficiency: by the particle of a target edge; purity: by the mean eta "
-    f"of its hits. {INTERVALS}"
+    "Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. Fakes: by the mean eta of "
+    "their hits. Edge efficiency: by the particle of a target edge; purity: by the mean eta of its "
+    f"hits. {INTERVALS}"
 )
 # Column of each rate and count of matched tracks, and its name in the record.
 RATES = {
@@ -72,19 +65,19 @@ RATES = {
 }
 NOT_JUDGED = "No tracks were judged: 'bigtrk evaluate RUN DATA --tracks' says what limits them."
 COLLIDERML_RULES = (
-    "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
-    "not of all; track -1 is a track like any other; physics_eff_pt1 takes the submission's word "
-    "(majority_particle_id) for the particles found. Strict figures are below."
+    "As ColliderML's package defines them: trackml_eff is over the weight of the submitted hits "
+    "alone; track -1 is a track; physics_eff_pt1 takes the submission's majority_particle_id as "
+    "found. Strict figures are below."
 )
 FIT_UNITS = {"d0": "mm", "z0": "mm", "phi": "rad", "theta": "rad", "qop": "1/GeV"}
 FITS_RULE = (
-    "fits of tracks most of whose hits are of one particle from the beam line, against its truth; "
-    "widths are half of the central 68 %."
+    "fits of tracks with most hits from one particle of the beam line, against its truth; widths "
+    "are half of the central 68 %."
 )
 SCORE_RULES = (
     "strict: noise never matches. acorn: noise matches like a particle, as in GNN4ITk's tool. "
-    "efficiency: found among particles. fake: tracks that match no particle. duplicate: tracks "
-    "beyond the first of a particle found, per such particle."
+    "efficiency: particles found. fake: tracks that match no particle. duplicate: further tracks "
+    "of a particle, per particle found."
 )
 
 
@@ -145,12 +138,12 @@ def track_numbers(tracks: Judged) -> list[Number]:
 
 def evaluation_verdict(record: EvaluationRecord) -> list[str]:
     """Names what limits the tracks, and what speaks against the numbers."""
-    limit = metrics.loss_limit(record.tracks.losses, LIMITS) if record.tracks else NOT_JUDGED
+    limit = metrics.loss_limit(record.tracks.losses, CATEGORIES) if record.tracks else NOT_JUDGED
     return [limit, *(trained_on(record) if record.events_trained_on else [])]
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Counts in words the events that were trained on, or left out for that."""
+    """Counts the events that were trained on, or left out for that, in a sentence."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
@@ -199,7 +192,7 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
 
     for axis in ("pt", "eta", "vertex", "hits"):
         yield by_mode("Track efficiency, %", "efficiency", axis)
-        yield metrics.lost_plot(axis, LOST, tracks.loss_bins)
+        yield metrics.lost_plot(axis, CATEGORIES, tracks.loss_bins)
         yield by_mode("Found more than once, %", "duplicates", axis)
     yield by_mode("Fake tracks, %", "fakes", "eta")
     for ratio, axis in (("efficiency", "pt"), ("efficiency", "eta"), ("purity", "eta")):
@@ -228,7 +221,12 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
                 {**run, "score cut": figures.text(match.score_cut), **_rates(match)}
                 for match in judged.scan
             ]
-            limits += [run | row for row in _limits(judged)]
+            limits += [run | row for row in metrics.loss_rows(judged.losses, CATEGORIES)]
+            for match in judged.perfect.matching if judged.perfect else ():
+                if (match.style, match.mode) == BUDGET and (n := match.n_reconstructed) is not None:
+                    share = metrics.share_cell(n, match.n_particles or 0)
+                    what = {"particles to be found": "found with perfect scores"}
+                    limits.append({**run, **what, "particles": figures.count(n), "%": share})
     words = int(any(name for name, _ in evaluated))
     tables = [
         table_of("Evaluation: edges", edges, *notes, text_columns=1 + words),
@@ -237,15 +235,6 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
         table_of("What limits the tracks", limits, LIMITS_RULE, INTERVALS, text_columns=1 + words),
     ]
     return [table for table in tables if table.rows]
-
-
-def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
-    yield from metrics.loss_rows(tracks.losses, CATEGORIES)
-    for match in tracks.perfect.matching if tracks.perfect else ():
-        if (match.style, match.mode) == BUDGET and (n := match.n_reconstructed) is not None:
-            share = metrics.share_cell(n, match.n_particles or 0)
-            what = "found with perfect scores"
-            yield {"particles to be found": what, "particles": figures.count(n), "%": share}
 
 
 def _notes(record: EvaluationRecord) -> Iterator[str]:
@@ -275,7 +264,7 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Describes the criteria by which tracks, made `by` whom, were judged; gives their score."""
+    """Writes the TrackML score of tracks, and the criteria of their judgement. by: their maker."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )

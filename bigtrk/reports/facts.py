@@ -1,11 +1,10 @@
 """The model, data, engine and machine of a run, its speed, and where its time goes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import Any
 
 from bigtrk.records.metrics import Shares
+from bigtrk.records.record import Record
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
@@ -13,7 +12,7 @@ from bigtrk.reports.document import Bars, Facts, Plot
 
 TIMING_RULE = (
     "Times are medians over the epochs after the first, which warms up (shares: means; peak "
-    "memory: the largest of all epochs). Validation is not counted."
+    "memory: the largest of all). Validation is not counted."
 )
 TIME_SHARES = "Where the time goes"
 TIME_SHARES_NOTE = (
@@ -29,16 +28,10 @@ def engine_name(record: RunRecord) -> str:
     return record.engine_detail or record.engine
 
 
-def section(record: RunRecord, name: str) -> dict[str, Any]:
-    """Returns a section of the configuration, which may be anybody's; {} where there is none."""
-    found = record.config.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def facts(run: Run) -> dict[str, str]:
-    """Describes model, data, engine and machine of a training: text by label."""
+    """Describes model, data, engine, machine and progress of a run: text by label."""
     record, data, machine = run.record, run.record.data, run.record.machine
-    settings = section(record, "model")
+    settings = record.section("model")
     own = figures.settings({x: y for x, y in settings.items() if not x.startswith("init_")})
     start = settings.get("init_from")
     started = f"; started from {start}" if start else ""
@@ -50,14 +43,14 @@ def facts(run: Run) -> dict[str, str]:
     ranks = "1 rank" if record.world_size == 1 else f"{record.world_size} ranks"
     launched = f", started by {record.launcher}" if record.launcher else ""
     size = f"{figures.count(data.nodes)} nodes, {figures.count(data.edges)} edges"
-    folders = section(record, "data").get("train")
+    folders = record.section("data").get("train")
     names = f" of {', '.join(map(str, folders))}" if isinstance(folders, list) and folders else ""
     accelerator = None if machine.accelerator == "cpu" else machine.accelerator
     cores = None if machine.cores is None else f"{machine.cores} cores"
     return {
         "model": model,
         "trained on": f"{_events(data.train_events)}{names} ({size})",
-        "target": figures.settings(section(record, "target")),
+        "target": figures.settings(record.section("target")),
         "validated on": _events(data.validation_events),
         "engine": f"{engine_name(record)} on {ranks}{launched}",
         "machine": ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores))) or "-",
@@ -67,9 +60,9 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def sentence(run: Run) -> str:
-    """Describes model, data and length of a training in a sentence."""
+    """Describes model, data, engine and progress of a run in a sentence."""
     record, known = run.record, facts(run)
-    name = section(record, "model").get("name")
+    name = record.section("model").get("name")
     kind = f"{name} model" if isinstance(name, str) else "model"
     trained = f"trained on {known['trained on']} with {known['engine']}; {known['progress']}"
     if record.ended == "imported":
@@ -107,7 +100,7 @@ def _events(number: int | None) -> str:
 
 
 def _progress(run: Run) -> str:
-    planned = section(run.record, "training").get("epochs")
+    planned = run.record.section("training").get("epochs")
     steps = f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}"
     since = f" since {run.record.started}" if run.record.started else ""
     told = [f"{len(run.epochs)}{f' of {planned}' if planned else ''} epochs, {steps}{since}"]
@@ -120,8 +113,7 @@ def _progress(run: Run) -> str:
     return "; ".join(told)
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Record):
     """One run's speed, of `epochs` epochs."""
 
     epochs: int
@@ -131,10 +123,6 @@ class Timing:
     shares: Shares | None
     imbalance: float | None
     peak_memory_bytes: int | None
-
-    def summary(self) -> dict[str, Any]:
-        """Returns the figures, JSON-able."""
-        return {**asdict(self), "shares": self.shares and self.shares.model_dump()}
 
 
 def time_run(run: Run) -> Timing:
@@ -183,7 +171,7 @@ def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
 
 
 def time_limit(timing: Timing) -> list[str]:
-    """Names where most of the time goes; nothing where shares are not known."""
+    """Names what takes most of the time; nothing where shares are not known."""
     if timing.shares is None:
         return []
     shares = {what: getattr(timing.shares, key) for key, what in ACTIVITIES.items()}

@@ -44,12 +44,12 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
     return Estimate(value, error, min(above.n, below.n))
 
 
-def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
-    """Returns Wilson's score interval (J. Am. Stat. Assoc. 22 (1927) 209) of a share of `n` > 0."""
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Returns Wilson's interval (J. Am. Stat. Assoc. 22 (1927) 209) at 1 sigma; share of n > 0."""
     share = min(max(share, 0.0), 1.0)  # files may say something else
-    scale = 1 + z * z / n
-    centre = (share + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    scale = 1 + 1 / n
+    centre = (share + 1 / (2 * n)) / scale
+    half = math.sqrt(share * (1 - share) / n + 1 / (4 * n * n)) / scale
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

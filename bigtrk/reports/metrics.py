@@ -1,9 +1,8 @@
-"""Edge metrics, particles lost and other ratios: as cells of tables, as numbers that count, and as
-plots against a particle's quantities or the score of edges.
-"""
+"""Edge metrics, particles lost and other ratios: cells of tables, numbers, plots."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle, pairwise
 from statistics import harmonic_mean
@@ -33,21 +32,21 @@ AXES = {
     "hits": "hits",
 }
 EDGES_RULE = (
-    "Edges of all events together. The best cut has the highest harmonic mean of efficiency and "
-    "purity."
+    "All events together. The best cut has the highest harmonic mean of efficiency and purity."
 )
 TRACKS_RULE = (
-    "Tracks: ATLAS matching, strict mode, with Wilson's intervals. The best cut of those tried has "
-    "the highest harmonic mean of track efficiency and of the share of tracks that are no fakes; "
-    "choose it on events that no figure you quote rests on."
+    "Tracks: ATLAS matching, strict mode, with Wilson's intervals. The best of the cuts tried has "
+    "the highest harmonic mean of track efficiency and 1 - fakes: choose it on other events than "
+    "those of your figures."
 )
 NO_PARTICLES = (
-    "No particle has that many hits and a known pT that high; --pt-min 0 takes those of unknown "
+    "No particle has enough hits and a known pT that high; --pt-min 0 takes those of unknown "
     "momentum, too."
 )
 SCORE_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
 KINDS = {"target": "target edges", "other": "other true edges", "false": "false edges"}
 BEST_COLOUR = 4
+FOUND = "found"  # the category of particles that are not lost
 
 
 def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
@@ -155,8 +154,9 @@ def bin_curve(
     return Curve(name, points, colour, "dashes" if dashed else "line", texts=texts)
 
 
-def lost_plot(axis: str, lost: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
+def lost_plot(axis: str, names: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
     """Makes the plot of particles lost against one of AXES, by category and its title."""
+    lost = {name: what for name, what in names.items() if name != FOUND}
     ratios = {what: bins.get(f"{name}_by_{axis}") for name, what in lost.items()}
     return bin_plot("Particles lost, %", axis, ratios, range(2, 8))
 
@@ -169,14 +169,16 @@ def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[d
         yield {"particles to be found": what, "particles": figures.count(n), "%": share}
 
 
-def loss_limit(losses: Mapping[str, int], limits: Mapping[str, Iterable[str]]) -> str:
-    """Names what loses most of the wanted particles. limits: the categories of each culprit."""
-    total = sum(losses.values())
+def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
+    """Names what loses most of the particles: the culprit stands before a category's colon."""
+    total, lost = sum(losses.values()), Counter[str]()
     if not total:
         return "What limits the tracks is not known: there are no particles to be found."
-    lost = {what: sum(losses.get(name, 0) for name in names) for what, names in limits.items()}
-    first = max(lost, key=lambda what: lost[what])
-    if not lost[first]:
+    for name, what in names.items():
+        if name != FOUND:
+            lost[what.partition(":")[0]] += losses.get(name, 0)
+    [(first, n)] = lost.most_common(1)
+    if not n:
         return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
     shares = ", ".join(f"the {what} {100 * n / total:.1f}" for what, n in lost.items())
     return f"The {first} limits the tracks: of 100 particles are lost by {shares}."

@@ -1,6 +1,4 @@
-"""`MODEL.md` of each trained model: `model_card.md`, filled with texts from anywhere, which show
-literally.
-"""
+"""`MODEL.md` of each trained model: `model_card.md`, filled with texts that show literally."""
 
 import os
 import re
@@ -22,7 +20,7 @@ from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports import figures
 from bigtrk.reports.evaluation import evaluation_numbers, evaluation_verdict
-from bigtrk.reports.facts import facts, section, sentence
+from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.metrics import AXES, edge_numbers
 from bigtrk.reports.runs import embedding_table
 from bigtrk.user_code import names_code
@@ -54,7 +52,7 @@ def refresh_card(run: Path) -> None:
 def model_card(run: Run) -> str:
     """Writes the card of the model that a run ended with; evaluations of others are left out."""
     record, data = run.record, run.record.data
-    model = section(record, "model")
+    model = record.section("model")
     embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
     code = record.newest_code()
     modules = sorted({name.partition(":")[0] for name in code if names_code(name)})
@@ -105,8 +103,8 @@ def escaped(text: str) -> str:
 
 
 def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
-    """Lists the known facts of the model and its data; "" for unknown ones."""
-    record, data, known = run.record, section(run.record, "data"), facts(run)
+    """Lists facts of the model and its data by label; "" where one is not known."""
+    record, data, known = run.record, run.record.section("data"), facts(run)
     weights = ["model.safetensors: those that the training ended with"]
     if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():
         weights.append(
@@ -122,10 +120,10 @@ def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
         found = data.get(names)
         told[f"features of {label}"] = ", ".join(map(str, found)) if isinstance(found, list) else ""
     if record.ended != "imported":  # by settings that nobody knows
-        training, sampling = section(record, "training"), section(record, "sampling")
+        training, sampling = record.section("training"), record.section("sampling")
         some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
         told["training"] = figures.settings(some)
-        told["optimizer"] = figures.settings(section(record, "optimizer"))
+        told["optimizer"] = figures.settings(record.section("optimizer"))
         if sampling.get("method") not in (None, "none"):
             told["sampling"] = figures.settings(sampling)
     at = record.finished
@@ -133,7 +131,7 @@ def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
 
 
 def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
-    train = section(run.record, "data").get("train")
+    train = run.record.section("data").get("train")
     named = train if isinstance(train, list) else []
     folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
     evaluated = record.folders or (record.data,)

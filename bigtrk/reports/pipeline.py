@@ -10,7 +10,7 @@ from bigtrk.records.pipeline import PipelineFolder
 from bigtrk.reports import figures, metrics
 from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.evaluation import criteria_note, matching_cells, track_numbers, trained_on
-from bigtrk.reports.facts import section, software
+from bigtrk.reports.facts import software
 from bigtrk.reports.figures import INTERVALS
 
 STAGES = {
@@ -21,12 +21,11 @@ STAGES = {
     "builder": "track builder",
 }
 STAGES_RULE = (
-    "edges: per event; of the classifier those above its cut, of the track builder those that "
-    "would be true if each track were a particle. edge eff.: share of the target edges, the true "
-    "ones of particles to be found. purity: target edges among target and false ones, as also "
-    "those are that skip a hit. findable: share of the particles to be found that the true edges "
-    "left join to enough hits; of the track builder, those found. change: per cent since the stage "
-    "before. s: per event."
+    "edges: per event; the classifier's are those above its cut, the track builder's those between "
+    "successive hits of its tracks. edge eff.: share of the target edges (true ones of particles "
+    "to be found). purity: target edges among target and false ones, where an edge that skips a "
+    "hit is false. findable: share of the particles whose true edges left join enough hits; of the "
+    "track builder, those found. change: percentage points. s: per event."
 )
 SHARES = {"efficiency": "edge efficiency", "purity": "edge purity", "findable": "findable"}
 CATEGORIES = {
@@ -40,21 +39,14 @@ CATEGORIES = {
 }
 LOSSES_RULE = (
     "ATLAS matching, strict mode; each particle is in the first row that fits. Detector: even all "
-    "its true edges together give no track. Radius graph, filter, classifier (edges above the "
-    "cut): the true edges that are left there give none. Merged: they do, but the false edges "
-    "above the cut join it to others. Track builder: all edges above the cut would give one."
+    "its true edges give no track. Radius graph, filter, classifier: the true edges that it leaves "
+    "give none. Merged: they do, but false edges above the cut join them to others. Track builder: "
+    "all edges above the cut would give a track."
 )
 AXES_RULE = (
-    "Distance: in eta and phi to the nearest other particle of enough hits. Vertex radius: "
-    "distance of the production vertex from the beam line; nearer ones count in the first bin."
+    "Distance: in eta and phi to the nearest other particle of enough hits. Vertex radius: of the "
+    "production vertex from the beam line; smaller ones count in the first bin."
 )
-# The categories of loss that speak against each culprit.
-LIMITS = {
-    "detector": ("hits",),
-    "graph": ("radius", "filter"),
-    "model": ("true_edges_cut", "merged"),
-    "track builder": ("builder",),
-}
 
 Shares = dict[str, float | None]  # by the names of SHARES; None where they say nothing
 
@@ -62,7 +54,7 @@ Shares = dict[str, float | None]  # by the names of SHARES; None where they say 
 def pipelines_report(pipelines: Sequence[PipelineFolder]) -> Document:
     """Makes the report of pipelines and of their evaluations."""
     named = [(f"{one.name} on {each.data}", each) for one in pipelines for each in one.evaluations]
-    limits = [(name, metrics.loss_limit(record.losses, LIMITS)) for name, record in named]
+    limits = [(name, metrics.loss_limit(record.losses, CATEGORIES)) for name, record in named]
     return Document(
         title=f"bigtrk report: {', '.join(pipeline.name for pipeline in pipelines)}",
         lead=" ".join(map(_sentence, pipelines)),
@@ -121,7 +113,7 @@ def _facts(pipeline: PipelineFolder) -> Facts:
         for each in pipeline.evaluations
     ]
     stages = {
-        stage: f"{figures.text(section(run, 'model').get('name'))}, "
+        stage: f"{figures.text(run.section('model').get('name'))}, "
         f"{figures.count(run.parameters)} parameters, {figures.count(run.data.train_events)} "
         f"events of {figures.count(run.data.edges)} edges, {figures.text(run.started)}, "
         f"{software(run)}"
@@ -140,7 +132,7 @@ def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Fact
     if record.scores:
         scores = [*metrics.edge_plots(record.scores, None)]
         yield Plots(f"The classifier's scores, {name}", scores, (metrics.EDGES_RULE,))
-    lost = {x: what for x, what in CATEGORIES.items() if x != "found" and record.losses.get(x)}
+    lost = {x: what for x, what in CATEGORIES.items() if record.losses.get(x)}
     plots = []
     for axis in metrics.AXES:
         efficiency = record.loss_bins.get(f"found_by_{axis}")

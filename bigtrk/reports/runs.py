@@ -16,14 +16,13 @@ from bigtrk.reports.metrics import METRICS, PAPER, edge_numbers, metric_cells, w
 MOST_SENTENCES = 3
 MOST_NAMED = 20  # spikes of a note; the JSON summary names all
 ROUTES_NOTE = (
-    "Training events by route: whole on one rank, or in sectors on as many ranks or fewer. "
-    "Micro-steps: events, or shares of them, that a rank has one after another in a step, mean "
-    "over steps. Imbalance: predicted, the most loaded rank over the mean; mean and largest over "
-    "steps."
+    "Training events by route: whole on one rank, or in sectors. Micro-steps: events, or shares of "
+    "them, that a rank takes one after another in a step (mean). Imbalance: the most loaded rank "
+    "over the mean, predicted; mean and largest over steps."
 )
 EMBEDDING_NOTE = (
-    "Pairs of hits within the smallest radius that keeps this share of the target edges of all "
-    "validation events; edges per event, and the share of all true edges among them."
+    "Pairs of hits within the smallest radius that keeps this share of the validation events' "
+    "target edges; edges per event, and the share of all true edges among them."
 )
 Named = Sequence[tuple[str, Run]]
 
@@ -69,7 +68,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "routes": routes(run),
             "spikes": [step.step for step in spikes(run)],
             "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
-            "timing": facts.time_run(run).summary(),
+            "timing": facts.time_run(run).model_dump(),
             "best": run.best and run.best.model_dump(mode="json"),
             "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
         }

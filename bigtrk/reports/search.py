@@ -31,8 +31,8 @@ TITLES = {
 STATES = ("complete", "training", "waiting", "pruned", "failed")
 MOST_ROWS, MOST_REASONS = 500, 10
 VALUE_NOTE = (
-    "The value is that of a trial's best epoch; of a pruned one that of its last; of one that has "
-    "not ended that of the best so far; in a population that after the last round."
+    "The value is that of a trial's best epoch; of a pruned trial that of its last epoch; in a "
+    "population that after the last round."
 )
 
 

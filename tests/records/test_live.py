@@ -12,9 +12,10 @@ import pytest
 from bigtrk.disk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.errors import InputError
 from bigtrk.records.live import RunFollower, Status
-from bigtrk.records.record import read_if_any, write_record
+from bigtrk.records.record import write_record
 from bigtrk.records.run import STALL, Resumption, StallRecord
 from bigtrk.records.run_folder import METRICS, RUN, append_metrics, write_run_record
+from bigtrk.records.studies import SEARCH
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
 
 TRAINED: dict[str, Any] = {"config": {"training": {"epochs": 3}}, "steps_per_epoch": 3}
@@ -115,6 +116,9 @@ def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> N
             f"{place}: holds no run.json, so it is not the folder of a training run; name one that "
             "is, such as runs/0001, or one that is not there yet"
         )
+    (search / SEARCH).touch()
+    with pytest.raises(InputError, match=r"search: holds a search; 'bigtrk report .*' shows it"):
+        RunFollower(search).look()
 
 
 def test_a_broken_record_is_refused_at_each_look(tmp_path: Path) -> None:
@@ -138,13 +142,10 @@ def test_a_stall_is_read_until_the_ranks_go_on(tmp_path: Path) -> None:
     write_record(run / STALL, None)
     write_record(run / STALL, None)
     assert follower.look().stall is None
-
-
-def test_a_stall_of_very_many_ranks_can_be_read(tmp_path: Path) -> None:
-    write_record(tmp_path / STALL, StallRecord.of(tuple(range(5000)), "x" * 100_000, ends=True))
-    found = read_if_any(StallRecord, tmp_path / STALL)
+    write_record(run / STALL, StallRecord.of(tuple(range(5000)), "x" * 100_000, ends=True))
+    found = follower.look().stall
     assert found is not None
-    assert found.ranks == tuple(range(1000))
-    (tmp_path / STALL).write_text("{")
+    assert found.ranks == tuple(range(1000)), "of very many ranks the first"
+    (run / STALL).write_text("{")
     with pytest.raises(InputError, match=r"stall\.json: not a JSON file"):
-        read_if_any(StallRecord, tmp_path / STALL)
+        follower.look()

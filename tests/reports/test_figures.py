@@ -28,11 +28,6 @@ def test_count(value: float | None, text: str) -> None:
     assert figures.count(value) == text
 
 
-def test_no_zero_is_negative() -> None:
-    shown = (figures.count, figures.memory, figures.seconds, figures.percent, figures.loss)
-    assert not [show for show in (*shown, figures.decimal) if "-" in show(-1e-12)]
-
-
 def test_small_and_unknown_values() -> None:
     assert figures.percent(0.87831) == "87.831"
     assert figures.seconds(34.36) == "34.36"
@@ -43,6 +38,8 @@ def test_small_and_unknown_values() -> None:
     assert figures.loss(math.nan) == "nan"
     unknown = (figures.seconds, figures.percent, figures.loss, figures.memory, figures.rate)
     assert [show(None) for show in unknown] == ["-"] * 5
+    shown = (figures.count, figures.memory, figures.seconds, figures.percent, figures.loss)
+    assert not [show for show in (*shown, figures.decimal) if "-" in show(-1e-12)], "no zero is"
 
 
 def test_settings_in_one_line() -> None:

@@ -10,7 +10,7 @@ from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, MetricsRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, BestRecord, RunRecord
 from bigtrk.records.run_folder import Run, read_run
-from bigtrk.reports.facts import facts
+from bigtrk.reports.facts import facts, time_run
 from bigtrk.reports.runs import runs_report, summarise
 from tests.reports.pages import printed, row_of
 from tests.reports.run_folders import (
@@ -105,15 +105,29 @@ def test_averaged_weights_have_a_row_and_a_diverged_loss_is_null_in_json(make_ru
     assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
 
 
-def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
-    run = read_run(make_run("young", lines=[step_record(0)]))
-    text = told([run])
+def test_runs_without_an_epoch_or_with_a_cold_one_say_so(make_run: MakeRun) -> None:
+    young = read_run(make_run("young", lines=[step_record(0)]))
+    text = told([young])
     assert "0 of 3 epochs, 1 step" in text
     assert "No epoch has finished yet; steps recorded: 1." in text
     assert row_of(text, "Speed", "young")[5:] == ["-", "-", "-", "-"]
+    cold = read_run(make_run("cold", lines=[epoch_record(0, 4.0)]))
+    assert time_run(cold).epoch_seconds == 4.0
+    first, second = summarise([cold, young])["notes"]
+    assert "include the warm-up" in first
+    assert "young has no finished epoch" in second
     bare = read_run(make_run("bare", record=RunRecord(world_size=3, engine="ddp"), lines=[]))
     assert "ddp on 3 ranks" in told([bare])
     json.dumps(summarise([bare]), allow_nan=False)
+
+
+def test_medians_leave_out_the_first_epoch(make_run: MakeRun) -> None:
+    lines = [epoch_record(0, 90.0, peak_memory_bytes=7), epoch_record(1, 1.0), epoch_record(2, 2.0)]
+    lines += [epoch_record(3, 30.0), epoch_record(4, 3.0, peak_memory_bytes=9 * 2**30)]
+    timing = time_run(read_run(make_run(lines=lines)))
+    assert (timing.epochs, timing.epoch_seconds) == (4, 2.5)
+    assert timing.edges_per_second == pytest.approx((51000 / 2 + 51000 / 3) / 2)
+    assert timing.peak_memory_bytes == 9 * 2**30
 
 
 def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None:

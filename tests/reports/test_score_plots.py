@@ -36,6 +36,7 @@ def test_cuts_keep_what_metrics_count() -> None:
     x, y_axis = ([getattr(each, name) for each in kept] for name in ("others", "efficiency"))
     assert expected.auc is not None
     assert -np.trapezoid(y_axis, x) == pytest.approx(expected.auc, abs=2e-3)
+    assert kept_by_cut(SCORES.model_copy(update={"target": (0, 0)})) == [], "of one kind"
 
 
 def test_scores_at_the_ends_and_at_a_limit_are_counted() -> None:
@@ -88,7 +89,3 @@ def test_the_best_cut_is_marked_and_its_command_said(tmp_path: Path) -> None:
     command = f"bigtrk infer '{run.folder}' GRAPHS TRACKS --builder walk --score-cut 0.5"
     assert command in page.texts
     assert best_scan([]) is None
-
-
-def test_edges_of_one_kind_have_no_curves() -> None:
-    assert kept_by_cut(SCORES.model_copy(update={"target": (0, 0)})) == []
