@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -18,6 +19,8 @@ from bigtrk.planning.command import split_arguments
 from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.run_folder import remove_run
+from bigtrk.user_code import code_options
 
 LOG = "train.log"  # in a run folder
 _ESCAPED = "backslashreplace"  # what is not UTF-8 in a training's output
@@ -25,6 +28,20 @@ _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
 # torchrun's own report of a failed rank begins with this.
 _REPORT = re.compile(r"torch[/.]distributed[/.]elastic|^Traceback .*torchrun")
+
+
+def launcher_words(launcher: str) -> list[str]:
+    """Splits a launcher's command line; InputError if it is none, or its program is missing."""
+    try:
+        words = shlex.split(launcher)
+    except ValueError as error:
+        raise InputError(f"--launcher {launcher}: is no command ({error}); correct it") from None
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(
+            f"--launcher {launcher}: no such program; name one that is installed, such as "
+            '"srun --ntasks 8 python"'
+        )
+    return words
 
 
 def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list[str]:
@@ -68,6 +85,15 @@ def resumable(run: Path) -> bool:
     return read_run_record(run).ended is None
 
 
+def resumption(run: Path) -> list[str]:
+    """Returns the arguments that resume a run; none, after removing it, if it cannot go on."""
+    if resumable(run):
+        return ["--resume", str(run), *code_options()]
+    if run.exists():
+        remove_run(run)
+    return []
+
+
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """Lets SIGTERM end the block as an exception does, so that what was started is ended, too."""
@@ -106,8 +132,7 @@ def train_logged(
         if not quiet:
             show_end(log)
         raise InputError(
-            f"{log.parent.name}: the training ended with status {training.returncode}; above is "
-            f"the end of {log}"
+            f"{log.parent.name}: the training ended with status {training.returncode}; see {log}"
         )
 
 

@@ -28,8 +28,7 @@ _MOST, _ALIKE = 8, 3  # options that are tried, and those of them that differ in
 
 def try_out(task: Task, given: Given) -> list[Trial]:
     """Trains the first options that fit on the same few events, one after another, with all ranks
-    on this host. Raises InputError if there are no events to train on, or the ranks are more than a
-    host has.
+    on this host. Raises InputError if there are no events, or more ranks than a host has.
     """
     if not given.folders:
         raise InputError("bigtrk plan --try: trains on events; name folders of them")

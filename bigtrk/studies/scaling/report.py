@@ -1,11 +1,10 @@
-"""Scaling series as `bigtrk scale` leaves them: their runs, the means of each number of ranks, and
-the report of one or of several side by side, a document and JSON lines.
-"""
+"""Scaling series of `bigtrk scale`: their runs, means by number of ranks, and their report."""
 
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -16,22 +15,10 @@ from bigtrk.errors import InputError
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import Shares
 from bigtrk.records.record import read_record
-from bigtrk.records.run_folder import RUN, Run, read_run
+from bigtrk.records.run_folder import Run, read_run_if_any
 from bigtrk.records.studies import SERIES, SeriesRecord
-from bigtrk.reports import figures
+from bigtrk.reports import facts, figures
 from bigtrk.reports.document import Curve, Document, Facts, Number, Plot, Plots, Table, table_of
-from bigtrk.reports.facts import (
-    TIME_SHARES,
-    TIME_SHARES_NOTE,
-    Timing,
-    engine_name,
-    facts,
-    mean_shares,
-    share_cells,
-    shares_plot,
-    time_limit,
-    time_run,
-)
 from bigtrk.reports.figures import INTERVALS, Estimate, estimate, ratio, wilson
 from bigtrk.reports.metrics import COLUMNS, DENOMINATORS, PAPER
 from bigtrk.reports.runs import finite
@@ -43,20 +30,20 @@ _SPEEDUP_RULES = {
     "weak": "Weak scaling: speed-up in events per second N t1 / tN, efficiency t1 / tN.",
 }
 _TIME_RULE = (
-    "t: seconds of an epoch's training; of each run the median over the epochs after the first, "
-    "which warms up. t1: of the fewest ranks of the series, where N counts from these. "
-    "±: standard error of the mean over repeats."
+    "t: seconds of an epoch's training, of each run the median over the epochs after the first, "
+    "which warms up. t1: of the fewest ranks of the series, N counts from them. ±: standard error "
+    "of the mean over repeats."
 )
 _PREDICTION = (
-    "predicted: an epoch by a measured step of the fewest ranks and the counted exchanges; no "
-    "waiting is counted."
+    "predicted: from a measured step of the fewest ranks and the counted exchanges, without "
+    "waiting."
 )
 _BARS = "Bars: one standard error over repeats; grey: ideal."
 _ROWS = ("mean over repeats", "± standard error", "binomial, low", "binomial, high")
 _POWER_NOTE = (
-    "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "
-    "use of the accelerator's: means over samples (NVML). kWh: of the meters read, accelerators "
-    "and hosts (RAPL). The energy is a device's whole, whoever else uses it."
+    "Of an epoch's training, all ranks together. Utilisation (time that a kernel ran) and memory "
+    "in use: means over samples (NVML). kWh: of accelerators and hosts (RAPL), as far as read. "
+    "Energies are of whole devices, whoever else uses them."
 )
 
 
@@ -112,25 +99,20 @@ def run_name(ranks: int, repeat: int | None = None) -> str:
 
 
 def read_series(folder: Path) -> Series:
-    """Reads all runs of a series that are there. Raises InputError if none has finished an epoch,
-    or a record is broken.
-    """
+    """Reads a series; InputError if no run has finished an epoch, or a record is broken."""
     record = read_record(SeriesRecord, folder / SERIES)
     paths = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    found = [read_run(path) for path in paths if (path / RUN).exists()]
+    found = [run for path in paths if (run := read_run_if_any(path))]
     by_ranks: dict[int, list[Run]] = defaultdict(list)
+    notes = []
     for run in found:
         if run.epochs:
             by_ranks[run.record.world_size].append(run)
+        planned = run.record.section("training").get("epochs")
+        if isinstance(planned, int) and len(run.epochs) < planned:
+            notes.append(f"{run.folder.name} has {len(run.epochs)} of {planned} epochs.")
     if not by_ranks:
         raise InputError(f"{folder}: no run of the series has finished an epoch yet")
-    training = record.configuration.get("training")
-    epochs = training.get("epochs") if isinstance(training, dict) else None
-    notes = [
-        f"{run.folder.name} has {len(run.epochs)} of {epochs} epochs."
-        for run in found
-        if isinstance(epochs, int) and len(run.epochs) < epochs
-    ]
     names = {run.folder.name for run in found}
     wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]
     if missing := [name for name in wanted if name not in names]:
@@ -141,10 +123,14 @@ def read_series(folder: Path) -> Series:
 
 def points(series: Series) -> list[Point]:
     """Returns the points by number of ranks, ascending."""
-    record, predicted, found = series.record, _predicted(series), []
+    record, found, predicted = series.record, [], dict[int, float]()
+    with suppress(InputError):  # not every epoch can be counted
+        machine = machine_of(series.first.record.machine.accelerator or "cpu")
+        measured = as_measured(machine, series.first)
+        predicted = {n: epoch_seconds(runs[0], measured) for n, runs in series.runs.items()}
     first = None
     for ranks, runs in series.runs.items():
-        timings = [time_run(run) for run in runs]
+        timings = [facts.time_run(run) for run in runs]
         seconds = estimate(timing.epoch_seconds for timing in timings)
         if seconds is None or not seconds.mean:
             raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
@@ -183,7 +169,7 @@ def points(series: Series) -> list[Point]:
                     for name, known in edges.items()
                     if known and (value := metrics[name])
                 },
-                shares=mean_shares(t.shares for t in timings),
+                shares=facts.mean_shares(t.shares for t in timings),
                 imbalance=estimate(t.imbalance for t in timings),
                 peak_memory_bytes=max(peaks, default=None),
                 power={name: estimate(one[name] for one in power) for name in power[0]},
@@ -192,34 +178,22 @@ def points(series: Series) -> list[Point]:
     return found
 
 
-def _predicted(series: Series) -> dict[int, float]:
-    """Returns the predicted seconds of an epoch by ranks; none where they cannot be counted."""
-    try:
-        machine = machine_of(series.first.record.machine.accelerator or "cpu")
-        measured = as_measured(machine, series.first)
-        return {ranks: epoch_seconds(runs[0], measured) for ranks, runs in series.runs.items()}
-    except InputError:
-        return {}
-
-
-def _power(run: Run, timing: Timing, price: float | None) -> dict[str, float | None]:
+def _power(run: Run, timing: facts.Timing, price: float | None) -> dict[str, float | None]:
     """Returns a run's means over the epochs after the first; None where one of them lacks it."""
-    found: dict[str, float | None] = {}
+    found: dict[str, float | None] = {"kilowatt_hours": None, "dollars": None}
     for name in ("accelerator_joules", "host_joules", "utilisation", "memory"):
         values = [getattr(epoch.power, name) for epoch in run.epochs[1:] or run.epochs]
         found[name] = None if None in values else fmean(values)
     joules = [x for x in (found["accelerator_joules"], found["host_joules"]) if x is not None]
-    found["kilowatt_hours"] = sum(joules) / JOULES_PER_KWH if joules else None
-    found["dollars"] = None
+    if joules:
+        found["kilowatt_hours"] = sum(joules) / JOULES_PER_KWH
     if price is not None and timing.epoch_seconds is not None:
         found["dollars"] = price * timing.epoch_seconds * run.record.world_size / 3600
     return found
 
 
 def series_report(folders: Sequence[Path]) -> SeriesReport:
-    """Reads series, and reports them side by side. Raises InputError if a folder holds no series or
-    no finished epoch, or two series have one name.
-    """
+    """Reports series side by side; InputError as `read_series`, or if two have one name."""
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
     if len(set(names)) < len(names):
@@ -236,7 +210,9 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
         ),
         numbers=[(name, [*_numbers(point)]) for name, point in last],
         verdict=[
-            f"{name}: {limit}" for name, x in last for limit in time_limit(time_run(x.runs[0]))
+            f"{name}: {limit}"
+            for name, x in last
+            for limit in facts.time_limit(facts.time_run(x.runs[0]))
         ],
         parts=[
             Plots("Scaling", [*_plots(by_series)], (_BARS,)),
@@ -256,7 +232,7 @@ def _line(point: Point, series: Series) -> dict[str, Any]:
         "kilowatt_hours": figures["power"]["kilowatt_hours"],
         "shares": point.shares and point.shares.model_dump(),
         "runs": [str(run.folder) for run in point.runs],
-        "engine": engine_name(first),
+        "engine": facts.engine_name(first),
         "machine": first.machine.model_dump(),
         "parameters": first.parameters,
         "data": first.data.model_dump(),
@@ -265,9 +241,9 @@ def _line(point: Point, series: Series) -> dict[str, Any]:
 
 
 def _facts(series: Series) -> dict[str, str]:
-    """Describes the training, its settings and machine; the first run stands for all."""
+    """Describes what was trained, how and where, by the first of the runs."""
     record, first = series.record, series.first.record
-    known = facts(series.first)
+    known = facts.facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
     asked = f"{record.events} events{per} to train on, {record.validation}{per} to validate"
     shared = f", {record.cores_per_rank} of {record.host_cores} cores per rank"
@@ -275,7 +251,7 @@ def _facts(series: Series) -> dict[str, str]:
         "scaling": f"{record.kind}: {asked}; {record.repeats} repeats with seeds of their own",
         "model": known["model"],
         "target": known["target"],
-        "engine": engine_name(first),
+        "engine": facts.engine_name(first),
         "machine": known["machine"] + (shared if record.cores_per_rank else ""),
         "software": known["software"],
     }
@@ -344,7 +320,7 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
         shares.append(
             {
                 **head,
-                **share_cells(point.shares),
+                **facts.share_cells(point.shares),
                 "imbalance": figures.with_error(point.imbalance, 2),
             }
         )
@@ -361,12 +337,12 @@ def _tables(every: Sequence[Series], found: Sequence[Point]) -> list[Table]:
             }
         )
     rules = dict.fromkeys(_SPEEDUP_RULES[series.record.kind] for series in every)
-    plot = shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in found)
+    plot = facts.shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in found)
     notes = [_TIME_RULE, _PREDICTION, *_notes(every)]
     return [
         table_of("Scaling", speed, *rules, *notes),
         table_of("Validation after the last epoch", validation, PAPER, INTERVALS, text_columns=3),
-        table_of(TIME_SHARES, shares, TIME_SHARES_NOTE, plot=plot),
+        table_of(facts.TIME_SHARES, shares, facts.TIME_SHARES_NOTE, plot=plot),
         table_of("Memory, energy and cost per epoch", resources, _POWER_NOTE, *_absent(every)),
     ]
 

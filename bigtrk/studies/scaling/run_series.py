@@ -1,11 +1,10 @@
-"""`bigtrk scale`: plans a series of runs, trains those not trained yet on this host and reports, or
-writes the script that submits it to SLURM.
-"""
+"""`bigtrk scale`: plans a series, trains and reports it on this host, or writes it for SLURM."""
 
 import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,9 +19,8 @@ from bigtrk.shipped import TRAIN
 from bigtrk.studies import launch
 from bigtrk.studies.scaling.report import run_name, series_report
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.run_folder import WEIGHTS, remove_run
+from bigtrk.training.run_folder import WEIGHTS
 from bigtrk.training.settings import Configuration, users_configuration
-from bigtrk.user_code import code_options
 
 Kind = Literal["weak", "strong"]
 STEP = "training.events_per_step"
@@ -35,32 +33,6 @@ SET_HERE = {
 }
 SAME = ("kind", "events", "validation", "configuration", "cores_per_rank")
 PAGE, LINES = "report.html", "report.jsonl"
-SCRIPT = """\
-#!/bin/bash
-# A {kind} scaling series: a job array per number of ranks, a task per repeat. Submit it
-# from the folder that paths below start from:
-#
-#   export BIGTRK_HOME=$HOME/bigtrk    # the checkout, installed into its .venv
-#   bash FILE --partition=gpu --gpus-per-node=4      # any options of sbatch
-#
-# BIGTRK_BATCH names another batch file. Trained runs are left as they are, others go on from their
-# last checkpoint. Then, whatever is there:
-#
-#   bigtrk report {out} --html report.html
-
-set -euo pipefail
-batch=${{BIGTRK_BATCH:-${{BIGTRK_HOME:?names the checkout of bigtrk}}/scripts/slurm/generic.sbatch}}
-options=("$@")
-
-# array RANKS NODES RANKS_PER_NODE RUN ARGUMENT...: task N trains RUN-N with the seed {seed} + N - 1
-array() {{
-    BIGTRK_ARRAY_RUN=$4 BIGTRK_ARRAY_SEED={seed} sbatch --array=1-{repeats} \\
-        --job-name="${{4##*/}}" --ntasks="$1" --nodes="$2" --ntasks-per-node="$3" \\
-        "${{options[@]}}" "$batch" "${{@:5}}"
-}}
-
-{arrays}
-"""
 
 
 class PlannedRun(NamedTuple):
@@ -74,9 +46,7 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingSeries:
-    """A weak series has its events per rank, one event per rank and step; a strong one the same
-    events on every number of ranks, in the same steps.
-    """
+    """Weak: events per rank, one of them a step. Strong: the same events and steps on all ranks."""
 
     folder: Path
     record: SeriesRecord
@@ -122,8 +92,7 @@ def plan_series(
 ) -> ScalingSeries:
     """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
     The ranks share `host_cores` of one host; None on a cluster. Raises InputError if an argument is
-    bad or sets what the series sets, steps of ShaDow would have to grow, or there are fewer events
-    than asked for or than ranks.
+    bad or the series' own, steps of ShaDow would have to grow, or there are too few events.
     """
     worlds = read_ranks(ranks)
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
@@ -202,38 +171,28 @@ def _train(run: PlannedRun, name: str) -> None:
     if (run.folder / WEIGHTS).exists():
         say(f"{name}: trained already")
         return
-    arguments, how = run.arguments, ""
-    if launch.resumable(run.folder):
-        arguments, how = ["--resume", str(run.folder), *code_options()], ", resumed"
-    elif run.folder.exists():
-        # It ended before its first checkpoint, or after its last: there is nothing to go on from.
-        remove_run(run.folder)
-    say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
+    again = launch.resumption(run.folder)
+    how = f"seed {run.seed}{', resumed' if again else ''}"
+    say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, {how}")
     start = time.perf_counter()
-    command = launch.torchrun_command(run.ranks, TRAIN, arguments)
+    command = launch.torchrun_command(run.ranks, TRAIN, again or run.arguments)
     launch.train_logged(command, run.folder / launch.LOG, launch.torchrun_environment(run.ranks))
     say(f"{name}: done in {time.perf_counter() - start:.0f} s")
 
 
 def slurm_script(series: ScalingSeries) -> str:
-    """Returns the script and writes `series.json`, so that the runs can be reported as they come.
-    Raises InputError if the folder holds another series, or a name would break a line of the
-    script.
+    """Returns `series.sh` with a line per number of ranks, and writes `series.json` for reports.
+    Raises InputError if the folder holds another series, or a name would break a line.
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():
             raise InputError(f"{name!r}: a script holds printable names only; choose another")
     series.open()
-    record, arrays = series.record, []
+    record, lines = series.record, []
     for ranks in record.ranks:
         most = record.ranks_per_node or ranks
-        run, nodes = series.folder / run_name(ranks), -(-ranks // most)
-        words = [ranks, nodes, min(ranks, most), run, *series.arguments(ranks)]
-        arrays.append(shlex.join(["array", *map(str, words)]))
-    return SCRIPT.format(
-        kind=record.kind,
-        out=shlex.quote(str(series.folder)),
-        seed=series.seed,
-        repeats=record.repeats,
-        arrays="\n".join(arrays),
-    )
+        world = [record.repeats, series.seed, ranks, -(-ranks // most), min(ranks, most)]
+        run = series.folder / run_name(ranks)
+        lines.append(shlex.join(["array", *map(str, [*world, run, *series.arguments(ranks)])]))
+    script = files("bigtrk.studies.scaling").joinpath("series.sh").read_text("utf-8")
+    return script + "\n".join(lines) + "\n"

@@ -1,6 +1,4 @@
-"""A search: its file with the metric and the settings to be searched, its command line, and what
-each trial trains.
-"""
+"""A search: its file of metric and settings, its command line, and the trainings of trials."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -127,8 +125,7 @@ class Choices(tuple[Any, ...]):
 
 class Pruning(Settings):
     """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
-    after each `factor` times as many, a trial goes on if it is in the best 1/`factor` of those that
-    have come as far.
+    after each `factor` times as many, the best 1/`factor` of the trials that came as far continue.
     """
 
     first: int = Field(1, ge=1)
@@ -153,9 +150,7 @@ class Population(Settings):
 
 
 class Space(Settings):
-    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
-    or a population instead of sampler and pruning.
-    """
+    """The metric, the settings by key, and the seed; sampler and pruning, or a population."""
 
     metric: Metric
     settings: dict[str, Any] = Field(min_length=1, alias="space")  # a Range or Choices each
@@ -183,9 +178,7 @@ class Space(Settings):
 
 
 def read_space(path: Path) -> Space:
-    """Reads a space. Raises InputError if its YAML, a word or bounds are wrong, or if a search or
-    another key of the space sets a key, too.
-    """
+    """Reads a space; InputError if it is wrong, or a search or another key sets one of its keys."""
     types = {key: [{EACH: types_of_setting([Configuration], key)}] for key in keys(Configuration)}
     space = parse(Space, read_yaml(path, [{"space": [types]}]), str(path))
     for key in space.settings:
@@ -246,9 +239,8 @@ def plan_search(
     file: Path, arguments: Sequence[str], default: Path, folder: Path, trials: int
 ) -> Search:
     """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
-    folders in any order. Raises InputError if the space names no key of the configuration, a bound
-    or choice is no value of its key, no trial would record the metric, there are too few events, or
-    a population cannot be trained so.
+    folders in any order. Raises InputError if a key or value of the space is no setting's, no trial
+    would record the metric, there are too few events, or a population cannot be trained so.
     """
     space = read_space(file)
     path, overrides = split_study("search", arguments, default, SET_HERE)
@@ -292,27 +284,26 @@ def _held_back(configuration: Configuration) -> int:
 def check_population(file: Path, space: Space, configuration: Configuration, trials: int) -> None:
     """Raises InputError if trials of a population cannot go on with each other's settings."""
     assert space.population is not None
-    training, every, wrong = configuration.training, space.population.every, ""
+    training, every = configuration.training, space.population.every
     for key in space.settings:
         if not key.startswith(CHANGED) or key == "optimizer.name":
-            wrong = (
+            raise InputError(
                 f"{file}: space.{key}: a population changes settings of trainings that go on, "
                 f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but optimizer.name; leave out "
                 f"the key, or the population"
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
-        wrong = (
-            f"{SCHEDULE}=cosine: falls to the end of a training, which a population does not know "
-            f"in its rounds; choose constant or plateau"
+        raise InputError(
+            f"{SCHEDULE}=cosine: falls to the end of a training; choose constant or plateau"
         )
     if training.epochs % every:
-        wrong = (
+        raise InputError(
             f"training.epochs={training.epochs}: is no multiple of population.every={every}; "
             f"correct one"
         )
     if trials < 2:
-        wrong = f"--trials {trials}: a population has at least 2; raise it"
+        raise InputError(f"--trials {trials}: a population has at least 2; raise it")
     if training.minutes is not None:
-        wrong = "training.minutes: a population trains its rounds to their end; leave it out"
-    if wrong:
-        raise InputError(wrong)
+        raise InputError(
+            "training.minutes: a population trains its rounds to their end; leave it out"
+        )

@@ -12,7 +12,7 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,18 +24,18 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.record import read_record, write_record
 from bigtrk.records.run_folder import RUN, read_epochs
-from bigtrk.records.studies import VALUE, RoundRecord, TrialRecord, ValueRecord, trial_name
+from bigtrk.records.studies import (
+    VALUE,
+    RoundRecord,
+    State,
+    TrialRecord,
+    ValueRecord,
+    trial_name,
+)
 from bigtrk.studies.launch import link_or_copy
 from bigtrk.studies.search.plan import Search, Space
 from bigtrk.studies.search.trainings import Place, TrialRun
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
-
-
-class Standing(NamedTuple):
-    """A trial after a round: the metric's value, None if it failed, and its settings then."""
-
-    value: float | None
-    settings: Mapping[str, Any]
 
 
 def first_settings(space: Space, trial: int) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def first_settings(space: Space, trial: int) -> dict[str, Any]:
 
 
 def decide(
-    space: Space, number: int, trial: int, standings: Sequence[Standing]
+    space: Space, number: int, trial: int, standings: Sequence[RoundRecord]
 ) -> tuple[int | None, Mapping[str, Any]]:
-    """Decides from what a trial begins its round `number`, counted from 0: the number of one of the
-    best trials, whose checkpoint it takes, and new settings; or its own checkpoint (None) and
-    settings. That depends on the seed, the arguments and the `standings` of all trials alone.
-    Raises InputError if all have failed.
+    """Decides how a trial begins its round `number`, counted from 0: from the checkpoint of one of
+    the best trials, whose number is returned, with new settings; or from its own (None) with its
+    own. That depends on the seed, the arguments and `standings` alone: the round before of all
+    trials, with its value, None if it failed. Raises InputError if all have failed.
     """
     population = space.population
     assert population is not None
@@ -94,15 +94,13 @@ def take_over(run: Path, source: Path, folder: Path) -> None:
         hold(lock, run)
         _copy(source / CHECKPOINTS, run / CHECKPOINTS)
         if (run / RUN).exists():
-            record_end(run, None)  # of the round before: the run goes on from elsewhere
+            record_end(run, None)  # that of the round before
         folder.mkdir(parents=True, exist_ok=True)
         marker.touch()
 
 
 def _copy(checkpoints: Path, place: Path) -> None:
-    """Copies checkpoints to a place, where they replace what is there; as links to the same files,
-    which are never written again, where the file system has such.
-    """
+    """Copies checkpoints, as links where that is possible; they replace those at `place`."""
     with whole_folder(place) as new:
         for path in sorted(checkpoints.iterdir()):
             if path.name.startswith("."):  # half-written
@@ -132,18 +130,30 @@ class Members:
 
     def begin(self, place: Place) -> TrialRun | None:
         """Begins the round of a trial, if one can begin."""
-        for number, trial in self._left:
-            if number > self._left[0][0]:
-                return None
-            if trial not in self._training:
-                return self._begin(number, trial, place)
-        return None
+        number = self._left[0][0] if self._left else -1
+        waiting = [k for n, k in self._left if n == number and k not in self._training]
+        if not waiting:
+            return None
+        decision = self._decision(number, waiting[0])
+        trial, space = decision.trial, self._search.space
+        epochs = override("training.epochs", decision.epochs)
+        changes = [*space.overrides(decision.settings), epochs]
+        arguments = [*self._search.arguments(trial, decision.settings), epochs]
+        folder = self._search.run_folder(trial)
+        run = TrialRun(folder, arguments, place, changes, decision.epochs)
+        run.steps = self._train(decision, run)
+        source = "" if decision.source is None else f" from {trial_name(decision.source)}"
+        say(f"{folder.name} round {number + 1}{source}: {' '.join(changes)}")
+        self._training.add(trial)
+        self.write_result()
+        return run
 
     def _folder(self, number: int, trial: int) -> Path:
         return self._search.folder / "rounds" / f"{number:04d}" / trial_name(trial)
 
     def _end(self, number: int, trial: int, value: ValueRecord) -> None:
-        self._decision(number, trial)
+        decision = self._decision(number, trial)
+        self._decided[number, trial] = decision.model_copy(update={"value": value.value})
         self._ended[number, trial] = value
         self._left.remove((number, trial))
 
@@ -160,11 +170,8 @@ class Members:
                     f"{lost[0]}: is missing, but values of a later round are there; restore it, or "
                     f"choose another --out"
                 )
-            standings = [
-                Standing(self._ended[one].value, self._decision(*one).settings) for one in before
-            ]
             try:
-                source, settings = decide(space, number, trial, standings)
+                source, settings = decide(space, number, trial, [self._decided[x] for x in before])
             except InputError as error:
                 raise InputError(f"{self._search.folder}: {error}") from None
         self._decided[number, trial] = RoundRecord(
@@ -177,20 +184,6 @@ class Members:
             epochs=(number + 1) * self._every,
         )
         return self._decided[number, trial]
-
-    def _begin(self, number: int, trial: int, place: Place) -> TrialRun:
-        decision = self._decision(number, trial)
-        epochs = override("training.epochs", decision.epochs)
-        changes = [*self._search.space.overrides(decision.settings), epochs]
-        arguments = [*self._search.arguments(trial, decision.settings), epochs]
-        folder = self._search.run_folder(trial)
-        run = TrialRun(folder, arguments, place, changes, decision.epochs)
-        run.steps = self._train(decision, run)
-        source = "" if decision.source is None else f" from {trial_name(decision.source)}"
-        say(f"{folder.name} round {number + 1}{source}: {' '.join(changes)}")
-        self._training.add(trial)
-        self.write_result()
-        return run
 
     def _train(self, decision: RoundRecord, run: TrialRun) -> Iterator[None]:
         """Trains a round, and ends it."""
@@ -221,23 +214,22 @@ class Members:
         self.write_result()
 
     def write_result(self) -> None:
-        """Writes `result.json`: each trial with the value and the settings of the last round that
-        it has ended, and all rounds that were decided.
-        """
-        rounds, outcomes = [], {}
-        for (number, trial), decision in sorted(self._decided.items()):
-            value = self._ended.get((number, trial))
-            known = value.value if value else None
-            rounds.append(decision.model_copy(update={"value": known}))
-            if value or not number:
-                is_last = value is not None and decision.epochs == self._search.epochs
-                failed = value is not None and known is None
+        """Writes `result.json`: each trial after the last round that it ended, and all rounds."""
+        outcomes, rounds = {}, sorted(self._decided.items())
+        for (number, trial), decision in rounds:
+            ended = self._ended.get((number, trial))
+            if ended or not number:
+                state: State = "running"
+                if ended and ended.value is None:
+                    state = "failed"
+                elif ended and decision.epochs == self._search.epochs:
+                    state = "complete"
                 outcomes[trial] = TrialRecord(
                     number=trial,
-                    state="failed" if failed else "complete" if is_last else "running",
-                    value=known,
-                    epochs=decision.epochs if value else 0,
+                    state=state,
+                    value=decision.value,
+                    epochs=decision.epochs if ended else 0,
                     settings=decision.settings,
-                    reason=value.reason if value else "",
+                    reason=ended.reason if ended else "",
                 )
-        self._search.write([*outcomes.values()], rounds)
+        self._search.write([*outcomes.values()], [decision for _, decision in rounds])

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigtrk.console import complain, console, say
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_epochs
 from bigtrk.records.studies import JOURNAL, RESULT, State, TrialRecord, read_search
@@ -38,11 +38,8 @@ STATES: dict[str, State] = {
 
 
 def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: str | None) -> None:
-    """Trains until `trials` settings have been drawn and trained, or a population of `trials`.
-
-    Raises:
-        InputError: the folder holds another search, or the host is too small.
-        StoppedError: a signal asked for it.
+    """Trains `trials` drawn settings, or a population of `trials`. Raises InputError if the folder
+    holds another search, or the host is too small, and StoppedError after a signal.
     """
     places = make_places(at_once, ranks, launcher)
     search.open()
@@ -59,9 +56,7 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
 
 
 class Searcher:
-    """Draws the settings of trials and trains them, until `trials` have been drawn and none is
-    left; makes the study if it is missing.
-    """
+    """Draws the settings of `trials` trials and trains them; makes the study if it is missing."""
 
     def __init__(self, search: Search, trials: int) -> None:
         self._search = search
@@ -121,7 +116,7 @@ class Searcher:
         self.write_result()
 
     def _report(self, trial: "Trial", run: TrialRun, known: set[int]) -> None:
-        """Reports new epochs to Optuna, which may stop the training."""
+        """Reports epochs to Optuna, which may have the training stopped. known: earlier ones."""
         metric = self._search.space.metric
         for epoch in read_epochs(run.folder):
             value = metric_of(metric, epoch)
@@ -166,7 +161,11 @@ def _open_study(search: Search) -> "Study":
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     space, pruning, path = search.space, search.space.pruning, search.folder / JOURNAL
-    was_there = path.exists()
+    is_there = path.exists() and path.stat().st_size > 0
+    if not is_there and any(search.folder.glob("trial[0-9]*")):
+        raise InputError(
+            f"{path}: is missing, but trials are there; restore {JOURNAL}, or choose another --out"
+        )
     try:
         study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(path))),
@@ -177,16 +176,9 @@ def _open_study(search: Search) -> "Study":
         drawn = len(study.get_trials(deepcopy=False))
     except Exception as error:  # whatever a storage raises of a file that it did not write
         raise InputError(
-            f"{path}: cannot be opened as a study ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}); restore it, or choose another --out"
+            f"{path}: cannot be opened as a study ({type(error).__name__}: {reason(error)}); "
+            f"restore it, or choose another --out"
         ) from error
-    if not drawn and any(search.folder.glob("trial[0-9]*")):
-        if not was_there:
-            path.unlink()
-        raise InputError(
-            f"{path}: has no trials, but trainings of trials are in its folder; restore {JOURNAL}, "
-            f"or choose another --out"
-        )
     # A sampler that began with the same seed again would draw what was drawn.
     seed = int(np.random.SeedSequence([space.seed, drawn]).generate_state(1)[0])
     samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}

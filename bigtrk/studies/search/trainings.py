@@ -1,8 +1,6 @@
 """Trainings of a search: places on the host, the launcher, and run folders that are followed."""
 
 import os
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +19,14 @@ from bigtrk.errors import InputError, StoppedError
 from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record
-from bigtrk.studies.launch import LOG, on_cores, tail, torchrun_command, torchrun_environment
+from bigtrk.studies.launch import (
+    LOG,
+    launcher_words,
+    on_cores,
+    tail,
+    torchrun_command,
+    torchrun_environment,
+)
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.run_folder import remove_run
 from bigtrk.user_code import code_options
@@ -36,7 +41,7 @@ class Place(NamedTuple):
     arguments, its environment, and `cores` cores of this host from the `first` on.
     """
 
-    words: tuple[str, ...]
+    words: Sequence[str]
     environment: Mapping[str, str]
     first: int
     cores: int
@@ -49,18 +54,8 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
     """
     train = str(shipped.TRAIN)
     if launcher is not None:
-        try:
-            words = shlex.split(launcher)
-        except ValueError as error:
-            raise InputError(
-                f"--launcher {launcher}: is no command ({error}); correct it"
-            ) from None
-        if not words or not shutil.which(words[0]):
-            raise InputError(
-                f"--launcher {launcher}: no such program; name one that is installed, such as "
-                '"srun --ntasks 8 python"'
-            )
-        return [Place((*words, train), os.environ, 0, len(os.sched_getaffinity(0)))] * at_once
+        words = [*launcher_words(launcher), train]
+        return [Place(words, os.environ, 0, len(os.sched_getaffinity(0)))] * at_once
     words, own = [sys.executable, train], {k: v for k, v in os.environ.items() if k not in PLACES}
     if ranks > 1:  # torchrun gives each rank its place
         words, own = torchrun_command(ranks, shipped.TRAIN, []), torchrun_environment(ranks)
@@ -75,7 +70,7 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
     places = []
     for i in range(at_once):
         seen = {DEVICES: ",".join(devices[i * each : (i + 1) * each])} if devices else {}
-        places.append(Place(tuple(words), {**own, **seen}, i * cores_each, cores_each))
+        places.append(Place(words, {**own, **seen}, i * cores_each, cores_each))
     return places
 
 
@@ -91,9 +86,9 @@ def visible_devices() -> list[str]:
 
 @dataclass
 class TrialRun:
-    """A run folder that a training is followed in, and launched where none runs.
+    """A training in a run folder, launched where no process trains yet.
 
-    The folder alone says how far the training is, and its lock whether a process trains: one that
+    The folder alone knows how far the training is, and its lock whether a process trains: one that
     outlived an earlier searcher is followed, too. arguments: of a training that begins; changes:
     settings that replace those of a training that goes on; epochs: the last one to train, None for
     its own. to_stop: asks the training to save and end, as a pruned one. steps: those of its
@@ -135,9 +130,7 @@ class TrialRun:
         record = read_run_record(self.folder) if (self.folder / RUN).exists() else None
         if record is None or record.ended is None:
             return False
-        training = record.config.get("training")
-        trained = training.get("epochs") if isinstance(training, dict) else None
-        return self.epochs in (None, trained)
+        return self.epochs in (None, record.section("training").get("epochs"))
 
     def _is_launched(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -204,7 +204,7 @@ def test_failed_training_shows_the_end_of_its_log(
     with pytest.raises(InputError) as raised:
         train_logged([sys.executable, "-c", said], log, os.environ)
     message = str(raised.value)
-    assert message.startswith("ranks0002-1: the training ended with status 3; above is the end of")
+    assert message.startswith("ranks0002-1: the training ended with status 3; see ")
     assert str(log) in message
     out, err = capsys.readouterr()
     assert out == f"  {epoch}\n", "epochs are shown as they end"

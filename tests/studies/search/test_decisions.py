@@ -3,12 +3,14 @@
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bigtrk.errors import InputError
+from bigtrk.records.studies import RoundRecord
 from bigtrk.studies.search.plan import Choices, Population, Range, Space, check_population
-from bigtrk.studies.search.population import Standing, decide, first_settings
+from bigtrk.studies.search.population import decide, first_settings
 from bigtrk.training.settings import Configuration
 
 RATE = Range(low=1e-3, high=1e-1, log=True)
@@ -24,12 +26,14 @@ def space(seed: int = 0, metric: str = "loss", **changes: float) -> Space:
     return Space(metric=metric, space=SETTINGS, population=population, seed=seed)
 
 
-def standings(*values: float | None) -> list[Standing]:
+def standings(*values: float | None) -> list[RoundRecord]:
     """Trial n has the learning rate 0.002 (n + 1)."""
-    return [
-        Standing(value, dict(zip(SETTINGS, (0.002 * (n + 1), 4, "sqrt"), strict=True)))
-        for n, value in enumerate(values)
-    ]
+    return [standing(n, x, 0.002 * (n + 1), 4, "sqrt") for n, x in enumerate(values)]
+
+
+def standing(trial: int, value: float | None, *settings: Any) -> RoundRecord:
+    own = dict(zip(SETTINGS, settings, strict=True))
+    return RoundRecord(round=0, trial=trial, value=value, settings=own, epochs=1)
 
 
 def test_the_worst_go_on_from_the_best() -> None:
@@ -63,7 +67,7 @@ def test_settings_are_moved_by_a_factor_or_to_a_neighbour() -> None:
 
 def test_settings_stay_in_their_bounds() -> None:
     at = standings(0.1, 0.9)
-    at[0] = Standing(0.1, dict(zip(SETTINGS, (0.095, 10, "linear"), strict=True)))
+    at[0] = standing(0, 0.1, 0.095, 10, "linear")
     for redrawn in (0.0, 0.5, 1.0):
         for n in range(1, 60):
             _, found = decide(space(redrawn=redrawn), n, 1, at)

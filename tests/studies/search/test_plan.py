@@ -122,11 +122,11 @@ def test_the_launcher_is_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     (alone,) = make_places(1, 1, None)
-    assert alone.words[1:] == (str(TRAIN),)
+    assert alone.words[1:] == [str(TRAIN)]
     assert not {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK"} & alone.environment.keys()
     assert "--nproc-per-node=3" in make_places(1, 3, None)[0].words
     (own, _) = make_places(2, 1, "env A=1 python")
-    assert own.words == ("env", "A=1", "python", str(TRAIN))
+    assert own.words == ["env", "A=1", "python", str(TRAIN)]
     assert own.environment["SLURM_STEP_NUM_TASKS"] == "4"
     for bad, said in (("", "no such program"), ("env 'python", "is no command"), ("no-such", "no")):
         with pytest.raises(InputError, match=said):
