@@ -90,8 +90,8 @@ ELSEWHERE = {
     "demo": "tests/test_make_demo.py",
     "scale": "tests/studies/scaling/test_series.py",
     "search": "tests/studies/search",
-    "submit --max-edges": "tests/pipeline/test_spilled_reconstruction.py",
-    "submit --spill": "tests/pipeline/test_spilled_reconstruction.py",
+    "submit --max-edges": "tests/pipeline/test_spilling.py",
+    "submit --spill": "tests/pipeline/test_spilling.py",
 }
 
 

@@ -223,7 +223,7 @@ def display(
 ) -> None:
     """Draw an event in three dimensions, across and along the beam: hits, tracks and sectors."""
     from bigtrk.parallel.ranks import discover
-    from bigtrk.pipeline.event_display import DisplayOptions, display_event
+    from bigtrk.pipeline.event_display import display_event
     from bigtrk.records.pipeline import is_pipeline
     from bigtrk.tracks.matching import Criteria
 
@@ -232,7 +232,6 @@ def display(
         raise InputError(
             f"{run}: a pipeline has its own track builder; leave --builder and --score-cut out"
         )
-    chosen = builder or BuilderName.COMPONENTS
-    options = DisplayOptions(Criteria(min_hits, pt_min), event, parts, chosen, score_cut)
-    display_event(run, data, page, options, discover().device)
+    of_run, device = (builder or BuilderName.COMPONENTS, score_cut), discover().device
+    display_event(run, data, page, Criteria(min_hits, pt_min), event, parts, of_run, device)
     say(f"{page}: open it in a browser")

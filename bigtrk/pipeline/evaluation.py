@@ -4,6 +4,7 @@ Shapes: N hits, E edges, T true edges, P particles of the event, C of them that 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -24,13 +25,9 @@ from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.builders.builder import are_true
 from bigtrk.graphs.builders.radius import true_pairs
 from bigtrk.graphs.storage.graph_folder import event_digest
-from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, Passage, Pipeline, load_pipeline
-from bigtrk.records.evaluation import (
-    PipelineEvaluationRecord,
-    StageLeft,
-    write_evaluation,
-)
-from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.pipeline.stages import CLASSIFIER, Passage, Pipeline, load_pipeline
+from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft, write_evaluation
+from bigtrk.records.pipeline import PIPELINE, TRAINED, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.bins import (
     ETA_EDGES,
@@ -84,9 +81,8 @@ def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
 
 
 def nearest_distances(eta: Floats, phi: Floats) -> Floats:
-    """Returns each particle's distance to the nearest other in eta and phi (rad): [P] -> [P].
-
-    NaN where the particle's direction is not known, infinite where no other's is.
+    """Returns each particle's distance to the nearest other in eta and phi (rad): [P] -> [P]; NaN
+    where its own direction is not known, infinite where no other's is.
     """
     distance = np.full(len(eta), np.nan)
     known = np.flatnonzero(np.isfinite(eta) & np.isfinite(phi))
@@ -102,41 +98,38 @@ def nearest_distances(eta: Floats, phi: Floats) -> Floats:
 
 
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class StageCounts:
-    """Edges that a stage leaves, true ones, target ones, and particles that can still be found."""
-
-    edges: int
-    true_edges: int
-    target_edges: int
-    findable: int
+EVENT, BUILDER = "event", "builder"  # what there is before the first stage; the last one
+CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")
+# The parts of a passage whose seconds are those of a stage.
+PARTS = {
+    EVENT: (),
+    "radius": ("embedding", "radius", "features"),
+    "filter": ("filter",),
+    "classifier": ("classifier",),
+    BUILDER: ("tracks",),
+}
+MOST_NOTES = 20
 
 
 class WatchedEvent:
     """An event with truth on its way through a pipeline, whose stages show it what they leave
     (Watch). wanted [C]: rows of `particle_kinematics` that are to be found by `matching`.
 
-    counts: by stage. findable: of each category of loss but the last, in their order, the wanted
-    particles [C] that can still be found. scores: the classifier's `score_counts` [3, B].
+    counts: by stage, the edges that it leaves, true ones, target ones, and particles that can still
+    be found. findable: of each category of loss but the last, in their order, the wanted particles
+    [C] that can still be found. scores: the classifier's `score_counts` [3, B].
     """
 
     scores: Ids
 
     def __init__(self, event: Event, matching: Matching, edge_cut: float) -> None:
-        """Reads the truth.
-
-        Raises:
-            InputError: the event has none.
-        """
         self._event, self._matching, self._edge_cut = event, matching, edge_cut
         self._particle_id, self._particles = hit_particles(event), true_particles(event)
         self._true = true_pairs(event)
         # Which particles are to be found does not depend on the tracks.
         self.wanted = self._judged(np.full(len(self._particle_id), NO_TRACK, np.int64)).particle
         self._is_wanted = np.isin(self._particle_id, self._particles.particle_id[self.wanted])
-        self.counts: dict[str, StageCounts] = {}
+        self.counts: dict[str, dict[str, int]] = {}
         self.findable: list[Mask] = []
         self(EVENT, self._true, None)
 
@@ -150,9 +143,7 @@ class WatchedEvent:
             self.findable.append(self._found_by_components(kept))
 
     def take_tracks(self, tracks: Ids) -> Mask:
-        """Counts the edges that would be true if each track were a particle, and says which wanted
-        particles are found: track of each hit [N] -> [C].
-        """
+        """Counts the edges of tracks [N] as if each were a particle; returns who is found [C]."""
         found = self._judged(tracks).reconstructed
         # A hit in no track becomes noise.
         made = {"hit_id": self._event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
@@ -161,12 +152,13 @@ class WatchedEvent:
 
     def _count(self, stage: str, edges: Ids, findable: Mask) -> None:
         true = self._are_true(edges)
-        self.counts[stage] = StageCounts(
-            edges=edges.shape[1],
-            true_edges=int(true.sum()),
-            target_edges=int((true & self._is_wanted[edges[0]]).sum()),
-            findable=int(findable.sum()),
-        )
+        target = true & self._is_wanted[edges[0]]
+        self.counts[stage] = {
+            "edges": edges.shape[1],
+            "true_edges": int(true.sum()),
+            "target_edges": int(target.sum()),
+            "findable": int(findable.sum()),
+        }
 
     def _are_true(self, edges: Ids) -> Mask:
         return are_true(edges, self._true, len(self._particle_id))
@@ -180,20 +172,15 @@ class WatchedEvent:
         return match_tracks(tracks, self._particle_id, self._particles, self._matching)
 
 
-EVENT, BUILDER = "event", "builder"  # what there is before the first stage; the last one
-CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "builder")
-
-
 @dataclass(frozen=True)
 class EventLosses:
-    """An event of `hits` hits after the pipeline: its tracks judged by every matching, what each
-    stage leaves by its name, from EVENT to BUILDER, the classifier's `score_counts` [3, B], and
-    particles by CATEGORIES, also in bins.
+    """An event of `hits` hits after the pipeline: its tracks by each matching, the counts of each
+    stage, the classifier's `score_counts` [3, B], and particles by CATEGORIES, also in bins.
     """
 
     hits: int
     tracks: JudgedTracks
-    stages: dict[str, StageCounts]
+    stages: dict[str, dict[str, int]]
     scores: Ids
     losses: list[int]
     loss_bins: Bins
@@ -210,9 +197,6 @@ def event_losses(
     hits than a track has. radius: those in the radius graph do; filter: those that the filter
     leaves; true_edges_cut: those with a score of the classifier above `edge_cut`. merged: all edges
     above it, false ones too, join its hits to others. builder: they would find it.
-
-    Raises:
-        InputError: the event has no truth, or lacks a feature that a stage reads.
     """
     watched = WatchedEvent(event, budget_matching(criteria.matchings()), edge_cut)
     tracks, passage = pipeline.tracks(event, criteria.min_hits, watched)
@@ -230,21 +214,18 @@ def event_losses(
     )
 
 
-# The parts of a passage whose seconds are those of a stage.
-PARTS = {
-    EVENT: (),
-    "radius": ("embedding", "radius", "features"),
-    "filter": ("filter",),
-    "classifier": ("classifier",),
-    BUILDER: ("tracks",),
-}
-
-
 def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> dict[str, Any]:
-    """Adds up events (at least one): the entries of their record."""
+    """Adds up events (at least one) to the entries of their record."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
+    stages = []
+    for name, parts in PARTS.items():
+        seconds = fmean(sum(event.passage.seconds[part] for part in parts) for event in events)
+        sums = Counter[str]()
+        for event in events:
+            sums.update(event.stages[name])
+        stages.append(StageLeft(stage=name, seconds=seconds, **sums))
     return {
-        "stages": tuple(_stage(name, events) for name in PARTS),
+        "stages": tuple(stages),
         "scores": edge_scores_record([event.scores for event in events]),
         "tracks": summarise_judged([event.tracks for event in events], matchings),
         "losses": dict(zip(CATEGORIES, losses, strict=True)),
@@ -252,26 +233,11 @@ def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> di
     }
 
 
-def _stage(name: str, events: Sequence[EventLosses]) -> StageLeft:
-    counts = [asdict(event.stages[name]) for event in events]
-    seconds = fmean(sum(event.passage.seconds[part] for part in PARTS[name]) for event in events)
-    return StageLeft(
-        stage=name, seconds=seconds, **{key: sum(one[key] for one in counts) for key in counts[0]}
-    )
-
-
-MOST_NOTES = 20
-
-
 def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> PipelineEvaluationRecord:
     """Sends the events of `events` through the pipeline in `folder` and records what each stage
-    leaves and loses; also writes a file in `folder`/evaluations.
-
-    Events that a stage was trained on are left out, unless no others are there.
-
-    Raises:
-        InputError: the pipeline or an event cannot be read, an event has no truth, or the disk
-            refuses.
+    leaves and loses; also writes a file in `folder`/evaluations. Events that a stage was trained on
+    are left out, unless no others are there. Raises InputError if the pipeline or an event cannot
+    be read, an event has no truth, or the disk refuses.
     """
     pipeline = load_pipeline(folder)
     edge_cut = model_configuration(folder / CLASSIFIER).training.edge_cut
@@ -281,6 +247,9 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
         event = _read_with_truth(folder, events, name)
         found[name] = event_losses(pipeline, event, criteria, edge_cut)
     losses = [*found.values()]
+    notes = [f"{name}: {note}" for name, event in found.items() for note in event.passage.notes]
+    for note in notes:
+        complain(note)
     record = PipelineEvaluationRecord(
         data=printable(str(events.resolve())),
         made=datetime.now(UTC),
@@ -289,12 +258,10 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
         events_trained_on=trained_on,
         events_left_out=left_out,
         hits=sum(event.hits for event in losses),
-        min_hits=criteria.min_hits,
-        pt_min=criteria.pt_min,
-        matching_fraction=criteria.matching_fraction,
+        **asdict(criteria),
         edge_cut=edge_cut,
         **added_up(losses, criteria.matchings()),
-        notes=_notes(found),
+        notes=tuple(notes[:MOST_NOTES]),
     )
     with disk_errors():
         path = write_evaluation(folder, record)
@@ -302,19 +269,9 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
     return record
 
 
-def _notes(found: dict[str, EventLosses]) -> tuple[str, ...]:
-    """Prints the notes on all events, and returns the first ones."""
-    notes = [f"{name}: {note}" for name, event in found.items() for note in event.passage.notes]
-    for note in notes:
-        complain(note)
-    return tuple(notes[:MOST_NOTES])
-
-
 def _unseen(folder: Path, events: Path) -> tuple[list[str], int, int]:
     """Returns the events to evaluate, how many were trained on, and how many are left out."""
-    trained = frozenset[str]().union(
-        *(load_model(folder / stage).trained_on for stage in (EMBEDDING, FILTER, CLASSIFIER))
-    )
+    trained = {digest for stage in TRAINED for digest in load_model(folder / stage).trained_on}
     names = find_events(events)
     seen = {
         name

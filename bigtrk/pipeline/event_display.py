@@ -1,13 +1,11 @@
 """`bigtrk display`: one event with its scored edges and its tracks, as a page shows it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from bigtrk.config import nearest
 from bigtrk.errors import InputError, printable
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
@@ -28,48 +26,43 @@ from partition.cutting import CutSettings, divide
 from partition.partitioners import Method
 
 
-@dataclass(frozen=True)
-class DisplayOptions:
-    """event: None for the first. parts: to cut it into. builder, score_cut: of a run's tracks."""
-
-    criteria: Criteria
-    event: str | None = None
-    parts: int | None = None
-    builder: BuilderName = BuilderName.COMPONENTS
-    score_cut: float | None = None
-
-
 def display_event(
-    folder: Path, data: Path, page: Path, options: DisplayOptions, device: torch.device
+    folder: Path,
+    data: Path,
+    page: Path,
+    criteria: Criteria,
+    wanted: str | None,
+    parts: int | None,
+    of_run: tuple[BuilderName, float | None],
+    device: torch.device,
 ) -> None:
-    """Writes the page of an event of `data`: of a folder of graphs, by the edge model that the run
-    in `folder` ended with; of a folder of events, by the pipeline there.
+    """Writes the page of an event of `data`: a graph, by the edge model that the run in `folder`
+    ended with; or hits, by the pipeline there. Raises InputError where it cannot be read or cut.
 
-    Raises InputError where they cannot be read or cut, or there is no such event.
+    wanted: None for the first. parts: its sectors. of_run: builder and score cut of a run's tracks.
     """
     builder: TrackBuilder
     truth = sector = None
     if is_pipeline(folder):
         run, made_by = folder / CLASSIFIER, "the pipeline's merge tree"
         pipeline = load_pipeline(folder, device)
-        event = read_event(data, _chosen(find_events(data), options.event, data))
+        event = read_event(data, wanted or find_events(data)[0])
         graph, _ = pipeline.graph(event)
         edges, builder = classified(graph, pipeline.classifier), pipeline.builder
         if event.truth is not None:
             truth = hit_particles(event), true_particles(event)
     else:
         run, graphs = run_of(folder), GraphFolder(data)
-        graph = graphs.read(_chosen([*graphs.events], options.event, data))
+        if not graphs.events:
+            raise InputError(f"{data}: holds no events; name another folder")
+        graph = graphs.read(wanted or graphs.events[0])
         edges = classified(graph, load_scorer(folder, device))
-        builder = made = make_builder(options.builder, options.score_cut)
-        made_by = f"{options.builder.value} from edges with a score above {made.score_cut:g}"
+        builder = made = make_builder(*of_run)
+        made_by = f"{of_run[0].value} from edges with a score above {made.score_cut:g}"
         if graph.particle_id is not None and graph.particles is not None:
             truth = graph.particle_id.numpy(), listed_particles(graph.particles)
-    criteria = options.criteria
-    if options.parts is not None:
-        if options.parts > (n := graph.n_nodes):
-            raise InputError(f"--parts {options.parts}: {graph.name} has {n} hits; lower it")
-        sector = divide(graph, CutSettings(options.parts, None, Method.METIS, seed=0))[0]
+    if parts is not None:
+        sector = divide(graph, CutSettings(parts, None, Method.METIS, seed=0))[0]
     tracks, scores = builder(edges, criteria.min_hits), edges.scores.astype(np.float64)
     picture = EventPicture(edges.position, edges.edge_index, scores, tracks, sector)
     if truth is not None:
@@ -86,16 +79,8 @@ def display_event(
         "data": printable(str(data.resolve())),
         "tracks by": made_by,
         "to be found": f"particles of {criteria.min_hits} hits and {criteria.pt_min:g} GeV or more",
-        "sectors": "not cut" if options.parts is None else f"{options.parts}, by METIS",
+        "sectors": "not cut" if parts is None else f"{parts}, by METIS",
     }
     if run == folder.parent:
         told["weights"] = printable(folder.name)
     write_page(display_report(graph.name, picture, told, read_run_if_any(run)), page)
-
-
-def _chosen(events: Sequence[str], wanted: str | None, data: Path) -> str:
-    if not events:
-        raise InputError(f"{data}: holds no events; name another folder")
-    if wanted is not None and wanted not in events:
-        raise InputError(f"{data}: holds no event {wanted!r}{nearest(wanted, events[:20])}")
-    return events[0] if wanted is None else wanted

@@ -1,11 +1,8 @@
 """Stages 2 and 3: radius graphs of events, and graphs without the edges taken for false."""
 
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.formats.registry import KEPT_IN_RECORDS, SECTION_THINNERS
@@ -31,12 +28,9 @@ def build_radius_graphs(
 ) -> dict[str, Any]:
     """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
 
-    run: that of the embedding. names, prefix: as of `build_with`. The radius is given, or
-    else the one that keeps a share `efficiency` of the target edges of the run's validation events,
-    by default 0.99.
-
-    Raises:
-        InputError: bad input, or an event would have too many edges; graphs built before stay.
+    run: that of the embedding. radius: without it the one that keeps a share `efficiency` of the
+    target edges of the run's validation events, by default 0.99. names, prefix: as of `build_with`.
+    Raises InputError at bad input, or too many edges of an event; graphs built before stay.
     """
     if radius is not None and efficiency is not None:
         raise InputError("give --radius or --efficiency, not both")
@@ -55,14 +49,11 @@ CUT_EFFICIENCY = 0.995  # of target edges, unless a cut or another share is aske
 def filter_folder(
     run: Path, graphs: Path, out: Path, cut: float | None, efficiency: float | None
 ) -> dict[str, Any]:
-    """Writes the graphs of folder `graphs` to folder `out` without the edges below the cut;
-    returns the manifest. Graphs already in `out` that were made in the same way are kept.
+    """Writes the graphs of folder `graphs` to folder `out` without the edges below the cut; returns
+    the manifest. Graphs of the same making in `out` stay. Raises InputError at bad input.
 
-    run: that of the edge model. The cut is given, or else the score that a share `efficiency` of
-    the target edges of the run's validation events reach, by default 0.995.
-
-    Raises:
-        InputError: bad input; graphs written before stay.
+    run: that of the edge model. cut: without it the score that a share `efficiency` of the target
+    edges of the run's validation events reach, by default 0.995.
     """
     if out.resolve() == graphs.resolve():
         raise InputError(
@@ -80,27 +71,20 @@ def filter_folder(
         "cut": cut,
         "graphs": folder.manifest["parameters"],
     }
-    tasks = _tasks(folder, scorer, cut)
+    tasks = (_task(folder, event, scorer, cut) for event in folder.events)
     return fill_folder(out, tasks, len(folder.events), parameters, "filtering graphs")
 
 
-def _tasks(folder: GraphFolder, scorer: EdgeScorer, cut: float) -> Iterator[GraphToMake]:
-    for event in folder.events:
-        record = folder.record(event)
-        # The origin of an event stays what it was, so that runs know the events they trained on.
-        source = record.get("made_from", {}).get("source", record["digests"]["graph"])
-        yield _task(folder, event, source, lambda graph: scorer(graph) >= cut)
-
-
-def _task(
-    folder: GraphFolder, event: str, source: str, chosen: Callable[[EventGraph], Tensor]
-) -> GraphToMake:
+def _task(folder: GraphFolder, event: str, scorer: EdgeScorer, cut: float) -> GraphToMake:
+    record = folder.record(event)
+    # The origin of an event stays what it was, so that runs know the events they trained on.
+    source = record.get("made_from", {}).get("source", record["digests"]["graph"])
     read = cache(lambda: folder.read(event))
-    keep = cache(lambda: chosen(read()))
+    keep = cache(lambda: scorer(read()) >= cut)
 
     def make() -> tuple[EventGraph, dict[str, Any]]:
         kept = read().take_edges(keep())
-        return kept, _record(folder.record(event), kept)
+        return kept, _record(record, kept)
 
     def beside() -> dict[str, Section]:
         opened = folder.open(event)
@@ -111,9 +95,7 @@ def _task(
 
 
 def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
-    """Returns the counts and the quality of a thinned graph, as far as the record `before` tells
-    how many edges there were to be found.
-    """
+    """Returns the counts of a thinned graph, and its quality if the record `before` has counts."""
     counts: dict[str, Any] = {"nodes": graph.n_nodes, "edges": graph.n_edges}
     counts |= {key: before[key] for key in (ORIGIN, *KEPT_IN_RECORDS) if key in before}
     if graph.y is None or before.get("true_edges") is None:

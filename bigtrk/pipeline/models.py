@@ -4,9 +4,10 @@ Shapes: N hits, E edges, D dimensions.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
 from bigtrk.graphs.features import StoredColumns, as_tensor, available
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
-from bigtrk.models.settings import ModelConfig
 from bigtrk.pipeline.options import Precision
+from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks import edge_metrics
 from bigtrk.training.data.batch import ModelFeatures, load_features
@@ -32,53 +33,38 @@ from bigtrk.training.run_folder import weights_of
 from bigtrk.user_code import names_code
 
 CPU = torch.device("cpu")
+Value = TypeVar("Value")
 _DOES = {"hit": "embeds hits", "edge": "classifies edges"}
 _NAMES = {"hit": "model.name=embedding", "edge": "model.name=mlp, or another for edges"}
 
 
 def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
-    """Loads the model that `run` ended with on `device`, and the digest of its weights; raises
-    InputError where there is none of this kind.
-    """
+    """Loads a run's final model, and its digest; InputError if it has none of this kind."""
     stored = load_model(run)
     model = stored.configuration.model
     if model.kind != kind:
         raise InputError(
-            f"{run}: its model ({model.name}) {_DOES[model.kind]}; name a run that was trained "
-            f"with {_NAMES[kind]}"
+            f"{run}: its model ({model.name}) {_DOES[model.kind]}; name a run of {_NAMES[kind]}"
         )
     stored.model.to(device).eval()
     return stored, hashlib.sha256(weights_of(run).read_bytes()).hexdigest()
 
 
-def share_name(kept: Mapping[str, float], efficiency: float, instead: str) -> str:
-    """Returns the name of a share of target edges among those that validations look for; raises
-    InputError where none is so, which says what to give `instead`.
-    """
-    names = {share: name for name, share in kept.items()}
-    if efficiency not in names:
-        shares = ", ".join(f"{share:g}" for share in names)
-        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give {instead}")
-    return names[efficiency]
-
-
 @dataclass(frozen=True)
-class Embedding:
-    """The embedding that a run trained, and the features of hits that it reads.
-
-    digest: of its weights, for records of graphs and tracks made with it.
-    """
+class TrainedModel:
+    """A model that a run trained, the features that it reads, and the digest of its weights."""
 
     model: nn.Module
     features: ModelFeatures
     digest: str
 
-    def __call__(self, event: Event) -> NDArray[np.float32]:
-        """Embeds the hits of an event: [N, D].
 
-        Raises:
-            InputError: the event lacks a feature, as those of clusters without cells, or a hit is
-                where float32 has no numbers.
+class Embedding(TrainedModel):
+    """The embedding of hits that a run trained."""
+
+    def __call__(self, event: Event) -> NDArray[np.float32]:
+        """Embeds the hits of an event: [N, D]. Raises InputError if the event lacks a feature, as
+        those of clusters without cells, or a hit is where float32 has no numbers.
         """
         columns = hit_columns(event)
         for name in self.features.data.node_features:
@@ -101,8 +87,7 @@ class Embedding:
         if len(lost):
             hit = event.hits["hit_id"][lost[0]]
             raise InputError(
-                f"{event.name}: hit {hit} has no place in the embedding, as its coordinates are "
-                f"too large; correct them (mm)"
+                f"{event.name}: hit {hit} has no place in the embedding; correct its coordinates"
             )
         return places
 
@@ -115,47 +100,53 @@ def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
 
 
 def radius_for(run: Path, efficiency: float) -> float:
-    """Returns the radius that keeps a share `efficiency` of the target edges of validation events;
-    raises InputError where no validation looked for that.
+    """Returns the radius that keeps a share `efficiency` of the validation's target edges."""
+    at = _validated(run, efficiency, KEPT, "radius", lambda x: x.embedding and x.embedding.at)
+    return at.radius
+
+
+def cut_for(run: Path, efficiency: float) -> float:
+    """Returns the score that a share `efficiency` of the validation's target edges reach."""
+    kept = edge_metrics.KEPT
+    return _validated(run, efficiency, kept, "cut", lambda x: x.validation and x.validation.cuts)
+
+
+def _validated(
+    run: Path,
+    efficiency: float,
+    kept: Mapping[str, float],
+    what: str,
+    values: Callable[[EpochRecord], dict[str, Value] | None],
+) -> Value:
+    """Returns the last validation's value for `efficiency`, one of the shares `kept` by name;
+    InputError if it looked for no such share.
     """
-    name = share_name(KEPT, efficiency, "--radius")
+    names = {share: name for name, share in kept.items()}
+    if efficiency not in names:
+        shares = ", ".join(f"{share:g}" for share in names)
+        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give --{what}")
     epochs = read_run(run).epochs
-    found = epochs[-1].embedding if epochs else None
-    if found is None or name not in found.at:
+    found = values(epochs[-1]) if epochs else None
+    if not found or names[efficiency] not in found:
         raise InputError(
-            f"{run}: its validation found no radius; train with data.validation=1 or more, or give "
-            f"--radius"
+            f"{run}: its validation found no {what}; train with data.validation=1, or give --{what}"
         )
-    return found.at[name].radius
+    return found[names[efficiency]]
 
 
-@dataclass(frozen=True)
-class EdgeScorer:
-    """The edge model that a run trained, and the features that it reads.
-
-    digest: of its weights, for records of graphs and tracks made with it.
-    """
-
-    model: nn.Module
-    features: ModelFeatures
-    digest: str
+class EdgeScorer(TrainedModel):
+    """The edge model that a run trained."""
 
     def __call__(self, graph: EventGraph) -> Tensor:
-        """Scores the edges of a whole graph, with truth or without: [E] float64 in [0, 1].
-
-        Raises:
-            InputError: the graph lacks a feature.
-        """
+        """Scores a whole graph: [E] float64 in [0, 1]; InputError if it lacks a feature."""
         sector = whole_sector(graph)
         scores = torch.empty(graph.n_edges, dtype=torch.float64)
         scores[sector.edge_id] = self.scores(self.inputs(sector), no_exchange)
         return scores
 
     def inputs(self, sector: Sector) -> SectorInputs:
-        """Makes what the model reads of a sector, where its weights are and in their type.
-
-        Raises:
-            InputError: the sector lacks a feature, or one of the user's own fails.
+        """Makes what the model reads of a sector, where its weights are and in their type. Raises
+        InputError if the sector lacks a feature, or one of the user's own fails.
         """
         weight = next(self.model.parameters())
         read = self.features.computed.of(sector)
@@ -174,9 +165,7 @@ class EdgeScorer:
 def load_scorer(
     run: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> EdgeScorer:
-    """Loads the edge model that `run` ended with, to compute in `precision`, or as it was trained;
-    raises InputError where it has none.
-    """
+    """Loads a run's final edge model, to compute in `precision`, by default as trained."""
     stored, digest = load_trained(run, "edge", device)
     features = load_features(stored.configuration.data, stored.measured)
     model = stored.model if precision is None else _computing_in(precision, stored).to(device)
@@ -188,30 +177,11 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     rows = "bf16" if precision is Precision.BF16 else "fp32"
     settings = stored.configuration.model
     if rows != settings.precision:
-        settings = _set_to(rows, settings)
+        if "precision" not in type(settings).model_fields:
+            raise InputError(
+                f"--precision {rows}: {settings.name} computes as its class says; leave it out"
+            )
+        settings = settings.model_copy(update={"precision": rows})
     model = build_model(stored.configuration.model_copy(update={"model": settings}))
     model.load_state_dict(stored.model.state_dict())
     return model.double() if precision is Precision.FLOAT64 else model
-
-
-def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
-    if "precision" not in type(settings).model_fields:
-        raise InputError(
-            f"--precision {rows}: {settings.name} computes as its class says; leave it out"
-        )
-    return settings.model_copy(update={"precision": rows})
-
-
-def cut_for(run: Path, efficiency: float) -> float:
-    """Returns the score that a share `efficiency` of the target edges of validation events reach;
-    raises InputError where no validation looked for that.
-    """
-    name = share_name(edge_metrics.KEPT, efficiency, "--cut")
-    epochs = read_run(run).epochs
-    found = epochs[-1].validation if epochs else None
-    if found is None or name not in found.cuts:
-        raise InputError(
-            f"{run}: its validation found no cut; train with data.validation=1 or more, or give "
-            f"--cut"
-        )
-    return found.cuts[name]

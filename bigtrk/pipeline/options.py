@@ -14,10 +14,8 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class MakingOptions:
-    """The options of making tracks.
-
-    min_hits: of a track. max_edges: of a graph that one rank scores; a larger one is cut, and all
-    ranks score it; None for no limit. precision: of the classifier; None for that of its training.
+    """max_edges: of a graph that one rank scores; a larger one is cut, and all ranks score it; None
+    for no limit. precision: of the classifier; None for that of its training.
     """
 
     min_hits: int = 3

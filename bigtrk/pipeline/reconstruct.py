@@ -4,8 +4,9 @@ Ranks share the events, and write the tracks of all to one folder.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -46,9 +47,7 @@ SUBMISSION = "submission.csv"
 
 @dataclass
 class TracksMade:
-    """The outcome of a folder's events, by name: of each that has tracks its numbers of hits and
-    tracks and its way through the stages; of each that failed, why.
-    """
+    """By event: its numbers of hits and tracks, and its passage; or why it failed."""
 
     hits: dict[str, int] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)
@@ -70,12 +69,12 @@ class TracksMade:
         return {"events": events, "failed": self.failed}
 
 
-def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
+def in_order(names: Iterable[str], shares: Sequence[TracksMade]) -> TracksMade:
     """Joins the events of all ranks, in the order of their names."""
     joined = TracksMade()
-    for field_ in fields(TracksMade):
-        found = {k: v for share in shares for k, v in getattr(share, field_.name).items()}
-        getattr(joined, field_.name).update({name: found[name] for name in names if name in found})
+    for kind, own in vars(joined).items():
+        found = ChainMap(*(getattr(share, kind) for share in shares))
+        own.update({name: found[name] for name in names if name in found})
     return joined
 
 
@@ -89,10 +88,8 @@ def make_folder(out: Path) -> None:
         ) from None
 
 
-def clear_folder(out: Path, names: Sequence[str]) -> None:
-    """Makes a folder, and removes earlier tracks of these events from it; raises InputError where
-    it holds tracks of others.
-    """
+def clear_folder(out: Path, names: Iterable[str]) -> None:
+    """Makes a folder without tracks of these events; InputError if it holds tracks of others."""
     make_folder(out)
     files = {tracks_path(out, name) for name in names}
     others = sorted({file for file in out.iterdir() if TRACKS_FILE.fullmatch(file.name)} - files)
@@ -105,40 +102,26 @@ def clear_folder(out: Path, names: Sequence[str]) -> None:
             file.unlink(missing_ok=True)
 
 
-def submit(out: Path, made: TracksMade) -> None:
-    """Writes one TrackML submission of the tracks in `out`, which are read event by event."""
-
-    def written() -> Iterator[tuple[str, Ids, Ids]]:
-        for name in made.passages:
-            source = open_tracks(tracks_path(out, name))
-            [number] = source.events
-            found = source.read(number)
-            yield name, found.hit_id, found.track_id
-
-    with disk_errors():
-        write_submission(out / SUBMISSION, written())
-
-
 def show_tracks(made: TracksMade, console: Console) -> None:
     """Prints a line for each of the first events, and the mean seconds of each stage."""
     passages = made.passages
-    edges = next((list(passage.edges) for passage in passages.values()), [])
+    if not passages:
+        return
+    first = next(iter(passages.values()))
     hidden = len(passages) - LONGEST_TABLE
     caption = f"and {hidden} more; --json has them all" if hidden > 0 else None
     table = Table(box=SIMPLE, padding=0, caption=caption)
-    columns = ("event", "hits", *(f"edges, {stage}" for stage in edges), "tracks", "s")
+    columns = ("event", "hits", *(f"edges, {stage}" for stage in first.edges), "tracks", "s")
     for heading in columns:
         table.add_column(heading, justify="left" if heading == "event" else "right")
     for name, passage in list(passages.items())[:LONGEST_TABLE]:
         numbers = (made.hits[name], *passage.edges.values(), made.tracks[name])
         seconds = sum(passage.seconds.values())
         table.add_row(name, *(f"{number:,}" for number in numbers), f"{seconds:.2f}")
-    if passages:
-        console.print(table)
-        stages = next(iter(passages.values())).seconds
-        means = {stage: fmean(one.seconds[stage] for one in passages.values()) for stage in stages}
-        told = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in means.items())
-        say(f"seconds per event: {told}")
+    console.print(table)
+    means = {stage: fmean(x.seconds[stage] for x in passages.values()) for stage in first.seconds}
+    told = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in means.items())
+    say(f"seconds per event: {told}")
 
 
 # Makes an event's tracks: hit_id [N], track of each hit [N], and what it took. Without an event
@@ -155,13 +138,11 @@ def fill_tracks(
     sizes: by event, about how much there is to do; each rank takes a share of the events. All ranks
     return what became of all events, in their order, which is the same on any number of ranks.
 
-    Raises:
-        InputError: on all ranks, a name has no number by which a submission could tell it, or two
-            have the same, or `out` has tracks of other events; nothing is made then. Or the disk
-            refuses.
+    Raises InputError, on all ranks, before anything is made if a name has no number for a
+    submission, two have the same, or `out` has tracks of other events; and if the disk refuses.
     """
     names_by_number(sizes)
-    on_first_rank(lambda: clear_folder(out, list(sizes)))
+    on_first_rank(lambda: clear_folder(out, sizes))
     mine, names, refused = TracksMade(), share_of(sizes, ranks), list[InputError]()
     for own in follow(names, len(names), what) if ranks.is_first else names:
         # A rank whose disk refused a file takes part in what others wait for, and makes no more.
@@ -195,15 +176,25 @@ def fill_tracks(
             raise error
 
     together(check)
-    made = in_order(list(sizes), gather_items(mine))
-    on_first_rank(lambda: submit(out, made))
+    made = in_order(sizes, gather_items(mine))
+
+    def written() -> Iterator[tuple[str, Ids, Ids]]:
+        for name in made.passages:
+            source = open_tracks(tracks_path(out, name))
+            [number] = source.events
+            found = source.read(number)
+            yield name, found.hit_id, found.track_id
+
+    def submit() -> None:
+        with disk_errors():
+            write_submission(out / SUBMISSION, written())
+
+    on_first_rank(submit)
     return made
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
-    """Returns the events of this rank, the largest first, so that all ranks end at about the same
-    time; on all ranks as many, None for those that are missing.
-    """
+    """Returns this rank's events, the largest first; None fills up to as many on all ranks."""
     names = list(sizes)
     events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
     mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]
@@ -221,21 +212,23 @@ def reconstruct_folder(
 ) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
     `out`, as `fill_tracks`. threshold: of the quality of tracks; the pipeline's own without it.
-    Edges between the classifier's layers that the memory has no room for are in files of `spill`,
-    if it is given. Collective.
+    spill: for edges between the classifier's layers, where memory has no room. Collective.
 
-    Raises:
-        InputError: on all ranks, the threshold is not between 0 and 1, the pipeline or the folder
-            of events cannot be read, ranks find different pipelines, edges are spilled though no
-            limit says how many a graph has, or as of `spill_scoring` or `fill_tracks`.
+    Raises InputError, on all ranks, if the threshold is not from 0 to 1, a folder cannot be read,
+    ranks find different models, a spilled graph has no limit, or as `spill_scoring`, `fill_tracks`.
     """
     _check_apart(out, events, folder)
     pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
     if threshold is not None:
-        pipeline = pipeline.with_threshold(threshold)
+        pipeline = replace(pipeline, builder=replace(pipeline.builder, threshold=threshold))
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
     if spill:
-        most = _most_edges(options, spill)
+        most = options.max_edges
+        if most is None:
+            raise InputError(
+                f"{spill}: how many edges a pipeline makes is not known beforehand; add "
+                f"--max-edges N, to check space for N; more edges on a rank are refused"
+            )
         scored = {f"a graph at --max-edges {most}": HeldSectors(most)}
         together(lambda: spill_scoring(pipeline.classifier.model, spill, ranks, scored))
 
@@ -246,16 +239,6 @@ def reconstruct_folder(
     maker = TrackMaker(graph, pipeline.classifier, pipeline.builder, options, world)
     sizes = on_first_rank(lambda: event_sizes(events))
     return fill_tracks(out, sizes, maker, "reconstructing", ranks)
-
-
-def _most_edges(options: MakingOptions, spill: SpillFolder) -> int:
-    """Returns the edges that the classifier is given at once, for which a folder needs space."""
-    if options.max_edges is None:
-        raise InputError(
-            f"{spill}: how many edges a pipeline makes is not known beforehand; add --max-edges N: "
-            f"space is checked for that many, and a graph with more on a rank is refused"
-        )
-    return options.max_edges
 
 
 def _check_apart(out: Path, given: Path, trained: Path) -> None:
@@ -278,12 +261,7 @@ def infer_folder(
     spill: SpillFolder | None = None,
 ) -> TracksMade:
     """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by a builder,
-    and writes them to `out`, as `fill_tracks`. Edges between layers that the memory has no room for
-    are in files of `spill`, if it is given. Collective.
-
-    Raises:
-        InputError: on all ranks, the run or the folder of graphs cannot be read, ranks find
-            different runs, or as of `spill_scoring` or `fill_tracks`.
+    and writes them to `out`. spill, what is raised: as of `reconstruct_folder`. Collective.
     """
     _check_apart(out, graphs, run)
     scorer = together(lambda: load_scorer(run, ranks.device, options.precision))

@@ -6,8 +6,7 @@ Shapes: N hits, E edges.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +41,7 @@ def unwatched(*_: object) -> None:
 
 @dataclass
 class Passage:
-    """An event's way through the stages: seconds of each, edges left after it, and notes for the
-    user; `watch` is shown what stages leave.
-    """
+    """An event's seconds and edges by stage, and notes; `watch` is shown what stages leave."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     edges: dict[str, int] = field(default_factory=dict)
@@ -81,21 +78,17 @@ class Pipeline:
     @property
     def digests(self) -> dict[str, str]:
         """Returns the digests of the trained stages' weights, by stage."""
-        return {stage: getattr(self, stage).digest for stage in (EMBEDDING, FILTER, CLASSIFIER)}
+        return {stage: getattr(self, stage).digest for stage in TRAINED}
 
     def tracks(
         self, event: Event, min_hits: int, watch: Watch = unwatched
     ) -> tuple[NDArray[np.int64], Passage]:
-        """Makes the tracks of an event without its truth: the track of each hit [N], or NO_TRACK;
-        raises InputError where the event lacks a feature that a stage reads.
-        """
+        """Makes the tracks of an event without its truth: those of hits [N], or NO_TRACK."""
         graph, passage = self.graph(event, watch)
         return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
 
     def graph(self, event: Event, watch: Watch = unwatched) -> tuple[EventGraph, Passage]:
-        """Makes the graph of an event that the classifier scores; raises InputError where the event
-        lacks a feature that a stage reads.
-        """
+        """Makes the graph for the classifier; InputError if the event lacks a stage's feature."""
         passage = Passage(watch=watch)
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
@@ -107,10 +100,6 @@ class Pipeline:
         passage.edges["filter"] = graph.n_edges
         watch("filter", graph.edge_index.numpy(), None)
         return graph, passage
-
-    def with_threshold(self, threshold: float) -> "Pipeline":
-        """Returns this pipeline with another threshold, from 0 to 1, of the quality of tracks."""
-        return replace(self, builder=replace(self.builder, threshold=threshold))
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
         """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
@@ -137,9 +126,7 @@ def classified(graph: EventGraph, score: Score) -> ScoredGraph:
 def tracks_of(
     graph: EventGraph, score: Score, builder: TrackBuilder, min_hits: int, passage: Passage
 ) -> NDArray[np.int64]:
-    """Makes the tracks of a graph by the scores of its edges: the track of each hit [N], or
-    NO_TRACK.
-    """
+    """Makes tracks by the scores of a graph's edges: the track of each hit [N], or NO_TRACK."""
     with passage.stage("classifier"):
         scored = classified(graph, score)
     passage.watch("classifier", scored.edge_index, scored.scores)
@@ -155,12 +142,11 @@ def load_pipeline(
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(
-            f"{folder}: holds no {PIPELINE}; name a folder in which 'bigtrk pipeline train EVENTS "
-            f"{folder}' has come to its end"
+            f"{folder}: holds no {PIPELINE}; finish 'bigtrk pipeline train EVENTS {folder}' first"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
-    models = product((EMBEDDING, FILTER, CLASSIFIER), (DESCRIPTION, WEIGHTS))
-    for file in (*("/".join(model) for model in models), MERGE_TREE):
+    models = [f"{stage}/{file}" for stage in TRAINED for file in (DESCRIPTION, WEIGHTS)]
+    for file in (*models, MERGE_TREE):
         if not (folder / file).exists():
             raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(

@@ -31,15 +31,10 @@ from partition.sectors import cut
 
 
 def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]:
-    """Cuts a graph into a sector for each rank.
-
-    Raises:
-        InputError: one would have more than `max_edges` edges, or there are fewer hits than ranks.
-    """
+    """Cuts a graph into a sector per rank; InputError if one has more than `max_edges` edges."""
     if graph.n_nodes < ranks:
         raise InputError(
-            f"{graph.name}: its {graph.n_nodes} hits are too few for {ranks} ranks; raise "
-            f"--max-edges {max_edges}, so that one rank scores them"
+            f"{graph.name}: {graph.n_nodes} hits are too few for {ranks} ranks; raise --max-edges"
         )
     settings = CutSettings(parts=ranks, max_edges=None, method=Method.METIS, seed=0)
     part, parts, _ = divide(graph, settings)
@@ -58,10 +53,8 @@ def score_in_sectors(
     scorer: EdgeScorer, sectors: Sequence[Sector] | None, owner: int, world: World
 ) -> Tensor:
     """Scores the edges of the graph that rank `owner` has cut into `sectors`, None on the others,
-    one on each rank: [E] float64 in [0, 1], on all ranks. Collective.
-
-    Whatever is wrong with the graph must be found before, since a rank that fails alone would leave
-    the others waiting.
+    one on each rank: [E] float64 in [0, 1], on all ranks. Collective: faults of the graph must show
+    before, since a rank that fails alone leaves the others waiting.
     """
     received: list[Any] = [None]
     with waiting():
@@ -92,9 +85,7 @@ class _Begun:
 
 @dataclass(frozen=True)
 class TrackMaker:
-    """Makes tracks of events by their names: graphs, whose edges are scored, and which the builder
-    turns into tracks.
-    """
+    """Makes the tracks of an event: its graph, the scores of its edges, and tracks of both."""
 
     graph: MakeGraph
     classifier: EdgeScorer
@@ -104,11 +95,8 @@ class TrackMaker:
 
     def __call__(self, name: str | None) -> tuple[Ids, Ids, Passage] | None:
         """Makes the tracks of an event: hit_id [N], the track of each hit [N], what it took. None
-        where this rank has no event. Collective, if there is a limit.
-
-        Raises:
-            InputError: there is no graph of the event, it lacks what a stage reads, or it is too
-                large for these ranks.
+        where this rank has no event. Collective, if there is a limit. Raises InputError if there is
+        no graph of the event, it lacks what a stage reads, or it is too large for these ranks.
         """
         begun = attempted(lambda: None if name is None else self._begin(name))
         shared = None if self.options.max_edges is None else self._share(begun)
@@ -123,7 +111,7 @@ class TrackMaker:
             return _Begun(graph, passage, None)
         with passage.stage("classifier"):
             sectors = cut_for_ranks(graph, n_ranks, most)
-            # What it lacks, or computes wrongly, is told before ranks share it.
+            # Its faults must show before ranks share it.
             self.classifier.inputs(sectors[0])
             for sector in sectors:
                 self.classifier.features.computed.of(sector)
@@ -133,25 +121,18 @@ class TrackMaker:
         return _Begun(graph, passage, sectors)
 
     def _share(self, begun: Future[_Begun | None]) -> Tensor | None:
-        """Scores the graphs that ranks have cut, in turn; returns the scores [E] of this rank's,
-        if it has cut one. Collective.
-        """
+        """Scores all cut graphs in turn; returns this rank's scores [E], if any. Collective."""
         mine = None if begun.exception() else begun.result()
         has_cut = gather_items(mine is not None and mine.sectors is not None)
         own = None
         for owner in (rank for rank, has in enumerate(has_cut) if has):
-            if owner == self.world.ranks.rank:
-                own = self._score_together(owner, mine)
-            else:
-                self._score_together(owner, None)
+            one = mine if owner == self.world.ranks.rank else None
+            passage, sectors = (one.passage, one.sectors) if one else (Passage(), None)
+            who = f"rank {self.world.ranks.rank}"
+            with report_out_of_memory(who, _FOR_ALL), passage.stage("classifier"):
+                scores = score_in_sectors(self.classifier, sectors, owner, self.world)
+            own = scores if one else own
         return own
-
-    def _score_together(self, owner: int, mine: _Begun | None) -> Tensor:
-        """Scores the graph of rank `owner`, where it is `mine`. Collective."""
-        passage, sectors = (mine.passage, mine.sectors) if mine else (Passage(), None)
-        who = f"rank {self.world.ranks.rank}"
-        with report_out_of_memory(who, _FOR_ALL), passage.stage("classifier"):
-            return score_in_sectors(self.classifier, sectors, owner, self.world)
 
     def _finish(self, begun: _Begun, shared: Tensor | None) -> tuple[Ids, Ids, Passage]:
         def score(graph: EventGraph) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bigtrk.errors import InputError
 from bigtrk.formats.acts.modules import Stage
 from bigtrk.pipeline.graphs import CUT_EFFICIENCY, RADIUS_EFFICIENCY
-from bigtrk.pipeline.models import EdgeScorer, Embedding, cut_for, radius_for
+from bigtrk.pipeline.models import TrainedModel, cut_for, radius_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
 from bigtrk.records.pipeline import is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
@@ -17,11 +17,7 @@ Check = Callable[[str, Configuration], None]  # raises for a run whose model can
 
 
 def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
-    """Loads the trained model of a run, or those of all stages of a pipeline, which pass `check`.
-
-    Raises:
-        InputError: `run` has no model, or `check` refuses it.
-    """
+    """Loads the trained model of a run, or those of a pipeline's stages, which pass `check`."""
     if not is_pipeline(run):
         return [_of_run(run, check)]
     names = (EMBEDDING, FILTER, CLASSIFIER)
@@ -37,10 +33,9 @@ def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
     ]
 
 
-def _stage(
-    name: str, of: Embedding | EdgeScorer, cut: float | None = None, radius: float | None = None
-) -> Stage:
-    return Stage(name, of.model, of.features.data, of.features.measured, cut, radius)
+def _stage(name: str, trained: TrainedModel, **chosen: float) -> Stage:
+    features = trained.features
+    return Stage(name, trained.model, features.data, features.measured, **chosen)
 
 
 def _of_run(run: Path, check: Check) -> Stage:
@@ -48,13 +43,15 @@ def _of_run(run: Path, check: Check) -> Stage:
     check(str(run), model_configuration(run))
     stored = load_model(run)
     configuration = stored.configuration
-    parts, cut = (stored.model.eval(), configuration.data, stored.measured), None
-    with suppress(InputError):
-        if configuration.model.kind == "hit":
-            return Stage(EMBEDDING, *parts, radius=radius_for(run, RADIUS_EFFICIENCY))
-        if configuration.model.scores_alone:
-            cut = cut_for(run, CUT_EFFICIENCY)
+    parts = stored.model.eval(), configuration.data, stored.measured
     if configuration.model.kind == "hit":
-        return Stage(EMBEDDING, *parts)
-    name = FILTER if configuration.model.scores_alone else CLASSIFIER
-    return Stage(name, *parts, cut=configuration.training.edge_cut if cut is None else cut)
+        radius = None
+        with suppress(InputError):
+            radius = radius_for(run, RADIUS_EFFICIENCY)
+        return Stage(EMBEDDING, *parts, radius=radius)
+    name, cut = CLASSIFIER, configuration.training.edge_cut
+    if configuration.model.scores_alone:
+        name = FILTER
+        with suppress(InputError):
+            cut = cut_for(run, CUT_EFFICIENCY)
+    return Stage(name, *parts, cut=cut)

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import shlex
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,7 +30,7 @@ from bigtrk.records.pipeline import PIPELINE, PipelineRecord, ThresholdPoint, Th
 from bigtrk.records.record import FileRecord, Text, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.shipped import TRAIN
-from bigtrk.studies.launch import resumable, train_logged
+from bigtrk.studies.launch import launcher_words, resumption, train_logged
 from bigtrk.tracks import edge_metrics
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.merge_tree import MergeTree, write_merge_tree
@@ -46,9 +44,9 @@ from bigtrk.tracks.merge_tree_training import (
     train_quality,
 )
 from bigtrk.training.embedding import KEPT
-from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, remove_run
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration, code_named
-from bigtrk.user_code import allow_code, code_options
+from bigtrk.user_code import allow_code
 
 Stage = dict[str, dict[str, Any]]  # settings of bigtrk/train.py, by section
 CLASSES = {"embedding": "hit", "filter": "edge", "classifier": "edge"}  # the model of each stage
@@ -97,18 +95,12 @@ class PipelineSettings(Settings):
             "training": {"seed": self.seed},
             "run": {"folder": str(run)},
         }
-        return {
-            section: {**sections.get(section, {}), **given.get(section, {})}
-            for section in (*sections, *(given.keys() - sections.keys()))
-        }
+        return {name: sections.get(name, {}) | given.get(name, {}) for name in sections | given}
 
 
 def read_settings(file: Path) -> PipelineSettings:
-    """Reads a pipeline's settings, those of all stages' trainings among them.
-
-    Raises:
-        InputError: a setting is unknown, has no such value, is given by the pipeline, or a stage's
-            model is of another kind.
+    """Reads a pipeline's settings, with those of all trainings. Raises InputError if a setting is
+    unknown, wrong, or the pipeline's own, or a stage's model is of another kind.
     """
     content = read_yaml(file, [{stage: [Configuration] for stage in CLASSES}])
     settings = parse(PipelineSettings, content, str(file))
@@ -141,13 +133,11 @@ class StageRecord(FileRecord):
 def train_stage(
     stage: str, settings: PipelineSettings, graphs: Path, out: Path, launcher: Sequence[str]
 ) -> None:
-    """Trains a stage on folder `graphs` in the run folder `out`/`stage`.
-
-    Raises:
-        InputError: the run there is of other settings or graphs, or the training failed.
-    """
+    """Trains a stage on `graphs` in `out`/`stage`, unless a run of other settings is there."""
     run, file, about = out / stage, out / f"{stage}.yaml", out / f"{stage}.json"
-    digest = graphs_digest(graphs)
+    folder = GraphFolder(graphs)
+    contents = repr([(event, folder.record(event)["digests"]) for event in folder.events])
+    digest = hashlib.sha256(contents.encode()).hexdigest()
     content = settings.content(stage, graphs, run)
     if (run / RUN).exists():
         if about.exists() and read_record(StageRecord, about).graphs != digest:
@@ -159,24 +149,12 @@ def train_stage(
     if (run / WEIGHTS).exists() and (run / DESCRIPTION).exists():
         say(f"{run}: is trained")
         return
-    if resumable(run):
-        arguments = ["--resume", str(run), *code_options()]
-    else:
-        if run.exists():
-            # It ended before its first checkpoint, or after its last.
-            remove_run(run)
+    again = resumption(run)
+    if not again:
         with disk_errors():
             write_atomically(file, lambda path: path.write_text(yaml.safe_dump(content)))
             write_record(about, StageRecord(graphs=digest))
-        arguments = [str(file)]
-    train_logged([*launcher, str(TRAIN), *arguments], out / f"{stage}.log", os.environ)
-
-
-def graphs_digest(graphs: Path) -> str:
-    """Returns a digest of the names and contents of a folder's graphs."""
-    folder = GraphFolder(graphs)
-    facts = repr([(event, folder.record(event)["digests"]) for event in folder.events])
-    return hashlib.sha256(facts.encode()).hexdigest()
+    train_logged([*launcher, str(TRAIN), *(again or [str(file)])], out / f"{stage}.log", os.environ)
 
 
 def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
@@ -198,11 +176,8 @@ def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
 def train_merge_tree(
     events: Iterable[tuple[EventGraph, ScoredGraph]], fakes: float, seed: int
 ) -> tuple[MergeTree, ThresholdRecord]:
-    """Teaches the quality of tracks on graphs with truth and their scores, and chooses the
-    threshold that leaves at most a share `fakes` of fakes.
-
-    Raises:
-        InputError: the events teach nothing (`train_quality`).
+    """Teaches the quality of tracks on graphs with truth and their scores, and chooses a threshold
+    for a share `fakes` of fakes at most. Raises InputError as `train_quality`.
     """
     known = []
     for graph, scored in events:
@@ -214,7 +189,7 @@ def train_merge_tree(
     # One alone has no others to be judged by.
     scan = cross_fitted_scan(known, seed) if len(known) > 1 else {}
     threshold = choose_threshold(scan, fakes)
-    say(_told(threshold, scan, fakes))
+    say(_choice(threshold, scan, fakes))
     points = tuple(
         ThresholdPoint(threshold=at, efficiency=found.efficiency, fake_rate=found.fake_rate)
         for at, found in scan.items()
@@ -223,7 +198,8 @@ def train_merge_tree(
     return MergeTree(quality, threshold), record
 
 
-def _told(threshold: float, scan: Scan, fakes: float) -> str:
+def _choice(threshold: float, scan: Scan, fakes: float) -> str:
+    """Describes the choice of the threshold."""
     if not scan:
         return (
             f"threshold {UNCHOSEN:g} of the quality: one held-back event alone can not choose it; "
@@ -244,59 +220,14 @@ def _told(threshold: float, scan: Scan, fakes: float) -> str:
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 
 
-def train_stages(
-    events: Path, out: Path, settings: PipelineSettings, launcher: Sequence[str]
-) -> None:
-    """Trains what is not trained yet in folder `out`, and writes `out`/pipeline.json.
-
-    launcher: what precedes train.py.
-
-    Raises:
-        InputError: bad input, or a training failed; what was done before stays.
-    """
-    true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
-    say("stage 1: embedding", style="bold")
-    build_with(events, true, TrueEdgeBuilder())
-    train_stage(EMBEDDING, settings, true, out, launcher)
-    embedding = load_embedding(out / EMBEDDING)
-    radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
-    say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
-    build_with(events, near, RadiusBuilder(embedding, embedding.digest, radius))
-    say("stage 3: filter", style="bold")
-    train_stage(FILTER, settings, near, out, launcher)
-    cut = cut_for(out / FILTER, settings.filter_efficiency)
-    filter_folder(out / FILTER, near, thin, cut, None)
-    say("stage 4: classifier", style="bold")
-    train_stage(CLASSIFIER, settings, thin, out, launcher)
-    say("stage 5: quality of tracks", style="bold")
-    classifier, folder = load_scorer(out / CLASSIFIER), GraphFolder(thin)
-    # No stage was trained on these events.
-    graphs = map(folder.read, folder.events[-settings.validation :])
-    scored = ((graph, classified(graph, classifier)) for graph in graphs)
-    merge_tree, quality = train_merge_tree(scored, settings.fakes, settings.seed)
-    weights = {
-        EMBEDDING: embedding.digest,
-        FILTER: load_scorer(out / FILTER).digest,
-        CLASSIFIER: classifier.digest,
-    }
-    with disk_errors():
-        write_merge_tree(out / MERGE_TREE, merge_tree)
-        record = PipelineRecord(radius=radius, cut=cut, weights=weights, quality=quality)
-        write_record(out / PIPELINE, record)
-
-
 def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
-    """Trains a pipeline on the events of a folder.
-
-    file: of `PipelineSettings`, the shipped one without it. launcher: a command line that starts
-    Python programs on several ranks, such as "deepspeed --num_gpus 2".
-
-    Raises:
-        InputError: bad input, another process trains in `out`, or a training failed; the same call
-            continues.
+    """Trains a pipeline on a folder of events; the same call continues. file: of PipelineSettings,
+    by default the shipped one. launcher: starts Python programs on several ranks, such as
+    "deepspeed --num_gpus 2". Raises InputError at bad input, if another process trains in `out`, or
+    a training fails.
     """
     settings = read_settings(file or DEFAULT)
-    command = (sys.executable,) if launcher is None else _launcher(launcher)
+    command = [sys.executable] if launcher is None else launcher_words(launcher)
     n_events = len(find_events(events))
     if n_events <= settings.validation:
         raise InputError(
@@ -306,14 +237,32 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     make_folder(out)
     with FolderLock() as lock:
         lock.take(out)
-        train_stages(events, out, settings, command)
-
-
-def _launcher(line: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(line))
-    except ValueError as error:
-        raise InputError(f"--launcher {line!r}: {error}; close the quotes") from None
-    if not words or shutil.which(words[0]) is None:
-        raise InputError(f"--launcher {line!r}: no such program; write it as in a shell")
-    return words
+        true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
+        say("stage 1: embedding", style="bold")
+        build_with(events, true, TrueEdgeBuilder())
+        train_stage(EMBEDDING, settings, true, out, command)
+        embedding = load_embedding(out / EMBEDDING)
+        radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
+        say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
+        build_with(events, near, RadiusBuilder(embedding, embedding.digest, radius))
+        say("stage 3: filter", style="bold")
+        train_stage(FILTER, settings, near, out, command)
+        cut = cut_for(out / FILTER, settings.filter_efficiency)
+        filter_folder(out / FILTER, near, thin, cut, None)
+        say("stage 4: classifier", style="bold")
+        train_stage(CLASSIFIER, settings, thin, out, command)
+        say("stage 5: quality of tracks", style="bold")
+        classifier, folder = load_scorer(out / CLASSIFIER), GraphFolder(thin)
+        # No stage was trained on these events.
+        graphs = map(folder.read, folder.events[-settings.validation :])
+        scored = ((graph, classified(graph, classifier)) for graph in graphs)
+        merge_tree, quality = train_merge_tree(scored, settings.fakes, settings.seed)
+        weights = {
+            EMBEDDING: embedding.digest,
+            FILTER: load_scorer(out / FILTER).digest,
+            CLASSIFIER: classifier.digest,
+        }
+        with disk_errors():
+            write_merge_tree(out / MERGE_TREE, merge_tree)
+            record = PipelineRecord(radius=radius, cut=cut, weights=weights, quality=quality)
+            write_record(out / PIPELINE, record)

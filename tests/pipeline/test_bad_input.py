@@ -57,7 +57,7 @@ def no_cells(folder: Path) -> None:
 
 
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
-    ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
+    ([*NEAR, "classifier"], "classifies edges; name a run of model.name=embedding", None),
     (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing/config.json: no such file", None),
     ([*NEAR, "embedding", "--radius", "0"], "--radius 0 joins no hits; give a larger one", None),
     (

@@ -50,7 +50,7 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--event", "event1"], "holds no event 'event1'"),
+        (["--event", "event1"], "has no event1-hits.csv or"),
         (["--builder", "walk"], "a pipeline has its own track builder; leave --builder and"),
     ],
 )

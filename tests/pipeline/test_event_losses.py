@@ -179,16 +179,16 @@ def test_what_stages_leave_is_what_plain_python_counts(
                 plain.is_found(one, plain.joined(one.true & left), CRITERIA.min_hits)
                 for one in seen.wanted
             ]
-            assert counts.edges == len(left)
-            assert counts.true_edges == len(left & seen.true)
-            assert counts.target_edges == len(left & target)
+            assert counts["edges"] == len(left)
+            assert counts["true_edges"] == len(left & seen.true)
+            assert counts["target_edges"] == len(left & target)
             found = seen.categories.count("found")
-            assert counts.findable == (found if stage == "builder" else sum(findable))
+            assert counts["findable"] == (found if stage == "builder" else sum(findable))
         above = losses.scores[:, SCORE_LIMITS.index(CUT) :].sum(axis=1).tolist()
         kept = losses.stages["classifier"]
-        others = kept.true_edges - kept.target_edges
-        assert above == [kept.target_edges, others, kept.edges - kept.true_edges]
-        assert losses.scores.sum() == losses.stages["filter"].edges
+        others = kept["true_edges"] - kept["target_edges"]
+        assert above == [kept["target_edges"], others, kept["edges"] - kept["true_edges"]]
+        assert losses.scores.sum() == losses.stages["filter"]["edges"]
 
 
 def test_numbers_add_up(sent: list[tuple[Event, Pipeline, EventLosses]]) -> None:

@@ -43,7 +43,7 @@ def test_a_stage_that_goes_on_may_import_what_its_pipeline_names(
     simulate_folder(home / "events", range(2), 40, 0, None)
     build_folder(home / "events", home / "graphs")
     commands: list[list[str]] = []
-    monkeypatch.setattr(training, "resumable", lambda _: True)
+    monkeypatch.setattr("bigtrk.studies.launch.resumable", lambda _: True)
     monkeypatch.setattr(training, "train_logged", lambda command, *_: commands.append(command[-4:]))
     stages = read_settings(home / "pipeline.yaml")
     train_stage(CLASSIFIER, stages, home / "graphs", home / "out", ["python"])
