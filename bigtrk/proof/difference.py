@@ -73,9 +73,7 @@ def relative(found: Tensor, expected: Tensor, least: float = 1e-300) -> float:
 
 
 class Step(NamedTuple):
-    """The `n`-th time that `layer` gives rows, sends them to the exchange, or calls a torch
-    function of the name `what`.
-    """
+    """The `n`-th time that `layer` "gives" rows, "sends" them, or calls a function `what`."""
 
     layer: str
     what: str
@@ -88,9 +86,8 @@ class Step(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The floating tensors that a step made; of a torch function also the function, its arguments
-    before the call, whether these know that they have a gradient, and the line of the user's code
-    that called it.
+    """The floating tensors that a step made; of a torch function also itself, its arguments before
+    the call, whether gradients were on, and the line of the user's code that called it.
     """
 
     made: list[Tensor]
@@ -191,8 +188,8 @@ class _Comparison:
         }
 
     def first_fault(self) -> tuple[Step | None, Step | None]:
-        """Gives the first step between layers where rows differ, and the first step that made other
-        rows since those between layers were last right.
+        """Gives the first whole step with other rows, and the first such step since the last right
+        whole one.
         """
         suspect = None
         for step, call in self.part.calls.items():
@@ -206,7 +203,7 @@ class _Comparison:
         return None, None
 
     def reason(self, step: Step) -> str:
-        """Names the rows that, if they were the whole graph's, would make the function right."""
+        """Finds which rows make the function right once they are the whole graph's."""
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
             whole = iter(tree_leaves(self._whole.calls[step].given))
@@ -242,9 +239,7 @@ class _Comparison:
         return [each for pair in pairs if (each := self._align(*pair))]
 
     def _align(self, whole: Tensor, part: Tensor) -> _Aligned | None:
-        """Aligns two tensors; None where neither nodes nor edges are found in them. Those without
-        rows are compared as they are.
-        """
+        """Aligns rows of nodes or edges, or tensors of one shape; None where neither is found."""
         whole, part = whole.detach(), part.detach()
         if whole.dim() != part.dim():
             return None
@@ -261,9 +256,7 @@ class _Comparison:
 
 
 def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str | None) -> str:
-    """Names the first layer whose rows in one of `parts` are not those of the whole graph, and
-    says why: `why`, or what is found out.
-    """
+    """Names the first layer whose rows in one of `parts` differ, and `why`, or what is found."""
     order, faults = list(whole.calls), []
     for part in parts:
         compared = _Comparison(whole, part, tolerance)
@@ -281,9 +274,7 @@ def named(whole: Recorded, parts: Sequence[Recorded], tolerance: float, why: str
 
 
 def _users_line(frames: Iterable[FrameType]) -> str:
-    """Names the innermost line of `frames`, innermost first, in code that is neither installed nor
-    this package's: ` in net.py:17`, or nothing.
-    """
+    """Names the innermost line of a user's code, of frames innermost first: " in net.py:17"."""
     for frame in frames:
         path = frame.f_code.co_filename
         name = Path(path).name  # PyG writes code of its layers to files elsewhere

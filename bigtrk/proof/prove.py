@@ -2,11 +2,10 @@
 
 Small random graphs are run whole and in sectors (sectors.py); difference.py names the first place
 that differs, in one line. `check_model` runs before each training: the contract
-(models/protocol.py), and of a model of the user's own two graphs. `prove`, for `bigtrk
-check-model`, runs all of them, in eval mode as well.
+(models/protocol.py), and of a user's model two graphs. `prove`, for `bigtrk check-model`, runs all
+graphs, in eval mode as well.
 
-Shapes: N nodes of a sector of which the first n_owned are owned, E edges,
-D numbers of a result's row.
+Shapes: N nodes of a sector, the first n_owned of them owned, E edges, D columns of a result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,14 +38,14 @@ from bigtrk.proof.sectors import (
 from bigtrk.user_code import no_exit
 
 PARTS = (2, 3, 4)
-# A model that differs in eval mode differs there as it would in training mode: few graphs show it.
+# Few graphs show a difference of eval mode.
 EVALUATED = (("directed", 2), ("hub", 3), ("empty sector", 4))
 QUICK = (("self loops", 2), ("isolated nodes", 3))  # before a training
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-# A gradient is compared with at least this share of the largest one: one that is zero apart from
-# rounding (a bias before a softmax) has no scale of its own.
+# Gradients are compared with at least this share of the largest one: some are zero but for
+# rounding, as of a bias before a softmax.
 _LEAST_SHARE = 1e-3
 
 _RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
@@ -55,25 +54,19 @@ _ORDER = (
     "take the maximum, over a node's edges"
 )
 _PARTIAL = (
-    "has a gradient hook, which would see a sector's share of a gradient and not the sum over all "
-    "sectors; remove it (optimizer.gradient_clipping clips the sum)"
+    "has a gradient hook, which would see one sector's share and not the sum over all sectors; "
+    "remove it (optimizer.gradient_clipping clips the sum)"
 )
 _DIVISION = "look for divisions by a number that may be zero, as of a node's edges"
-_COARSE = (
-    "whatever it is given, whose rounding hides what is looked for; let it compute in the type of x"
-)
-_INFINITE = "not finite in a sector; look for divisions by nothing"
+_COARSE = "whatever it is given, whose rounding hides other faults; let it compute in the type of x"
 _CUT = (
     "another in sectors, though all rows are the same; let gradients through all that the exchange "
     "brings, and recompute no layers with an exchange between them (torch.utils.checkpoint)"
 )
-_EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute the same"
 
 
 class Trial(NamedTuple):
-    """A graph in sectors compared with the whole: the largest relative differences of results and
-    of the gradients of parameters, infinite where one is not finite.
-    """
+    """The largest relative differences of rows and gradients from the whole graph's."""
 
     graph: str
     sectors: int
@@ -119,8 +112,7 @@ def check_on_all_ranks(
     model: nn.Module, n_node_features: int, n_edge_features: int, config: ModelConfig
 ) -> None:
     """Checks this rank's `model`, made by `config`, and that all ranks' make the same exchanges.
-    Collective. Raises InputError on all ranks if one breaks its contract (models/protocol.py), or
-    makes another number of exchanges, or wider ones.
+    Collective. Raises InputError on all ranks if one breaks its contract (models/protocol.py).
     """
     sizes = n_node_features, n_edge_features
     widths = together(lambda: check_model(model, *sizes, config.kind, config.is_users))
@@ -135,10 +127,9 @@ def check_model(
     kind: Kind = "edge",
     users_own: bool = True,
 ) -> list[int]:
-    """Holds `model` to its contract on a small graph, and one of the user's own to the same results
-    in sectors as in the whole graph; its weights and torch's random numbers stay as they were.
-    Gives the width of each of its exchanges. Raises ContractError if the model breaks its contract,
-    or a sector's rows or gradients are not the whole graph's.
+    """Holds `model` to its contract on a small graph, and one of the user's own to the same rows
+    and gradients in sectors as in the whole graph; its weights and torch's random numbers stay as
+    they were. Gives the widths of its exchanges. Raises ContractError, which names the fault.
     """
     sizes = n_node_features, n_edge_features
     widths = _check_contract(model, kind, *sizes)
@@ -151,10 +142,9 @@ def check_model(
 
 
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
-    """Builds the model of `config`, with its head for pT if it can have one, and proves it; one of
-    ours that computes in bfloat16 is proved in float64, where nothing else of it differs. The same
-    settings give the same weights, and the same proof. Raises InputError if the model cannot be
-    built.
+    """Builds the model of `config`, with its head for pT if it has one, and proves it; bfloat16 of
+    ours is proved in float64, where nothing else differs. The same settings give the same weights
+    and proof. Raises InputError if the model cannot be built.
     """
     if config.precision == "bf16":
         config = config.model_copy(update={"precision": "fp32"})
@@ -177,9 +167,7 @@ def prove(
 ) -> Proof:
     """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors, forward and
     backward, and on some of them in eval mode, forward. Torch's random numbers and the model stay
-    as they were.
-
-    name: the model's in the proof; that of its class without it.
+    as they were. name: the model's in the proof; that of its class without it.
     """
     name, sizes = name or type(model).__name__, (n_node_features, n_edge_features)
     exchanges, broken = None, None
@@ -197,7 +185,10 @@ def prove(
         if not found:
             with torch.no_grad():  # as a trained model is evaluated
                 found = _first_fault(model, sizes, kind, EVALUATED, trials, ", eval mode")
-            found = f"{found} ({_EVAL})" if found else broken
+            mode = (
+                "in eval mode alone, in which runs are evaluated: let both modes compute the same"
+            )
+            found = f"{found} ({mode})" if found else broken
     return Proof(name, tuple(trials), exchanges, found)
 
 
@@ -217,9 +208,8 @@ def _first_fault(
         ("the same graph again", whole, [whole], _RANDOM),
         ("the same graph in another order", whole, [shuffled(whole)], _ORDER),
     ]
-    for name, n_parts in kinds:
-        graph, sectors = draw(name, n_parts, *sizes)
-        cases.append((name, whole_sector(graph), sectors, None))
+    graphs = [(name, *draw(name, n_parts, *sizes)) for name, n_parts in kinds]
+    cases += [(name, whole_sector(graph), sectors, None) for name, graph, sectors in graphs]
     for name, whole, parts, why in cases:
         moved = _moved(model).train(not mode)
         try:
@@ -247,7 +237,7 @@ def _name_difference(
     of_each: dict[str, float],
     why: str | None,
 ) -> str | None:
-    """Names the first difference that is larger than the rounding of the model's own types."""
+    """Names the first difference, unless it is the rounding of the model's own types."""
     if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
         return None
     seen = Recorded(_replica(model), whole)
@@ -267,25 +257,23 @@ def _name_difference(
     wrong = [name for name, value in of_each.items() if value > tolerance]
     if not wrong:
         return None
-    is_infinite = trial.gradients == torch.inf
-    return f"{wrong[-1]}: its gradient is {_INFINITE if is_infinite else _CUT}"
+    why = _CUT if trial.gradients < torch.inf else f"not finite in a sector; {_DIVISION}"
+    return f"{wrong[-1]}: its gradient is {why}"
 
 
 def _outcome(
     model: nn.Module, sectors: Sequence[Sector], kind: Kind
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Runs `model` on the sectors of one graph, forward and backward: its rows in the graph's
-    order, and the gradient of each parameter (zero where it has none), of their sum with fixed
-    random weights.
+    order, and the gradients of their sum with fixed random weights (zero where there is none).
     """
     made, _ = _results(model, sectors, kind)
-    if kind == "edge":
-        ids = [sector.edge_id[sector.owns_edge] for sector in sectors]
-        made = [rows[sector.owns_edge] for rows, sector in zip(made, sectors, strict=True)]
-    else:
-        ids = [sector.node_id[: sector.n_owned] for sector in sectors]
-        made = [rows[: sector.n_owned] for rows, sector in zip(made, sectors, strict=True)]
-    rows = torch.cat(made)[torch.cat(ids).argsort()]
+    own: list[tuple[Tensor, Any]] = [
+        (one.edge_id, one.owns_edge) if kind == "edge" else (one.node_id, slice(one.n_owned))
+        for one in sectors
+    ]
+    order = torch.cat([ids[kept] for ids, kept in own]).argsort()
+    rows = torch.cat([rows[kept] for rows, (_, kept) in zip(made, own, strict=True)])[order]
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -297,9 +285,7 @@ def _outcome(
 def _results(
     model: nn.Module, sectors: Sequence[Sector], kind: Kind, alone: bool = False
 ) -> tuple[list[Tensor], list[int]]:
-    """Runs `model` on the sectors of one graph, as `run_sectors` says. Raises SectorError as
-    there, and if a result is none of its `kind`.
-    """
+    """Runs `model` as `run_sectors`; SectorError also if a result is none of its `kind`."""
     passes = [partial(_replica(model), *inputs_of(sector, model)) for sector in sectors]
     made, widths = run_sectors(passes, sectors, alone)
     for rows, sector in zip(made, sectors, strict=True):
@@ -311,7 +297,7 @@ def _results(
         if shape not in ((edges, [*edges, 2]) if kind == "edge" else (nodes,)) or not shape[-1:]:
             wanted = "[E] or [E, 2]" if kind == "edge" else "[N, D]"
             raise SectorError(f"gives a result of shape {shape} for {which}; return {wanted}")
-        if rows.dtype not in (torch.float32, torch.float64):
+        if rows.dtype not in TOLERANCE:
             raise SectorError(
                 f"gives a result of {rows.dtype} for {which}; return float32 at least"
             )
@@ -343,9 +329,7 @@ def _replica(model: nn.Module) -> nn.Module:
 
 
 def _moved(model: nn.Module) -> nn.Module:
-    """Copies a model to float64, its weights moved a little at random: those that begin at zero
-    would hide what they weigh.
-    """
+    """Copies a model to float64, its weights moved a little: zeros would hide what they weigh."""
     made = deepcopy(model).cpu().double()
     with torch.no_grad():
         for value in made.parameters():
@@ -388,7 +372,7 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
                     which = told_sector(part)
                     raise SectorError(f"gives a result that is not finite for {which}; {_DIVISION}")
                 for name, gradient in _backward(trained, rows.sum()).items():
-                    _check_gradient(f"gives its parameter {name}", gradient, part)
+                    _check_gradient(name, gradient, part)
             if isinstance(model, LayeredModel):
                 _check_several(model, parts, kind)
     except SectorError as error:
@@ -396,18 +380,12 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
     return widths
 
 
-def _check_gradient(gives: str, gradient: Tensor | None, part: Sector) -> None:
-    which = told_sector(part)
+def _check_gradient(name: str, gradient: Tensor | None, part: Sector) -> None:
+    which, gives = told_sector(part), f"gives its parameter {name}"
     if gradient is None:
-        raise SectorError(
-            f"{gives} no gradient for {which}, so engines would wait for it; use it in every pass, "
-            f"or leave it out"
-        )
+        raise SectorError(f"{gives} no gradient for {which}; use it in every pass, or leave it out")
     if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
-        raise SectorError(
-            f"{gives} a gradient that is not zero for an empty sector; take no means over its "
-            f"rows, which are none"
-        )
+        raise SectorError(f"{gives} a gradient that is not zero for an empty sector; take no means")
     if not gradient.isfinite().all():
         raise SectorError(f"{gives} a gradient that is not finite for {which}; {_DIVISION}")
 
@@ -427,15 +405,12 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
         raise SectorError("fails for several sectors at once") from error
     if not same:
         raise SectorError(
-            "gives other results for a sector among several of a rank than for it alone; compute "
-            "each from its own rows, without random numbers"
+            "gives other results for a sector among several of a rank; compute each from its rows"
         )
 
 
 def _wrong_state(model: nn.Module) -> str | None:
-    """Names anything that a model keeps beside trained float32 parameters of its own, or that
-    changes gradients before they are summed over sectors.
-    """
+    """Names a part of a model that is no trained float32 parameter, or that hooks gradients."""
     parameters = dict(model.named_parameters())
     if not parameters:
         return "has no parameters to train; make its layers in __init__"
@@ -448,10 +423,7 @@ def _wrong_state(model: nn.Module) -> str | None:
         elif parameter.dim() == 0:
             wrong = "has no dimension, so FSDP could not share it; make it of shape [1]"
         elif not parameter.requires_grad:
-            wrong = (
-                "is not trained, which not all engines can do; make it a buffer (register_buffer "
-                "with persistent=False)"
-            )
+            wrong = "is not trained; make it a buffer (register_buffer with persistent=False)"
         elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             wrong = _PARTIAL
         if wrong:
@@ -460,11 +432,9 @@ def _wrong_state(model: nn.Module) -> str | None:
         if module._backward_hooks or module._backward_pre_hooks:
             return f"its layer {told(path, module)} {_PARTIAL}"
     # A parameter of two names is in the state by both, and among the parameters by one.
+    every = dict(model.named_parameters(remove_duplicate=False))
     for name in model.state_dict().keys() - parameters.keys():
-        if name in dict(model.named_parameters(remove_duplicate=False)):
+        if name in every:
             return f"{name} is another of its parameters, too; give it its own"
-        return (
-            f"keeps {name}, which is no parameter, so checkpoints would lack it; register it with "
-            f"persistent=False and make it in __init__"
-        )
+        return f"keeps {name}, which is no parameter; register it with persistent=False"
     return None

@@ -1,6 +1,4 @@
-"""Graphs to prove models on, and models run on the sectors of a graph in one process.
-
-The graphs are random and have everything that has tripped halo exchanges.
+"""Random graphs to prove models on, and models run on the sectors of a graph in one process.
 
 Shapes: N nodes of a sector of which the first n_owned are owned, H the width of an exchange.
 """
@@ -43,18 +41,14 @@ _IN_BACKWARD = (
 
 
 class SectorError(Exception):
-    """A sector cannot go on with the others: the message says which and why; its cause is the
-    error of the model, if it raised one.
-    """
+    """A sector cannot go on with the others; its cause is the model's error, if there is one."""
 
 
 @cache
 def draw(
     kind: str, parts: int, n_node_features: int, n_edge_features: int
 ) -> tuple[EventGraph, list[Sector]]:
-    """Draws a graph that has what `kind` names, in float64, and cuts it into `parts` sectors; the
-    same in every call.
-    """
+    """Draws a graph in float64 and cuts it into `parts` sectors; the same in every call."""
     generator = torch.Generator().manual_seed(100 * KINDS.index(kind) + parts)
     owner = torch.randint(
         parts - (kind in ("empty sector", "sector of one node")), (N_NODES,), generator=generator
@@ -198,7 +192,17 @@ def run_sectors(
             if not sent:
                 return [each.made for each in running], widths
             for each, sector in zip(running, sectors, strict=True):
-                _check_sent(each.sent, sector, sent[0].shape[-1:])
+                which, rows = told_sector(sector), each.sent
+                if rows is None:
+                    raise SectorError(
+                        f"makes fewer exchanges for {which} than for others of its graph, so ranks "
+                        f"would wait for each other"
+                    )
+                if rows.dim() != 2 or rows.shape != (sector.n_owned, *sent[0].shape[-1:]):
+                    raise SectorError(
+                        f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it "
+                        f"the owned rows [n_owned, H] alone, equally wide for each sector"
+                    )
             brought = exchanged(sent, sectors, alone)
             widths.append(sent[0].shape[1])
     finally:
@@ -206,26 +210,10 @@ def run_sectors(
             each.stop()
 
 
-def _check_sent(rows: Tensor | None, sector: Sector, width: Sequence[int]) -> None:
-    which = told_sector(sector)
-    if rows is None:
-        raise SectorError(
-            f"makes fewer exchanges for {which} than for others of its graph, so ranks would wait "
-            f"for each other"
-        )
-    if rows.dim() != 2 or rows.shape != (sector.n_owned, *width):
-        raise SectorError(
-            f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it the owned "
-            f"rows [n_owned, H] alone, equally wide for each sector"
-        )
-
-
 def exchanged(
     owned: Sequence[Tensor], sectors: Sequence[Sector], alone: bool = False
 ) -> list[Tensor]:
-    """Gives each sector all its rows [N, H], the halo's from the owned rows [n_owned, H] of the
-    others, as their halo plans say.
-    """
+    """Gives each sector all rows [N, H] by its halo plan, of all sectors' owned [n_owned, H]."""
     sent = [
         (rows.detach() if alone else rows)[sector.send_index].split(sector.send_splits)
         for rows, sector in zip(owned, sectors, strict=True)

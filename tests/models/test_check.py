@@ -175,7 +175,7 @@ def test_each_wrong_result_has_its_line(line: str, change: Callable[[Tensor], An
     ("line", "change"),
     [
         ("parameter spare.weight no gradient", lambda m: m.add_module("spare", nn.Linear(2, 2))),
-        ("last.weight is not trained, which", lambda m: m.last.weight.requires_grad_(False)),
+        ("last.weight is not trained; make it", lambda m: m.last.weight.requires_grad_(False)),
         ("keeps passes, which is no", lambda m: m.register_buffer("passes", torch.zeros(1))),
         ("again.(weight|bias) is another of", lambda m: m.add_module("again", m.nodes)),
         (
