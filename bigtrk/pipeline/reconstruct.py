@@ -47,7 +47,7 @@ SUBMISSION = "submission.csv"
 
 @dataclass
 class TracksMade:
-    """By event: its numbers of hits and tracks, and its passage; or why it failed."""
+    """Numbers of hits and tracks and passages of events by name, and why some failed."""
 
     hits: dict[str, int] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)

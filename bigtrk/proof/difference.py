@@ -188,8 +188,8 @@ class _Comparison:
         }
 
     def first_fault(self) -> tuple[Step | None, Step | None]:
-        """Gives the first whole step with other rows, and the first such step since the last right
-        whole one.
+        """Gives the first step between layers where rows differ, and the first step that made other
+        rows since those between layers were last right.
         """
         suspect = None
         for step, call in self.part.calls.items():
@@ -203,7 +203,7 @@ class _Comparison:
         return None, None
 
     def reason(self, step: Step) -> str:
-        """Finds which rows make the function right once they are the whole graph's."""
+        """Names the rows that, if they were the whole graph's, would make the function right."""
         call = self.part.calls[step]
         for kind, why in (("nodes", _HALO), ("edges", _EDGES)):
             whole = iter(tree_leaves(self._whole.calls[step].given))

@@ -44,8 +44,8 @@ QUICK = (("self loops", 2), ("isolated nodes", 3))  # before a training
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-# Gradients are compared with at least this share of the largest one: some are zero but for
-# rounding, as of a bias before a softmax.
+# A gradient is compared with at least this share of the largest one: one that is zero apart from
+# rounding (a bias before a softmax) has no scale of its own.
 _LEAST_SHARE = 1e-3
 
 _RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
@@ -237,7 +237,7 @@ def _name_difference(
     of_each: dict[str, float],
     why: str | None,
 ) -> str | None:
-    """Names the first difference, unless it is the rounding of the model's own types."""
+    """Names the first difference that is larger than the rounding of the model's own types."""
     if max(trial.rows, trial.gradients) <= min(TOLERANCE.values()):
         return None
     seen = Recorded(_replica(model), whole)

@@ -65,7 +65,7 @@ class MeanEdgeMetrics(Record):
 
     @property
     def undefined(self) -> str:
-        """The number of events that some means leave out, in words; "" where none does."""
+        """Names the means that leave out events, and how many; "" where none does."""
         skipped, without_auc = self.events_skipped, self.events_without_auc
         if not skipped:
             return ""

@@ -143,7 +143,7 @@ def evaluation_verdict(record: EvaluationRecord) -> list[str]:
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Counts the events that were trained on, or left out for that, in a sentence."""
+    """Counts in words the events that were trained on, or left out for that."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
@@ -264,7 +264,7 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Writes the TrackML score of tracks, and the criteria of their judgement. by: their maker."""
+    """Describes the criteria by which tracks, made `by` whom, were judged; gives their score."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )

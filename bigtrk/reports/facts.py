@@ -29,7 +29,7 @@ def engine_name(record: RunRecord) -> str:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """Describes model, data, engine, machine and progress of a run: text by label."""
+    """Describes model, data, engine and machine of a training: text by label."""
     record, data, machine = run.record, run.record.data, run.record.machine
     settings = record.section("model")
     own = figures.settings({x: y for x, y in settings.items() if not x.startswith("init_")})
@@ -60,7 +60,7 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def sentence(run: Run) -> str:
-    """Describes model, data, engine and progress of a run in a sentence."""
+    """Describes model, data and length of a training in a sentence."""
     record, known = run.record, facts(run)
     name = record.section("model").get("name")
     kind = f"{name} model" if isinstance(name, str) else "model"
@@ -171,7 +171,7 @@ def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
 
 
 def time_limit(timing: Timing) -> list[str]:
-    """Names what takes most of the time; nothing where shares are not known."""
+    """Names where most of the time goes; nothing where shares are not known."""
     if timing.shares is None:
         return []
     shares = {what: getattr(timing.shares, key) for key, what in ACTIVITIES.items()}

@@ -103,7 +103,7 @@ def escaped(text: str) -> str:
 
 
 def _known(run: Run, embeds_hits: bool) -> dict[str, str]:
-    """Lists facts of the model and its data by label; "" where one is not known."""
+    """Lists the known facts of the model and its data; "" for unknown ones."""
     record, data, known = run.record, run.record.section("data"), facts(run)
     weights = ["model.safetensors: those that the training ended with"]
     if (best := run.best) and (run.folder / BEST_WEIGHTS).exists():

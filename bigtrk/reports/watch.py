@@ -83,7 +83,7 @@ def _progress(done: int | None, planned: int | None) -> str:
 
 
 def notes(run: LiveRun) -> Iterator[str]:
-    """Yields why a run ended, or what delays it."""
+    """Explains a run's state to its reader: why it ended, or what keeps it."""
     unheard = f"not heard from for {duration(run.silent)}: {run.owner}"
     resume = f"bigtrk resume {run.folder} goes on"
     match run.status:

@@ -241,7 +241,7 @@ def _line(point: Point, series: Series) -> dict[str, Any]:
 
 
 def _facts(series: Series) -> dict[str, str]:
-    """Describes what was trained, how and where, by the first of the runs."""
+    """Describes the training, its settings and machine; the first run stands for all."""
     record, first = series.record, series.first.record
     known = facts.facts(series.first)
     per = " per rank" if record.kind == "weak" else ""

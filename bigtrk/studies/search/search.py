@@ -116,7 +116,7 @@ class Searcher:
         self.write_result()
 
     def _report(self, trial: "Trial", run: TrialRun, known: set[int]) -> None:
-        """Reports epochs to Optuna, which may have the training stopped. known: earlier ones."""
+        """Reports new epochs to Optuna, which may stop the training."""
         metric = self._search.space.metric
         for epoch in read_epochs(run.folder):
             value = metric_of(metric, epoch)
