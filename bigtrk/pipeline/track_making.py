@@ -70,8 +70,6 @@ _FOR_AN_EVENT = (
     "FOLDER keeps edges between layers in files"
 )
 _FOR_ALL = "start more ranks, so that each holds fewer edges, or on CPUs add --spill FOLDER"
-# Makes the graph of an event by its name, which the classifier scores.
-MakeGraph = Callable[[str], tuple[EventGraph, Passage]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class _Begun:
 class TrackMaker:
     """Makes the tracks of an event: its graph, the scores of its edges, and tracks of both."""
 
-    graph: MakeGraph
+    graph: Callable[[str], tuple[EventGraph, Passage]]  # by an event's name
     classifier: EdgeScorer
     builder: TrackBuilder
     options: MakingOptions

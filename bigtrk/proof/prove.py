@@ -185,10 +185,8 @@ def prove(
         if not found:
             with torch.no_grad():  # as a trained model is evaluated
                 found = _first_fault(model, sizes, kind, EVALUATED, trials, ", eval mode")
-            mode = (
-                "in eval mode alone, in which runs are evaluated: let both modes compute the same"
-            )
-            found = f"{found} ({mode})" if found else broken
+            hint = "(in eval mode alone, in which runs are evaluated: let both compute the same)"
+            found = f"{found} {hint}" if found else broken
     return Proof(name, tuple(trials), exchanges, found)
 
 
