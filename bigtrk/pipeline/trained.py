@@ -9,7 +9,7 @@ from bigtrk.formats.acts.modules import Stage
 from bigtrk.pipeline.graphs import CUT_EFFICIENCY, RADIUS_EFFICIENCY
 from bigtrk.pipeline.models import TrainedModel, cut_for, radius_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
-from bigtrk.records.pipeline import is_pipeline
+from bigtrk.records.pipeline import TRAINED, is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
 from bigtrk.training.settings import Configuration
 
@@ -20,8 +20,7 @@ def stages_of(run: Path, check: Check = lambda *_: None) -> list[Stage]:
     """Loads the trained model of a run, or those of a pipeline's stages, which pass `check`."""
     if not is_pipeline(run):
         return [_of_run(run, check)]
-    names = (EMBEDDING, FILTER, CLASSIFIER)
-    configurations = {name: model_configuration(run / name) for name in names}
+    configurations = {name: model_configuration(run / name) for name in TRAINED}
     for name, configuration in configurations.items():
         check(str(run / name), configuration)
     trained = load_pipeline(run)
