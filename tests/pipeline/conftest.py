@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.local_files import UnnamedFile, UnnamedFiles
+from bigtrk.events.event import Event
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.event_graph import EventGraph
 from tests.pipeline.small_pipeline import Typed, make_pipeline
 from tests.programs import run_here
 
@@ -30,6 +35,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.rmtree(folder, ignore_errors=True)  # another process may have failed at it
             make_pipeline(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def event() -> Event:
+    return simulate_event(60, seed=3, event_id=0)
+
+
+@pytest.fixture(scope="session")
+def graph(event: Event) -> EventGraph:
+    return build_with_record(event, WindowBuilder(builtin_windows()))[0]
 
 
 @pytest.fixture

@@ -57,18 +57,13 @@ def test_it_continues_where_it_was_left(
         assert torch.equal(one, other)
 
 
-def no_checkpoint(run: Path) -> None:
-    """Leaves a run as it is before its first checkpoint."""
-    shutil.rmtree(run / "checkpoints")
-    for file in ("model.safetensors", "config.json"):
-        (run / file).unlink()
-
-
 @pytest.mark.slow  # it trains the classifier again: a quarter of a minute
 def test_a_stage_that_was_stopped_is_trained(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
-    no_checkpoint(out / "classifier")
+    shutil.rmtree(out / "classifier" / "checkpoints")
+    for file in ("model.safetensors", "config.json"):
+        (out / "classifier" / file).unlink()
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     before, after = (
         json.loads((place / "pipeline.json").read_text()) for place in (folder / "out", out)

@@ -6,9 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
-from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.protocol import no_exchange
@@ -24,12 +21,6 @@ ERRORS = {
     Precision.FP32: (1e-5, 1e-9),
     Precision.BF16: (0.1, 1e-4),
 }
-
-
-@pytest.fixture(scope="module")
-def graph() -> EventGraph:
-    event = simulate_event(60, seed=3, event_id=0)
-    return build_with_record(event, WindowBuilder(builtin_windows()))[0]
 
 
 def in_float64(run: Path, graph: EventGraph) -> Tensor:

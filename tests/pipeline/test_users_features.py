@@ -10,9 +10,6 @@ from torch import Tensor
 from bigtrk import user_code
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.simulation.simulate import simulate_event
-from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
-from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.models import load_embedding, load_scorer
@@ -25,16 +22,6 @@ from tests.training.user_functions import HERE
 
 NODES, EDGES = ["r", f"{HERE}:distance"], ["dz", f"{HERE}:length"]
 SCALES = MeasuredScales(nodes={NODES[1]: (500.0, 250.0)}, edges={EDGES[1]: (-20.0, 40.0)})
-
-
-@pytest.fixture(scope="module")
-def event() -> Event:
-    return simulate_event(60, seed=3, event_id=0)
-
-
-@pytest.fixture(scope="module")
-def graph(event: Event) -> EventGraph:
-    return build_with_record(event, WindowBuilder(builtin_windows()))[0]
 
 
 def write_run(folder: Path, **model: Any) -> None:
