@@ -106,7 +106,7 @@ def test_bad_tables_are_refused(
 
 @pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map", "measurements"])
 def test_half_of_an_event_is_refused(small: Path, tmp_path: Path, stem: str) -> None:
-    """Without measurements its simulated hits would be taken for them."""
+    """Simulated hits stand in for measurements only if both files of these are missing."""
     folder = tmp_path / "events"
     shutil.copytree(small, folder)
     (folder / f"{NAME}-{stem}.csv").unlink()
