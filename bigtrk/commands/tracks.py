@@ -129,7 +129,7 @@ def fit(
     from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
     counts = fit_folder(tracks, events, out, FitOptions(chi2_max, csv))
-    print_result(counts.as_json(), as_json, lambda: say(f"{counts} are in {out}"))
+    print_result(vars(counts), as_json, lambda: say(f"{counts} are in {out}"))
 
 
 def infer(
@@ -202,7 +202,7 @@ def submit(
         )
     if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
-        print_result(found.as_json(), as_json, lambda: say(f"{out}: {found}"))
+        print_result(vars(found), as_json, lambda: say(f"{out}: {found}"))
 
 
 def _show_made(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from bigtrk.console import warn_once
 from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
-from bigtrk.formats.torch_files import TorchReader
+from bigtrk.formats.torch_files import NUMPY, PYG, TorchReader
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.pyg_data import from_data
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
@@ -20,13 +20,11 @@ _REMEDY = "save each graph by itself as torch.save(Data(x=..., edge_index=...), 
 _READER = TorchReader(
     # An event graph has no place for what these make, which is left out or refused by its name.
     held=(
-        "_codecs.encode",
-        "numpy.",
+        *NUMPY,
+        *PYG,
         "torch.Size",
         "torch._utils._rebuild_sparse_tensor",
         "torch.serialization._get_layout",
-        "torch_geometric.",
-        "torch_sparse.",
     ),
     without=_REMEDY,
     again=_REMEDY,

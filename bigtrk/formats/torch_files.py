@@ -25,6 +25,10 @@ from bigtrk.disk.unpacking import check_members, gunzip, limit_of, read_member
 from bigtrk.errors import InputError, damage_told, one_line
 
 MOST_DESCRIPTION = 4 << 20  # bytes of the pickle, in which no tensor lies
+# Prefixes of classes that come with tensors, whose objects are kept as ForeignObject.
+NUMPY = ("_codecs.encode", "numpy.")
+PYG = ("torch_geometric.", "torch_sparse.")
+LIGHTNING = ("lightning.", "lightning_fabric.", "pytorch_lightning.")
 _TENSOR = "torch._utils._rebuild_tensor_v2"
 _STORAGES = {
     f"torch.{name}Storage": dtype

@@ -5,9 +5,8 @@ Hits keep their ids; ACTS means positions, from 0, among an event's measurements
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -121,18 +120,14 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
 
 @dataclass
 class Submitted:
-    """Counts of a submission: events, rows (one per hit), tracks; left_out: events of the folder
-    without tracks, which it does not name.
+    """Counts of a submission, as `--json` prints them. hits: its rows. left_out: events without
+    tracks, which it does not name.
     """
 
     events: int = 0
     hits: int = 0
     tracks: int = 0
     left_out: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns what `--json` prints."""
-        return asdict(self)
 
     def __str__(self) -> str:
         left_out = f"; {self.left_out} events without tracks are left out" if self.left_out else ""

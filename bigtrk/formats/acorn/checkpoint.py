@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import InputError, one_line
-from bigtrk.formats.torch_files import ForeignObject, TorchReader
+from bigtrk.formats.torch_files import LIGHTNING, NUMPY, ForeignObject, TorchReader
 from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.options import Layers, Linears, Width
@@ -195,16 +195,13 @@ _REMEDY = "name a checkpoint (.ckpt) of an acorn training"
 _READER = TorchReader(
     # Lightning writes paths, counters of schedules and numpy's numbers beside weights and settings.
     held=(
+        *NUMPY,
+        *LIGHTNING,
         "__builtin__.set",
-        "_codecs.encode",
         "argparse.Namespace",
         "collections.Counter",
         "collections.defaultdict",
-        "lightning.",
-        "lightning_fabric.",
-        "numpy.",
         "pathlib.",
-        "pytorch_lightning.",
     ),
     without="save its state_dict and hyper_parameters alone",
     again=_REMEDY,

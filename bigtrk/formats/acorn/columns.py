@@ -18,7 +18,7 @@ from torch import Tensor
 from bigtrk.console import warn_once
 from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError, one_line
-from bigtrk.formats.torch_files import ForeignObject, TorchReader
+from bigtrk.formats.torch_files import LIGHTNING, NUMPY, PYG, ForeignObject, TorchReader
 from bigtrk.graphs.event_graph import EventGraph, Section
 from bigtrk.graphs.storage.event_folder import SectionFile
 
@@ -50,16 +50,7 @@ NEWER = {
 }
 OLDER = {newer: older for older, newer in NEWER.items()}
 READER = TorchReader(
-    # Packages whose objects acorn leaves in its graphs: their names are read, their code is not.
-    held=(
-        "_codecs.encode",
-        "numpy.",
-        "torch_geometric.",
-        "torch_sparse.",
-        "pytorch_lightning.",
-        "lightning.",
-        "lightning_fabric.",
-    ),
+    held=(*NUMPY, *PYG, *LIGHTNING),
     without="save the graph without it",
     again="write the graph again with acorn",
 )

@@ -5,7 +5,7 @@ q/p (1/GeV). Shapes: N hits, T tracks.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement, pairwise, permutations
 from pathlib import Path
@@ -210,16 +210,14 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class FitCounts:
-    """Tracks of all events; those that converged, and those that pass the cut on chi2."""
+    """Tracks of all events; those that converged, and those that pass the cut on chi2, as `--json`
+    prints them.
+    """
 
     events: int
     tracks: int
     converged: int
     kept: int
-
-    def as_json(self) -> dict[str, int]:
-        """Returns what `--json` prints."""
-        return asdict(self)
 
     def __str__(self) -> str:
         cut = f", {self.kept:,} of them within the cut," if self.kept < self.converged else ""
