@@ -315,9 +315,7 @@ def _start_worker() -> None:
 
 
 def useful_workers(graphs: GraphFolder, events: list[str]) -> int:
-    """Returns how many workers to start for `events`: one per core, as far as they take longer to
-    cut than workers to start. One stands for none: this process cuts.
-    """
+    """Returns the number of workers for `events`; 1 if this process does it sooner alone."""
     edges = sum(graphs.record(event)["edges"] for event in events)
     seconds = len(events) * _SECONDS_OF_EVENT + edges / _EDGES_PER_SECOND
     return min(open_cores(), 1 + int(seconds / _SECONDS_WORTH_A_WORKER))

@@ -148,9 +148,7 @@ def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
 
 
 def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
-    """Warns of columns with names of bigtrk's own whose values are too small for a detector in mm,
-    or too large for rad, and of edges in both directions.
-    """
+    """Warns of r and z too small for mm, phi too large for rad, and edges in both directions."""
     if graph.n_nodes:
         largest = graph.node_features.abs().amax(0).tolist()
         most = dict(zip(graph.node_feature_names, largest, strict=True))

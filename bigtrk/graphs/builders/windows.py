@@ -1,8 +1,5 @@
-"""Windows: the layer pairs that doublets may join, and the cuts on each; the doublets that pass.
-
-A doublet is a pair of hits on allowed layers that a track of the target could join.
-
-Shapes: N hits, E doublets, K candidates of one chunk.
+"""Windows: the layer pairs that doublets (two hits that a track could join) may span, the cuts on
+each, and the doublets that pass. Shapes: N hits, E doublets, K candidates of one chunk.
 """
 
 import hashlib

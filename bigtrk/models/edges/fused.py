@@ -1,9 +1,5 @@
-"""Launches a layer's whole passes over its edges on GPUs (triton_whole_rows.py, triton_edges.py,
-triton_kernels.py).
-
-schedule.py says which, and how their work is laid on programs, work.py what they compute and move.
-
-Shapes: M edges, N nodes, H = hidden.
+"""Launches a layer's whole passes over its edges on GPUs (triton_*.py), laid out by schedule.py and
+counted by work.py. Shapes: M edges, N nodes, H = hidden.
 """
 
 from collections.abc import Sequence

@@ -20,9 +20,7 @@ def relu_of(made: Tensor, gradient: Tensor) -> Sink:
 
 
 class FusedEdgePass(EdgePass):
-    """The same as `EdgePass`; only the decoder is computed in chunks. It keeps no product of the
-    edges: what the backward pass needs of them is computed anew, within a launch.
-    """
+    """`EdgePass` in fused launches, which compute products anew; the decoder is in chunks."""
 
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()

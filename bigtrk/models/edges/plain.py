@@ -1,8 +1,5 @@
-"""The passes over edges in plain torch, for every device and type; the oracle of the other forms.
-
-Each writes its result into a given tensor; `out` may be the gradient that it reads.
-
-Shapes: M rows of H features, N nodes.
+"""The passes over M rows of H features and N nodes in plain torch, for every device and type; the
+oracle of the other forms. Each writes into a given tensor; `out` may be the gradient it reads.
 """
 
 from collections.abc import Sequence

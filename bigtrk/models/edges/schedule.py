@@ -1,7 +1,4 @@
-"""The layout of the passes over edges on a GPU's programs.
-
-The rows' width, type and number alone fix the order of a sum, never a measurement.
-"""
+"""The layout of passes on a GPU's programs, which rows' width, type and number alone decide."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,9 +1,5 @@
-"""The passes over edges in Triton; float32 and bfloat16 on GPUs.
-
-A node's edges are summed in an order that is made once per sector. No two programs of a GPU then
-add to one place, and each sum has one order: the bits are the same in every run.
-
-Shapes: N nodes, E edges.
+"""The passes over E edges of N nodes in Triton; float32 and bfloat16 on GPUs. A node's edges are
+summed by one program, in an order made once per sector: the bits are the same in every run.
 """
 
 import os

@@ -39,9 +39,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def open_logger(name: str, folder: Path) -> Iterator[Logger]:
-    """Yields a function that logs a record in a thread, so that a service that is away or slow does
-    not delay the training. Raises InputError where the logger cannot be opened.
-    """
+    """Yields a function that logs records without delay, in a thread; InputError if it fails."""
 
     def warn(what: str) -> None:
         warn_once(

@@ -78,9 +78,7 @@ def open_accelerator(device: torch.device) -> Accelerator:
 
 
 class HostEnergy:
-    """The packages of a host and, where counted, their memory. Counters start again above their
-    range, for a package of 200 W every 20 minutes: ask more often.
-    """
+    """A host's packages and memory. Counters restart after 20 minutes at 200 W: ask more often."""
 
     def __init__(self, root: Path = POWERCAP) -> None:
         """Finds the packages' counters; raises LookupError where there are none to read."""
