@@ -195,4 +195,4 @@ def slurm_script(series: ScalingSeries) -> str:
         run = series.folder / run_name(ranks)
         lines.append(shlex.join(["array", *map(str, [*world, run, *series.arguments(ranks)])]))
     script = files("bigtrk.studies.scaling").joinpath("series.sh").read_text("utf-8")
-    return script + "\n".join(lines) + "\n"
+    return "\n".join([script, *lines, ""])

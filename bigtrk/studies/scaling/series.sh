@@ -19,4 +19,3 @@ array() {
         --job-name="${6##*/}" --ntasks="$3" --nodes="$4" --ntasks-per-node="$5" \
         "${options[@]}" "$batch" "${@:7}"
 }
-
