@@ -34,7 +34,7 @@ class PowerLaw:
 # parts (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
 CUT = PowerLaw(factor=1.16e-3, degree=1.094, nodes=-0.82, parts=0.515)
 HALO = PowerLaw(factor=4.15e-3, degree=1.13, nodes=-0.72, parts=0.53)
-# Of nine in ten cuts the largest part has at most so many times what imbalance() adds to the mean
+# In nine of ten cuts the largest part exceeds the mean by at most this many times imbalance() - 1
 # (40 graphs of HEPTrkX in 8 to 32 parts, 3.0 M edges in 8 to 64).
 MOST_EXCESS = 4.0
 # Parts that a part exchanges rows with in the mean, at most, however many there are: 22 of 64 and
@@ -75,8 +75,8 @@ class SectorSize:
 @dataclass(frozen=True)
 class EventSize:
     """Nodes and edges of an event, the number of sectors it is stored in, and the quality of its
-    cut relative to what METIS's laws give (cut_law.py): cut edges, halo rows, and the
-    largest sector's edges beyond the mean's.
+    cut relative to METIS's laws (above): cut edges, halo rows, and the largest sector's edges
+    beyond the mean's.
     """
 
     nodes: float
@@ -92,13 +92,10 @@ class EventSize:
             return SectorSize(self.edges, self.nodes)
         largest = 1 + self.excess * (imbalance(self.edges, parts) - 1)
         # A sector cannot hold more than the event's edges and its other nodes.
-        edges = min(1.0, (1 + self._crossing(parts)) * largest / parts) * self.edges
+        crossing = min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
+        edges = min(1.0, (1 + crossing) * largest / parts) * self.edges
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
-
-    def _crossing(self, parts: int) -> float:
-        """Estimates the share of the edges that are cut."""
-        return min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
 
 
 def event_size(record: dict[str, Any]) -> EventSize:

@@ -11,7 +11,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -27,7 +27,7 @@ from bigtrk.models.edges.schedule import block_rows, most_programs
 from bigtrk.models.edges.states import chunk_rows
 from bigtrk.models.edges.work import counting
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.protocol import LayeredModel, SectorInputs, units
+from bigtrk.models.protocol import LayeredModel, OfOneSector, SectorInputs, units
 from bigtrk.models.settings import ModelConfig, make_model
 from bigtrk.parallel.engines.spec import Weights
 
@@ -40,6 +40,7 @@ _ROWS = 1000  # of a chunk where a layer is computed at once
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
 _FEWEST_ROWS = 64  # of a count for a GPU's small graphs
+_COUNTS = ("saved", "away", "moved", "flops", "bf16_flops", "traffic", "operations")
 
 
 @dataclass(frozen=True)
@@ -92,21 +93,19 @@ def footprint(
     """
     busy, chunk = _busy_rows(config, on_gpu)
     factors = _CUT_SIZES if cut else _WHOLE_SIZES
-    rows = (
-        busy if most_rows is None else min(busy, most_rows) // max(edges for edges, _, _ in factors)
-    )
+    rows = busy
+    if most_rows is not None:
+        rows = min(busy, most_rows) // max(edges for edges, _, _ in factors)
     sizes = [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
 
-    def run(device: Literal["meta", "cpu"]) -> tuple[nn.Module, list[_Pass]]:
+    def run(device: Literal["meta", "cpu"]) -> tuple[nn.Module, list[Counted]]:
         with torch.device(device):
             model = make_model(config, n_node_features, n_edge_features)
         passes = []
-        for size in sizes:
-            inputs = [
-                _inputs(n_node_features, n_edge_features, size, device) for _ in range(sectors)
-            ]
-            exchange = _Halo(size[1] - size[2] if cut else 0)
-            passes.append(_run(model, inputs, size, exchange, away_in, on_gpu))
+        for edges, nodes, owned in sizes:
+            shape = n_node_features, n_edge_features, edges, nodes, owned
+            inputs = [_inputs(*shape, device) for _ in range(sectors)]
+            passes.append(_run(model, inputs, _Halo(nodes - owned if cut else 0), away_in, on_gpu))
         return model, passes
 
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
@@ -118,26 +117,19 @@ def footprint(
             if config.hidden is not None:  # one of ours, which all run there
                 raise
             measured, (model, passes) = True, run("cpu")
-    design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
-    solve = np.linalg.pinv(design)
+    solve = np.linalg.pinv(np.array([[*size, 1.0] for size in sizes]))
     # In chunks the number of moments grows with the edges, but the bytes alive at each do not.
-    in_step = not chunk and len({len(count.live) for count in passes}) == 1
-    moments = [count.live if in_step else [max(count.live)] for count in passes]
-    live = (solve @ np.array(moments)).T
+    in_step = not chunk and len({len(one.live) for one in passes}) == 1
+    live = solve @ np.array([one.live if in_step else [max(one.live)] for one in passes])
+    most_outputs = max(parameter.shape[0] for parameter in model.parameters())
     return Footprint(
-        live=np.unique(live.round(6), axis=0),
-        saved=solve @ np.array([one.saved for one in passes]),
-        away=solve @ np.array([one.away for one in passes]),
-        moved=solve @ np.array([one.moved for one in passes]),
-        **{
-            name: solve @ np.array([getattr(one.work, name) for one in passes])
-            for name in ("flops", "bf16_flops", "traffic", "operations")
-        },
+        live=np.unique(live.T.round(6), axis=0),
+        **{name: solve @ np.array([getattr(one, name) for one in passes]) for name in _COUNTS},
         busy_rows=busy if on_gpu else None,
         exchanged=passes[0].exchanged,
-        width=config.hidden or _most_outputs(model),
+        width=config.hidden or most_outputs,  # which stand for that of a model that tells none
         weights=Weights(
             total=_numel(model),
             layer=max((_numel(unit) for unit in units(model)), default=_numel(model)),
@@ -165,48 +157,37 @@ def _busy_rows(config: ModelConfig, on_gpu: bool) -> tuple[int, int | None]:
     return rows, chunk
 
 
-@dataclass
-class _Pass:
-    live: list[float]
-    saved: float
-    away: float
-    moved: float
-    work: Counted
-    exchanged: tuple[int, ...]
-
-
 def _run(
     model: nn.Module,
     inputs: list[SectorInputs],
-    size: tuple[int, int, int],
     exchange: "_Halo",
     away_in: int | None,
     on_gpu: bool,
-) -> _Pass:
+) -> Counted:
     """Runs one forward and backward pass."""
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
     gradients = [parameter.new_empty(parameter.shape) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
-    label = torch.ones(size[0], device=inputs[0].x.device)
-    weight = label.new_ones(size[0])
+    label = inputs[0].x.new_ones(len(inputs[0].edge_features))
+    weight = torch.ones_like(label)
     counter = Counter([*model.parameters(), *gradients, *tensors(inputs), label, weight])
     store = CountingStore(away_in or 1, counter)
     if away_in:
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
     with counter, counting(counter.launched) if on_gpu else nullcontext():
-        made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
+        made = model(inputs, exchange) if inputs[1:] else [model(*inputs[0], OfOneSector(exchange))]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
         saved = counter.alive
         loss.backward()
-    return _Pass(
+    return replace(
+        counter.work,
         live=[alive + store.buffers for alive in counter.live],
         saved=saved + store.buffers,
         away=store.bytes,
         moved=store.moved,
-        work=counter.work,
         exchanged=tuple(exchange.row_bytes),
     )
 
@@ -218,54 +199,36 @@ def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:
 
 
 def _inputs(
-    n_node_features: int, n_edge_features: int, size: tuple[int, int, int], device: str
+    n_node_features: int, n_edge_features: int, edges: int, nodes: int, owned: int, device: str
 ) -> SectorInputs:
-    edges, nodes, owned = size
     ends = torch.empty(2, edges, dtype=torch.int64, device=device)
     if device != "meta":
         ends.random_(nodes)
-    return SectorInputs(
-        torch.ones(nodes, n_node_features, device=device),
-        torch.ones(edges, n_edge_features, device=device),
-        ends,
-        owned,
-    )
+    x = torch.ones(nodes, n_node_features, device=device)
+    return SectorInputs(x, torch.ones(edges, n_edge_features, device=device), ends, owned)
 
 
 class _Halo:
-    """Returns an exchange that receives `n_halo` rows without sending, and notes the bytes of a
-    row.
+    """An exchange that receives `n_halo` rows for each sector without sending, and notes the bytes
+    of a row.
     """
 
     def __init__(self, n_halo: int) -> None:
         self._n_halo = n_halo
         self.row_bytes: list[int] = []
 
-    def __call__(self, owned: Tensor) -> Tensor:
-        self.row_bytes.append(owned.shape[1] * owned.element_size())
-        return self._with_halo(owned)
-
-    def all(self, owned: list[Tensor]) -> list[Tensor]:
-        """Exchanges the rows of several sectors at once."""
+    def __call__(self, owned: list[Tensor]) -> list[Tensor]:
         self.row_bytes.append(owned[0].shape[1] * owned[0].element_size())
-        return [self._with_halo(rows) for rows in owned]
-
-    def _with_halo(self, owned: Tensor) -> Tensor:
         if not self._n_halo:
             return owned
-        return torch.cat([owned, owned.new_zeros(self._n_halo, owned.shape[1])])
-
-
-def _most_outputs(model: nn.Module) -> int:
-    """Gives the most outputs of a weight, which stand for the width of a model that tells none."""
-    return max(parameter.shape[0] for parameter in model.parameters())
+        return [torch.cat([rows, rows.new_zeros(self._n_halo, rows.shape[1])]) for rows in owned]
 
 
 def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-# Counts a pass over so many sectors at once, of at most so many rows, or of many.
+# Counts a pass over several sectors at once, of many rows, or of at most this many.
 Count = Callable[[int, int | None], Footprint]
 
 
@@ -274,7 +237,12 @@ def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, fl
     peak. A few sectors are counted; each further one adds the same.
     """
     sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)
-    rows = _most_rows(size, count(1, None))
+    busy, rows = count(1, None).busy_rows, None
+    most = max(_FEWEST_ROWS, 1 << int(max(size.edges, size.nodes)).bit_length())
+    if busy and most <= busy:
+        # Few rows are counted as they are: 1,000 edges on a GPU were predicted to take 900 MiB of
+        # chunks, and took 5.
+        rows = most
     counted = count(few, rows)
     saved, peak = float(counted.saved @ sizes), float((counted.live @ sizes).max())
     if sectors > few:
@@ -284,14 +252,6 @@ def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, fl
         more = (counted.live @ growing).max() - (fewer.live @ growing).max()
         peak += (sectors - few) * float(more)
     return saved, peak
-
-
-def _most_rows(size: SectorSize, of_many: Footprint) -> int | None:
-    """Returns the power of two that a sector's rows are at most, where they are too few to be
-    counted as many are: on a GPU 1,000 edges were predicted to take 900 MiB of chunks, and took 5.
-    """
-    most = max(_FEWEST_ROWS, 1 << int(max(size.edges, size.nodes)).bit_length())
-    return most if of_many.busy_rows and most <= of_many.busy_rows else None
 
 
 def columns(size: SectorSize) -> Columns:

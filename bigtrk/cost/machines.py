@@ -27,9 +27,6 @@ class DataSheet:
     fp32: float
     bandwidth: float
 
-    def flops(self, bf16: bool) -> float:
-        return self.bf16 if bf16 else self.fp32
-
 
 A100_SHEET = DataSheet("A100", 312e12, 19.5e12, 1.555e12)  # 40 GB, NERSC's
 H100_SHEET = DataSheet("H100", 989e12, 67e12, 3.35e12)  # SXM
@@ -63,7 +60,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """Ranks in hosts: `within` joins those of a host, `between` those of different hosts."""
+    """The links between ranks: `within` a host, and `between` hosts."""
 
     within: Link
     between: Link
@@ -165,8 +162,8 @@ MACHINES = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
 
 
 def machine_of(device: str) -> Machine:
-    """Returns the constants of a device by the name that torch has for it: those of its data sheet,
-    of an A100 where no sheet is known.
+    """Returns the constants of a device by torch's name for it: from its data sheet, or those of an
+    A100 where no sheet is known.
     """
     if device == "cpu":
         return CPU

@@ -21,9 +21,9 @@ from bigtrk.parallel.engines.spec import BYTES, Sharding
 # one of the state and two of what is written, and most are freed before the next pass has its
 # activations (hidden 512 on 1 to 4 ranks).
 _CHECKPOINT_WORDS = 3 * 3
-# A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
+# A batch without its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _EDGE_BYTES_ON_DEVICE, _NODE_BYTES = 8 + 16 + 12 + 2, 16 + 8, 8 + 8 + 8 + 4
-# What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
+# Bytes of an edge for merging stored sectors, without the sectors and the merged ones: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
 
@@ -76,19 +76,15 @@ class CostModel:
     averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
-        """Counts a pass over `sectors`; on a GPU over many rows, or over `most_rows`."""
+        """Counts a pass over `sectors` sectors; on a GPU over many rows, or at most `most_rows`."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None})
         on_gpu = not self.machine.shared
-        return footprint(model, *features, cut, self._away_in, sectors, on_gpu, most_rows)
-
-    @property
-    def _away_in(self) -> int | None:
-        """Returns the bytes of a block of edges, where these are kept off the device."""
-        if self.model.recompute == "offload" and not self.machine.shared:
-            return HOST_BYTES
-        return None if self.spills_beyond is None else BLOCK_BYTES
+        away_in = None if self.spills_beyond is None else BLOCK_BYTES
+        if on_gpu and model.recompute == "offload":
+            away_in = HOST_BYTES
+        return footprint(model, *features, cut, away_in, sectors, on_gpu, most_rows)
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
         """Returns the peak memory of the rank with most of the event's `parts` sectors, the largest
@@ -97,37 +93,30 @@ class CostModel:
         """
         if self.spills_beyond is None:
             return self._without_edges_away(event, parts, ranks)
-        memory = self._in_memory(event, parts, ranks)
-        if memory.total <= self.spills_beyond:
-            return memory
-        memory = self._without_edges_away(event, parts, ranks, inputs_away=True)
+        in_files = self._fills_files(event, parts, ranks)
+        memory = self._without_edges_away(event, parts, ranks, inputs_away=in_files)
         kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
         return replace(memory, saved=memory.saved + kept)
 
-    def fits_without_files(self, event: EventSize, parts: int, ranks: int) -> bool:
-        """Whether nothing of an event goes to files, where edges may."""
-        assert self.spills_beyond is not None
-        return self._in_memory(event, parts, ranks).total <= self.spills_beyond
-
-    def _in_memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
-        """Returns the memory with all in it that might be in files."""
+    def _fills_files(self, event: EventSize, parts: int, ranks: int) -> bool:
+        """True if memory may not hold all of an event, so that some of it goes to files."""
+        if self.spills_beyond is None:
+            return False
         memory = self._without_edges_away(event, parts, ranks)
-        return replace(memory, saved=memory.saved + self.away_bytes(event, parts, ranks))
+        away = self.away_bytes(event, parts, ranks)
+        return replace(memory, saved=memory.saved + away).total > self.spills_beyond
 
     def spilled_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank has in files."""
-        if self.spills_beyond is None or self.fits_without_files(event, parts, ranks):
+        if self.spills_beyond is None or not self._fills_files(event, parts, ranks):
             return 0.0
-        # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
+        # The total is at most the whole bytes of the limit: shares of ranks may be fractions.
         without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
         room = max(0.0, math.floor(self.spills_beyond) - without)
-        tensor = self._row_bytes(self.footprint(cut=parts > 1)) * event.sector(parts).edges
+        row = self.footprint(cut=parts > 1).width * (2 if self.model.precision == "bf16" else BYTES)
+        tensor = row * event.sector(parts).edges
         # A tensor is in memory or in a file.
         return max(0.0, self.away_bytes(event, parts, ranks) - (room - room % tensor))
-
-    def _row_bytes(self, count: Footprint) -> int:
-        """Returns the bytes of an edge, or a node, between layers."""
-        return count.width * (2 if self.model.precision == "bf16" else BYTES)
 
     def _without_edges_away(
         self, event: EventSize, parts: int, ranks: int, inputs_away: bool = False
@@ -136,12 +125,13 @@ class CostModel:
         if not count.layered:
             parts = min(parts, ranks)
         size, sectors = event.sector(parts), math.ceil(parts / ranks)
-        saved, peak = self._activations(size, parts > 1, sectors)
+        counted = partial(self.footprint, parts > 1)
+        saved, peak = activations(counted, size, sectors)
         halo = 0.0
         if size.halo:
             # These are the sectors without the halo, but with their cut edges; then come the rows
             # packed to be sent.
-            _, lean = self._activations(SectorSize(size.edges, size.owned), True, sectors)
+            _, lean = activations(counted, SectorSize(size.edges, size.owned), sectors)
             packed = 2 * sectors * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
@@ -176,7 +166,7 @@ class CostModel:
         """
         sectors = math.ceil(parts / ranks)
         computing = self.compute_seconds(event.sector(parts), parts, sectors)
-        # Edges that are kept off the device travel beside the computation.
+        # Edges that are kept off the device travel during the computation.
         slowest = max(computing, self._travel_seconds(event, parts, ranks))
         return slowest + self.exchange_seconds(event, ranks)
 
@@ -200,11 +190,13 @@ class CostModel:
         # less than none.
         moved = max(0.0, float(count.traffic @ sizes)) / machine.bandwidth
         started = float(count.operations @ sizes) * machine.launch
-        return sectors * max(self._sharers * products, self._sharers * moved, started)
+        # The ranks, or shares, of a CPU host split its cores.
+        sharers = max(self.shares, min(self.world, self.ranks_per_node)) if machine.shared else 1
+        return sectors * max(sharers * products, sharers * moved, started)
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:
-        """Returns the seconds of the halo exchanges of forward and backward between ranks, which
-        are about those of one sector on each: what sectors of one rank exchange stays there.
+        """Returns the seconds of the halo exchanges of forward and backward between ranks, about as
+        with one sector on each: sectors of one rank exchange rows within it.
         """
         if ranks == 1:
             return 0.0
@@ -214,14 +206,12 @@ class CostModel:
         return 2 * sum(link.seconds(messages, halo * n_bytes) for n_bytes in rows)
 
     def passes(self, micro_steps: int, sectors: int) -> int:
-        """Counts the passes through the layers of a rank that trains `sectors` in turn in all
-        micro-steps.
-        """
+        """Counts the passes through the layers of a rank that trains `sectors` sectors in turn."""
         return max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
 
     def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
-        """Returns the seconds of a step's reductions and of gathering sharded state, in `passes`
-        through the layers: at least one in each micro-step.
+        """Returns the seconds of a step's reductions and of gathering sharded state in `passes`
+        passes through the layers, at least one in each micro-step.
         """
         n_bytes = BYTES * self.footprint(cut=False).weights.total
         link, world = self.machine.network.slowest(self.world, self.ranks_per_node), self.world
@@ -232,12 +222,6 @@ class CostModel:
         # forward and backward pass instead.
         gathered = 2 * max(micro_steps, passes) if self.sharding.lockstep else 1
         return (scattered + gathered) * all_gather(link, world, n_bytes)
-
-    def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
-        """Returns the bytes that a rank's `sectors` save between forward and backward, and at the
-        peak.
-        """
-        return activations(partial(self.footprint, cut), size, sectors)
 
     def _batches(self, parts: int, ranks: int) -> int:
         """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
@@ -259,19 +243,10 @@ class CostModel:
     def edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
 
-        There features as stored are beside the normalised ones: in the file, if not merged.
+        A CPU also holds the features as stored: in the file, if not merged.
         """
         size, merged = event.sector(parts), event.stored > parts
         features = BYTES * self.n_edge_features
         if not self.machine.shared:
             return (features + _EDGE_BYTES_ON_DEVICE) * size.edges
         return ((2 if merged else 1) * features + _EDGE_BYTES) * size.edges
-
-    @property
-    def _sharers(self) -> int:
-        """Returns the number of ranks, or shares, that the cores of a host are split into; 1 of
-        accelerators.
-        """
-        if not self.machine.shared:
-            return 1
-        return max(self.shares, min(self.world, self.ranks_per_node))

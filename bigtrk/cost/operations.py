@@ -29,6 +29,11 @@ class Counted:
     bf16_flops: float = 0.0
     traffic: float = 0.0
     operations: int = 0
+    live: Sequence[float] = ()
+    saved: float = 0.0
+    away: float = 0.0
+    moved: float = 0.0
+    exchanged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,17 +170,11 @@ def result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     out = kwargs.get("out")
     if isinstance(out, Tensor) and out.is_meta:
         return out
-    rule = _RULES.get(function)
-    result = NotImplemented
-    if rule is not None and _first(args).is_meta:
+    rule, result = _RULES.get(function), NotImplemented
+    if rule is not None and (args[0] if isinstance(args[0], Tensor) else args[0][0]).is_meta:
         asked = {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}
         result = rule(*args, **asked)
     return function(*args, **kwargs) if result is NotImplemented else result
-
-
-def _first(args: Sequence[Any]) -> Tensor:
-    found: Tensor = args[0] if isinstance(args[0], Tensor) else args[0][0]
-    return found
 
 
 def _elementwise(x: Tensor, *others: Any) -> Any:
@@ -212,11 +211,6 @@ def _cumsum(x: Tensor, _: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return x.new_empty(x.shape, dtype=dtype or (x.dtype if x.is_floating_point() else torch.int64))
 
 
-def _binary_cross_entropy(x: Tensor, *others: Any) -> Tensor:
-    reduction = others[-1]
-    return x.new_empty(() if reduction else x.shape)
-
-
 def _layer_norm(x: Tensor, shape: Sequence[int], *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     # Means and deviations, in float32 at least.
     rows = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
@@ -244,7 +238,9 @@ _ELEMENTWISE = (
 _RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     _aten.addmm.default: lambda _, a, b: a.new_empty(a.shape[0], b.shape[1]),
-    _aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy,
+    _aten.binary_cross_entropy_with_logits.default: lambda x, *others: x.new_empty(
+        () if others[-1] else x.shape
+    ),  # the last is the kind of reduction
     _aten.cat.default: _cat,
     _aten.cumsum.default: _cumsum,
     _aten.native_layer_norm.default: _layer_norm,

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bigtrk.cost.event_size import EventSize, event_size
-from bigtrk.cost.footprint import columns, footprint
+from bigtrk.cost.footprint import activations, columns, footprint
 from bigtrk.cost.machines import A100, CPU, MACHINES, Link, Machine, find_machine, machine_of
 from bigtrk.cost.model import CostModel
 from bigtrk.models.settings import InteractionGNNConfig, UserModelConfig
@@ -125,7 +126,7 @@ def test_many_sectors_take_what_is_counted_of_few(recompute: str) -> None:
     size = EventSize(100_000, 2_000_000).sector(5)
     count = footprint(config, 4, 6, cut=True, sectors=5)
     sizes = [size.edges, size.nodes, size.owned, 1]
-    saved, peak = model._activations(size, True, 5)
+    saved, peak = activations(partial(model.footprint, True), size, 5)
     assert saved == pytest.approx(float(count.saved @ sizes), rel=0.001)
     assert peak == pytest.approx(float((count.live @ sizes).max()), rel=0.001)
 

@@ -115,7 +115,7 @@ def shares(side: str, hidden: int, edges: Edges, seconds: float, extent: Extent)
     flops = float(footprint(once, F, G, cut=False).flops @ sizes)
     moved = float(counted.traffic @ sizes)
     return {
-        "mfu": flops / seconds / sheet.flops(precision == "bf16"),
+        "mfu": flops / seconds / getattr(sheet, precision),
         "bandwidth": moved / seconds / sheet.bandwidth,
     }
 
