@@ -17,9 +17,9 @@ from bigtrk.training.fitting import GIB
 
 @dataclass(frozen=True)
 class Given:
-    """The command line beside the question, which the commands to start repeat.
+    """The parts of the command line that the printed commands repeat.
 
-    files: the configuration file, if one is named. folders: those of the events, none where sizes
+    files: the configuration file, if one is named. folders: the events' folders, none where sizes
     alone are known.
     """
 
@@ -55,7 +55,17 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
     Raises:
         InputError: no option fits; names the memory that would do.
     """
-    task, largest = _task(question), question.largest
+    assert question.budget is not None
+    task = Task(
+        question.configuration,
+        question.sizes,
+        question.ranks,
+        question.ranks_per_node,
+        question.machine,
+        Limit(question.budget),
+        cuttable=True,
+    )
+    largest = question.largest
     considered, trials = choose(task), try_out(task, given) if try_out else []
     chosen = _fastest(trials, task.limit) if try_out else considered[-1]
     return {
@@ -96,19 +106,6 @@ def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
     )
 
 
-def _task(question: Question) -> Task:
-    assert question.budget is not None
-    return Task(
-        configuration=question.configuration,
-        sizes=question.sizes,
-        world=question.ranks,
-        ranks_per_node=question.ranks_per_node,
-        machine=question.machine,
-        limit=Limit(question.budget),
-        cuttable=True,
-    )
-
-
 def _row(one: Option) -> dict[str, Any]:
     return {
         "settings": dict(one.candidate.values),
@@ -123,7 +120,8 @@ def _row(one: Option) -> dict[str, Any]:
 def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
     """Lists the commands that cut whole events, if they are to be cut, and train."""
     sectors = chosen.sectors
-    cuts = {folder: _cut_folder(folder, sectors) for folder in _whole(given) if sectors > 1}
+    whole = _whole(given) if sectors > 1 else []
+    cuts = {folder: folder.with_name(f"{folder.name}-in-{sectors}") for folder in whole}
     train = [*given.folders, *cuts.values()] if given.folders else list(cuts.values())
     cutting = [
         ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
@@ -158,12 +156,8 @@ def _whole(given: Given) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _cut_folder(graphs: Path, sectors: int) -> Path:
-    return graphs.with_name(f"{graphs.name}-in-{sectors}")
-
-
 def _launcher(task: Task) -> list[str]:
-    """Returns the launcher of as many ranks on each of as many hosts as are asked for."""
+    """Returns the command that launches the ranks on their hosts."""
     per_host = min(task.world, task.ranks_per_node)
     hosts = -(-task.world // per_host)
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "FIRST_HOST:29500"]

@@ -13,15 +13,12 @@ from bigtrk.training.fitting import MOST_PARTS, make_cost, with_files
 from bigtrk.training.settings import Configuration
 
 # The levers a user has to save memory, as changes of the model's configuration.
-LEVERS: tuple[dict[str, str], ...] = (
-    {"recompute": "none", "precision": "fp32"},
-    {"recompute": "layer", "precision": "fp32"},
-    {"recompute": "layer", "precision": "bf16"},
-    {"recompute": "chunk", "precision": "fp32"},
-    {"recompute": "chunk", "precision": "bf16"},
-    {"recompute": "offload", "precision": "fp32"},
-    {"recompute": "offload", "precision": "bf16"},
-)
+LEVERS = [
+    {"recompute": recompute, "precision": precision}
+    for recompute in ("none", "layer", "chunk", "offload")
+    for precision in ("fp32", "bf16")
+    if (recompute, precision) != ("none", "bf16")
+]
 # Shown at most: sectors of a rank, with each of which its memory falls by less, and of an event.
 _ON_A_RANK, _IN_A_TABLE = 4, 64
 
@@ -93,10 +90,8 @@ def _answer(question: Question) -> tuple[CostModel, Cut | None]:
     """Returns the cost and the cut that fits: with all in memory or, where nothing fits so and it
     is configured, with edges in files, as a training routes.
     """
-    for cost in question.costs:
-        if fits := _smallest_cut(cost, question):
-            return cost, fits
-    return question.costs[0], None
+    answers = ((cost, _smallest_cut(cost, question)) for cost in question.costs)
+    return next((answer for answer in answers if answer[1]), (question.costs[0], None))
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
@@ -177,8 +172,8 @@ def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
 
 
 def _least(question: Question) -> dict[str, Any]:
-    """Returns how much the cut takes that takes least memory of a rank, in memory or with edges in
-    files if that is configured: those of a small event take less than the blocks they travel in.
+    """Returns the bytes and the parts of the cut that needs the least memory of a rank, with edges
+    in memory or, if configured, in files: a small event's edges take less than the blocks of files.
     """
     needed, cut = min(
         (cost.memory(question.largest, *cut).total, cut)

@@ -1,7 +1,7 @@
 """The roofline of a machine, slowed down to what the steps of a recorded run took."""
 
-import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from statistics import median
 
 from bigtrk.config import parse
@@ -43,9 +43,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
         raise InputError(f"{run.folder}: has no two steps of whole events; let it train longer")
-    cost = _recorded_cost(run, machine)
-    counted = median(step_seconds(cost, tasks) for tasks in _routed(run, steps))
-    return machine.slower(median(measured) / counted)
+    return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 
 
 def epoch_seconds(run: Run, machine: Machine) -> float:
@@ -58,49 +56,36 @@ def epoch_seconds(run: Run, machine: Machine) -> float:
     first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]
     if not first:
         raise InputError(f"{run.folder}: does not say how events were routed")
-    cost = _recorded_cost(run, machine)
-    return sum(step_seconds(cost, tasks) for tasks in _routed(run, first))
+    return sum(_counted(run, first, machine))
 
 
-def _recorded_cost(run: Run, machine: Machine) -> CostModel:
-    world, events = run.record.world_size, run.record.data.train_events or math.inf
-    return make_cost(_configuration(run), world, world, machine, events=events)
-
-
-def _configuration(run: Run) -> Configuration:
-    return parse(Configuration, run.record.config, str(run.folder / RUN))
-
-
-def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[Task]]:
-    """Returns the size and the cut of each event, by step."""
+def _counted(run: Run, steps: Sequence[StepRecord], machine: Machine) -> list[float]:
+    """Returns the seconds of each step of a run as it was routed. Events whose folders are gone are
+    taken to be of the mean size.
+    """
+    configuration = parse(Configuration, run.record.config, str(run.folder / RUN))
+    world, data = run.record.world_size, run.record.data
     most = max(step.ranks.get(name, n) for step in steps for name, n in step.routes.items())
-    if most > run.record.world_size:
+    if most > world:
         # This happens to a run that was resumed on fewer ranks.
         raise InputError(
-            f"{run.folder}: trained an event on {most} ranks, and was on {run.record.world_size} "
-            f"at its end; name a run that kept its ranks"
+            f"{run.folder}: trained an event on {most} ranks, and was on {world} at its end; name "
+            f"a run that kept its ranks"
         )
-    known, mean = _sizes(run), _mean_size(run)
-    return [
-        [
-            (known.get(name, mean), Cut(parts, step.ranks.get(name, parts)))
-            for name, parts in step.routes.items()
-        ]
-        for step in steps
-    ]
-
-
-def _sizes(run: Run) -> dict[str, EventSize]:
-    """Returns the sizes of the run's events by name; none where their folders are gone."""
-    try:
-        train = _configuration(run).data.train
-        return {source.name: source.size for source in open_events(train)}
-    except (InputError, OSError):  # OSError: for instance, the name of a folder is too long
-        return {}
-
-
-def _mean_size(run: Run) -> EventSize:
-    data = run.record.data
     if not (data.train_events and data.nodes and data.edges):
         raise InputError(f"{run.folder}: does not say how large its events were")
-    return EventSize(data.nodes / data.train_events, data.edges / data.train_events)
+    mean = EventSize(data.nodes / data.train_events, data.edges / data.train_events)
+    known: dict[str, EventSize] = {}
+    with suppress(InputError, OSError):  # OSError: for instance, the name of a folder is too long
+        known = {source.name: source.size for source in open_events(configuration.data.train)}
+    cost = make_cost(configuration, world, world, machine, events=data.train_events)
+    return [
+        step_seconds(
+            cost,
+            [
+                (known.get(name, mean), Cut(parts, step.ranks.get(name, parts)))
+                for name, parts in step.routes.items()
+            ],
+        )
+        for step in steps
+    ]

@@ -97,11 +97,8 @@ def _events(answer: Row) -> str:
 
 
 def _memory(row: Row) -> tuple[str, ...]:
-    sums = [
-        sum(row[name] for name in WEIGHTS),
-        *(row[name] for name in (*MEMORY[1:], "total")),
-    ]
-    return tuple(figures.memory(bytes_) for bytes_ in sums)
+    others = (row[name] for name in (*MEMORY[1:], "total"))
+    return tuple(map(figures.memory, (sum(row[name] for name in WEIGHTS), *others)))
 
 
 def _levers(plan: Row) -> Table:
