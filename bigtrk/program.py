@@ -14,9 +14,8 @@ from bigtrk.disk.files import STDIN, is_own_pipe
 from bigtrk.errors import InputError
 from bigtrk.machine import slow_cards
 from bigtrk.parallel.collectives import attempted, together
-from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.parallel.ranks import Ranks, configure_process, discover
 from bigtrk.process import share_heap
 from bigtrk.shipped import DEFAULT
 from bigtrk.training import trainer
@@ -60,7 +59,7 @@ def _files(arguments: argparse.Namespace) -> list[Path]:
 
 
 def configure(arguments: argparse.Namespace) -> Configuration:
-    """Returns the configuration to resume, or that of the file given, with overrides applied."""
+    """Returns the configuration of the run to resume or of a file, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
     files = _files(arguments)
     for path in files:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.disk.files import read_json, write_json
-from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.parallel.ranks import Ranks, configure_process, discover
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 # Read when torch is first imported, here and in programs that tests start. Several processes test
@@ -12,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from bigtrk.parallel.host import order_sums
+from bigtrk.parallel.ranks import order_sums
 
 # As programs do, before their first product: MKL reads its setting then.
 order_sums()
@@ -59,6 +60,23 @@ def testdata() -> Path:
     if not folder or not (Path(folder) / "data").is_dir():
         pytest.skip("BIGTRK_TESTDATA does not name a folder with data/ and golden/")
     return Path(folder)
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, in which it works."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[list[str]], tuple[int, str, str]]:
+    """Runs a program's main in this process: its exit status, stdout and stderr."""
+    from tests.programs import run_here
+
+    return lambda command: run_here(command, monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import torch
 from bigtrk import console
 from bigtrk.machine import cpu_quotas, machine, memory_limits, slow_cards
 from bigtrk.models.edges import fused, passes_for, plain, triton_passes
-from bigtrk.parallel.host import configure_process
-from bigtrk.parallel.ranks import Ranks
-from tests.programs import run_here
+from bigtrk.parallel.ranks import Ranks, configure_process
+from tests.programs import Run
 
 
 def test_memory_limits_of_a_group_and_those_above_it(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_cores_are_no_more_than_a_container_may_use(
     assert machine()["cores"] == 2
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    monkeypatch.setattr("bigtrk.parallel.host.give_back_large_blocks", lambda: None)
+    monkeypatch.setattr("bigtrk.parallel.ranks.give_back_large_blocks", lambda: None)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     configure_process(Ranks(0, 1, 0, 1, "python"))
     assert threads == [2]
@@ -131,9 +130,7 @@ def test_a_gpu_without_compiled_passes_takes_plain_ones_and_it_is_said_once(
 
 
 def test_doctor_and_a_training_name_slow_gpus(
-    pretend: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    pretend: Callable[..., None], monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     pretend(Card("NVIDIA H200", 9, 0))
     assert slow_cards() is None
@@ -142,10 +139,10 @@ def test_doctor_and_a_training_name_slow_gpus(
     told = slow_cards()
     assert told is not None
     assert "slower, on Tesla V100 (7.0), Tesla P100 (6.0): compiled" in told
-    _, out, _ = run_here(["bigtrk", "doctor"], monkeypatch, capsys)
+    _, out, _ = run_program(["bigtrk", "doctor"])
     assert f"Warning: {told}" in out
     command = ["bigtrk", "train", "data.train=[nowhere]"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("bigtrk.program.slow_cards", lambda: told)
-    status, _, errors = run_here(command, monkeypatch, capsys)
+    status, _, errors = run_program(command)
     assert (status, f"bigtrk: warning: {told}" in errors) == (2, True)

@@ -58,9 +58,8 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
-    from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
-    from bigtrk.parallel.ranks import discover
+    from bigtrk.parallel.ranks import configure_process, discover
     from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.run_folder import RUN, read_run_if_any
     from bigtrk.reports.evaluation import evaluation_report

@@ -219,9 +219,8 @@ def _show_made(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
 
 def _made_together(make: "Callable[[Ranks], TracksMade]") -> "TracksMade":
     """Makes tracks on all ranks."""
-    from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
-    from bigtrk.parallel.ranks import discover
+    from bigtrk.parallel.ranks import configure_process, discover
 
     ranks = discover()
 

@@ -106,26 +106,21 @@ def check_agreement(facts: Mapping[str, str]) -> None:
         InputError: facts differ; on all ranks, names these facts, the ranks, and both values.
     """
     everyone = gather_items(dict(facts))
+    differing: dict[tuple[str, str], list[int]] = {}  # ranks whose value is not rank 0's
+    for name in dict.fromkeys(name for one in everyone for name in one):
+        values = [one.get(name, ABSENT) for one in everyone]
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                differing.setdefault((name, value), []).append(rank)
     said = [
         f"{named(ranks)} ha{'ve' if len(ranks) > 1 else 's'} another {name} than rank 0: {value} "
         f"instead of {everyone[0].get(name, ABSENT)}"
-        for (name, value), ranks in _differences(everyone).items()
+        for (name, value), ranks in differing.items()
     ]
     if said:
         more = len(said) - MOST_DIFFERENCES
         shown = [*said[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
         raise InputError(f"{'; '.join(shown)}; start all ranks with the same")
-
-
-def _differences(everyone: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], list[int]]:
-    """Returns the ranks whose value is not rank 0's, by name and value."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for name in dict.fromkeys(name for facts in everyone for name in facts):
-        values = [facts.get(name, ABSENT) for facts in everyone]
-        for rank, value in enumerate(values):
-            if value != values[0]:
-                found.setdefault((name, value), []).append(rank)
-    return found
 
 
 def on_first_rank(call: Callable[[*Given], Item], *given: *Given) -> Item:

@@ -228,9 +228,8 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
         ctx.plan, ctx.n_owned = plan, [len(rows) for rows in owned]
-        pairs = zip(owned, plan.halos, strict=True)
         made = []
-        for rows, pieces in pairs:
+        for rows, pieces in zip(owned, plan.halos, strict=True):
             n_halo = sum(piece.length for piece in pieces)
             nodes = rows.new_empty(len(rows) + n_halo, *rows.shape[1:])
             nodes[: len(rows)] = rows
@@ -242,8 +241,7 @@ class _Exchange(torch.autograd.Function):
         plan, n_owned = ctx.plan, ctx.n_owned
         received, kept = _of_halos(plan, n_owned, gradients)
         returned = plan.swap(received, plan.recv_splits, plan.send_splits)
-        pairs = zip(gradients, n_owned, strict=True)
-        owned = torch.cat([gradient[:n] for gradient, n in pairs])
+        owned = torch.cat([rows[:n] for rows, n in zip(gradients, n_owned, strict=True)])
         # A row that several sectors asked for collects a gradient from each of them, those of other
         # ranks first.
         add_at(owned, plan.packed, torch.cat([returned, kept]) if len(kept) else returned)

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 
 import torch
@@ -30,9 +30,8 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from bigtrk.errors import RankError, reason
-from bigtrk.parallel.heartbeat import ANSWERS, Beat, Patience, Still, key_of
 from bigtrk.parallel.ranks import Ranks, named, publish
-from bigtrk.parallel.watchdog import Met, Watchdog
+from bigtrk.parallel.watchdog import ANSWERS, Beat, Met, Patience, Still, Watchdog, key_of
 from bigtrk.process import cores_for_this_thread
 from bigtrk.tracing import traced, waiting
 
@@ -50,40 +49,30 @@ def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[Non
         RankError: the ranks do not meet.
     """
     on_cuda = ranks.device.type == "cuda"
-    if on_cuda:
-        torch.cuda.set_device(ranks.device)
-    else:
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    os.environ.update(publish(ranks))
-    # What a CPU reads and samples for a GPU has all cores.
-    with nullcontext() if on_cuda else cores_for_this_thread(), _met(ranks, patience):
+    with ExitStack() as group:
+        if on_cuda:
+            torch.cuda.set_device(ranks.device)
+        else:
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")
+            # What a CPU reads and samples for a GPU has all cores.
+            group.enter_context(cores_for_this_thread())
+        os.environ.update(publish(ranks))
+        store: Store = HashStore()  # takes no port: several runs of one rank may share a host
+        if ranks.world_size > 1:
+            with traced("meeting"):
+                met = meet(ranks, patience.silent)
+            group.enter_context(Watchdog(ranks, met, patience))
+            store = met.store
+        with traced("joining"), waiting():
+            backend = "nccl" if on_cuda else "gloo"
+            dist.init_process_group(
+                backend, store=store, rank=ranks.rank, world_size=ranks.world_size
+            )
+        group.callback(close_process_group)
         yield
-
-
-@contextmanager
-def _met(ranks: Ranks, patience: Patience) -> Iterator[None]:
-    backend = "nccl" if ranks.device.type == "cuda" else "gloo"
-    if ranks.world_size == 1:
-        # It takes no port, as several single-rank runs may share a host.
-        with _joined(backend, ranks, HashStore()):
-            yield
-        return
-    with traced("meeting"):
-        met = meet(ranks, patience.silent)
-    with Watchdog(ranks, met, patience), _joined(backend, ranks, met.store):
-        yield
-        with waiting():
-            dist.barrier()
-
-
-@contextmanager
-def _joined(backend: str, ranks: Ranks, store: Store) -> Iterator[None]:
-    with traced("joining"), waiting():
-        dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world_size)
-    try:
-        yield
-    finally:
-        close_process_group()
+        if ranks.world_size > 1:
+            with waiting():
+                dist.barrier()
 
 
 def close_process_group() -> None:
@@ -178,32 +167,27 @@ class _Meeting:
         return Met(store, beats, first)
 
     def _await_listener(self) -> None:
-        refused = ""
-
-        def listens() -> bool:
-            nonlocal refused
+        while True:
             try:
-                socket.create_connection((self._host, self._port), LOOK).close()
+                return socket.create_connection((self._host, self._port), LOOK).close()
             except OSError as error:
-                refused = f" ({reason(error)})"
-                return False
-            return True
-
-        self._until(listens, lambda: RankError(self._missing([0], refused)))
+                if self.over.is_set():
+                    raise RankError(self._missing([0], f" ({reason(error)})")) from None
+            time.sleep(LOOK)
 
     def _open(self, store: Store) -> tuple[TCPStore, Beat]:
         """Opens rank 0's store of beats; returns it and rank 0's own beat."""
         own, waits = Beat.now(0, 0), timedelta(seconds=self._seconds)
         beats = TCPStore(self._host, 0, None, True, waits, wait_for_workers=False)
         beats.set(WORLD, str(self._world))
-        told = store.compare_set(FIRST, "", f"{beats.port} {own.encode()}")
+        told = store.compare_set(FIRST, "", f"{beats.port} {own.model_dump_json()}")
         self._refuse_twin(own, told.partition(b" ")[2])
         return beats, own
 
     def _find(self, store: Store) -> tuple[TCPStore, Beat]:
         self._until(lambda: store.check([FIRST]), lambda: RankError(self._missing([0])))
         port, _, text = store.get(FIRST).decode().partition(" ")
-        first, waits = Beat.decode(text), timedelta(seconds=self._seconds)
+        first, waits = Beat.model_validate_json(text), timedelta(seconds=self._seconds)
         self.wrong = (
             f"rank 0 ({first.who}) does not answer at {self._host}, port {port}; look at that "
             f"host, and start all ranks again"
@@ -219,11 +203,11 @@ class _Meeting:
                 f"{self._rank} ({own.who}); start all ranks with the same, and "
                 f"each training with a MASTER_PORT of its own",
             )
-        self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.encode()))
+        self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.model_dump_json()))
         beats.add(COUNT, 1)
 
     def _refuse_twin(self, own: Beat, there: bytes) -> None:
-        twin = Beat.decode(there)
+        twin = Beat.model_validate_json(there)
         if (twin.host, twin.process) != (own.host, own.process):
             raise RankError(
                 f"RANK={self._rank} is that of two processes at {self._place}: {twin.who}, and "

@@ -1,4 +1,4 @@
-"""The ranks: the device of each, where they meet, and how they are named."""
+"""The ranks: the device of each, its part of its host, where they meet, and how they are named."""
 
 import os
 import re
@@ -9,7 +9,11 @@ import torch
 
 from bigtrk.errors import RankError
 from bigtrk.launchers import Place, find_place, whole
+from bigtrk.machine import cpu_info, memory_bytes, open_cores
+from bigtrk.process import give_back_large_blocks
 
+# The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
+FILLED = 0.9
 _MOST_NAMED = 8
 _LAST_PORT = 65535
 _SET_PLACE = ("torchrun", "deepspeed")  # launchers, and users who set RANK by hand
@@ -34,6 +38,58 @@ class Ranks(Place):
 def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Finds the place of this process among the ranks, as `find_place` does."""
     return Ranks(**vars(find_place(environment)))
+
+
+def configure_process(ranks: Ranks) -> None:
+    """Gives this rank its share of the host's cores, large tensors huge pages, and matrix products
+    one order of their sums.
+
+    Call it before the first tensor is made. Settings in the user's environment win.
+    """
+    order_sums()
+    torch.set_num_threads(cores_of_rank(ranks, open_cores()))
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it at its first allocation
+    give_back_large_blocks()
+
+
+def order_sums() -> None:
+    """Gives cuBLAS's and MKL's products the same bits twice; call it before the first of them.
+
+    cuBLAS promises them with a workspace of this kind (32 MiB), MKL in its strict mode, which it
+    has on Intel's CPUs only.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if cpu_info("vendor_id") == "GenuineIntel":
+        os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+
+def cores_of_rank(
+    ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
+) -> int:
+    """Returns this rank's number of the `open_cores`, which this process may run on.
+
+    OMP_NUM_THREADS, or the first of its list, is the user's choice and wins; then, under srun,
+    --cpus-per-task, at most those open; elsewhere the ranks of a host share the open cores equally.
+    """
+    said = environment.get("OMP_NUM_THREADS", "").strip()
+    outermost = said.partition(",")[0].strip()
+    # torchrun gives several ranks 1 where nothing is set: "1,1" is a user's choice, 1 is not.
+    by_torchrun = said == "1" and ranks.launcher == "torchrun" and ranks.local_size > 1
+    if outermost.isdecimal() and int(outermost) and not by_torchrun:
+        return int(outermost)
+    asked = environment.get("SLURM_CPUS_PER_TASK")
+    if ranks.launcher == "srun" and asked:
+        return min(int(asked), open_cores)
+    return max(1, open_cores // ranks.local_size)
+
+
+def memory_of_rank(ranks: Ranks) -> float:
+    """Returns the bytes that this rank may fill: nine tenths of its accelerator's, or of its share
+    of the host's.
+    """
+    if ranks.device.type == "cuda":
+        return FILLED * float(torch.cuda.get_device_properties(ranks.device).total_memory)
+    return FILLED * memory_bytes() / ranks.local_size
 
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

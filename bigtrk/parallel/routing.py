@@ -20,7 +20,7 @@ _BOUNDS = 16
 
 
 class Cut(NamedTuple):
-    """An event in `parts` sectors on `ranks` ranks, each of which holds as many, or one more."""
+    """An event in `parts` sectors, spread over `ranks` ranks as evenly as can be."""
 
     parts: int
     ranks: int
@@ -63,7 +63,7 @@ MicroStep = Sequence[Assignment | None]
 class RoutedEvent:
     """Event number `event`, cut as `cut`, predicted to take `seconds`.
 
-    part: the only part that is meant, of those of `cut`, if they are trained without each other.
+    part: the one part of `cut` that this is about, if parts are trained without each other.
     """
 
     event: int
@@ -134,7 +134,7 @@ class Router:
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lays `events` over the ranks, each over as many as end the step soonest.
+        """Lays each of the `events` over the number of ranks that ends the step soonest.
 
         An event occupies K ranks, the first a multiple of K, so that groups of one size never
         overlap. Every rank has a place in every micro-step.
@@ -171,11 +171,6 @@ def possible_parts(stored: int, world_size: int) -> list[int]:
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
 
-def merged_cuts(stored: int, world_size: int) -> list[Cut]:
-    """Lists the cuts of an event stored in `stored` sectors with one sector on each rank."""
-    return [Cut(parts, parts) for parts in possible_parts(stored, world_size)]
-
-
 def finer_cuts(stored: int, world_size: int) -> list[Cut]:
     """Lists the cuts of an event stored in `stored` sectors with several sectors on a rank."""
     numbers = {*possible_parts(world_size, world_size)}
@@ -207,7 +202,7 @@ def as_stored(
         merged = usable_parts(stored, world_size)
         return even_cut(stored, world_size) if several else Cut(merged, merged)
 
-    known = [(cut(stored), edges) for stored, edges in sizes]
+    known = ((cut(stored), edges) for stored, edges in sizes)
     return Router([{cut: edges / cut.ranks} for cut, edges in known], world_size, lockstep)
 
 

@@ -13,48 +13,162 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch.distributed as dist
+from pydantic import BaseModel
 from torch._C import _distributed_c10d
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # not in __all__
 
 from bigtrk.console import complain
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.parallel.heartbeat import (
-    ANSWERS,
-    BEAT,
-    Beat,
-    Patience,
-    Still,
-    Verdict,
-    key_of,
-    late,
-    silence,
-    stall,
-)
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.tracing import moves
+from bigtrk.tracing import is_waiting, moves, place
 
+BEAT = 1.0  # s
+ANSWERS = 3 * BEAT  # within which a store answers
 LATER = 10 * BEAT  # by then all ranks have noticed
-NOTED = 1 / 3  # of the patience with a silent rank, after which whoever watches the run is told
+NOTED = 1 / 3  # of the patience with a silent rank, after which listeners are notified
 BETWEEN_NOTES = 4  # looks, between which a rank that lives has answered
 VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
 LONGEST = 2.0  # s; asking a device that hangs may not return
-# Called with the verdict, None once all ranks go on, and with whether it ends the run.
-Told = Callable[[Verdict | None, bool], None]
 _c10d: Any = _distributed_c10d  # whose stubs lack the recorder
-# A process has one watchdog, which knows no runs: those who are told, and folders of records.
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The seconds for which a rank may say nothing or, before all have met, no other rank may come
+    (`silent`), and those for which a rank may be in the same operation (`stalled`).
+    """
+
+    silent: float = 30.0
+    stalled: float = 300.0
+
+
+@dataclass
+class Still:
+    """Counts the seconds for which a value has been the same. A look at it adds one beat at most: a
+    process that was stopped itself, such as a suspended job's, has not been looking.
+    """
+
+    value: Any = None
+    seconds: float = 0.0
+    looked: float = field(default_factory=time.monotonic)
+
+    def look(self, value: Any) -> float:
+        now = time.monotonic()
+        passed = min(now - self.looked, BEAT)
+        self.seconds = self.seconds + passed if value == self.value else 0.0
+        self.value, self.looked = value, now
+        return self.seconds
+
+
+class Beat(BaseModel, frozen=True):
+    """A rank's `number`-th heartbeat. still: seconds since it began or ended an operation. waits:
+    true if it waits for other ranks.
+    """
+
+    number: int
+    still: float
+    place: str
+    waits: bool
+    host: str
+    process: int
+
+    @staticmethod
+    def now(number: int, still: float) -> "Beat":
+        """Returns this process's beat."""
+        return Beat(
+            number=number,
+            still=still,
+            place=place(),
+            waits=is_waiting(),
+            host=platform.node(),
+            process=os.getpid(),
+        )
+
+    @property
+    def who(self) -> str:
+        return f"process {self.process} on {self.host}"
+
+    def __str__(self) -> str:
+        return f"in {self.place or 'no operation'} ({self.who})"
+
+
+def key_of(rank: int) -> str:
+    """Returns the key of a rank's newest beat in the store."""
+    return f"rank {rank}"
+
+
+class Verdict(BaseModel, frozen=True):
+    """The reason why the run must end. stalled: the ranks at fault. silent: their processes, as
+    (host, process), where they do not answer. found_by: the rank that found it.
+    """
+
+    text: str
+    stalled: tuple[int, ...]
+    silent: tuple[tuple[str, int], ...] = ()
+    found_by: int = 0
+
+
+# Called with the verdict (None once all ranks go on) and with whether it ends the run.
+Told = Callable[[Verdict | None, bool], None]
+# A process has one watchdog, which knows no runs: its listeners, and folders of records.
 _listeners: list[Told] = []
 _telling: list[threading.Thread] = []
 _folders: list[Path] = []
+
+
+def silence(silent: Mapping[int, Beat], others: Mapping[int, Beat], seconds: float) -> Verdict:
+    """Makes the verdict on ranks that say nothing, from the last beat of each."""
+    said = _listed(silent, f"has been silent for {seconds:.0f} s, last seen")
+    processes = tuple((beat.host, beat.process) for beat in silent.values())
+    return Verdict(text=f"{said}. {_summary(others)}", stalled=tuple(silent), silent=processes)
+
+
+def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
+    """Makes the verdict if ranks answer but none moves: those that do not wait are at fault."""
+    stalled = {rank: beat for rank, beat in beats.items() if not beat.waits} or beats
+    others = {rank: beat for rank, beat in beats.items() if rank not in stalled}
+    said = _listed(stalled, f"has not moved for {seconds:.0f} s,")
+    return Verdict(text=f"{said}. {_summary(others)}", stalled=tuple(stalled))
+
+
+def late(beats: Mapping[int, Beat], silent: Mapping[int, Beat], seconds: float) -> Verdict | None:
+    """Makes an early verdict on ranks that keep others waiting: the `silent` ones, and those that
+    stay in one operation for `seconds` without waiting; None where there are none, or nobody waits.
+    """
+    answer = {rank: beat for rank, beat in beats.items() if rank not in silent}
+    busy = {rank: b for rank, b in answer.items() if not b.waits and b.still >= seconds}
+    others = {rank: beat for rank, beat in answer.items() if rank not in busy}
+    if not (silent or busy) or not any(beat.waits for beat in others.values()):
+        return None
+    said = [f"rank {rank} says nothing, last seen {beat}" for rank, beat in silent.items()]
+    said += [f"rank {rank} has not moved for {b.still:.0f} s, {b}" for rank, b in busy.items()]
+    return Verdict(text=f"{'; '.join(said)}. {_summary(others)}", stalled=(*silent, *busy))
+
+
+def _listed(beats: Mapping[int, Beat], what: str) -> str:
+    return "; ".join(f"rank {rank} {what} {beat}" for rank, beat in beats.items())
+
+
+def _summary(beats: Mapping[int, Beat]) -> str:
+    """Lists ranks by place: there may be hundreds."""
+    by_place: dict[str, list[int]] = {}
+    for rank, beat in beats.items():
+        by_place.setdefault(beat.place, []).append(rank)
+    said = [
+        f"rank {ranks[0]}{f' and {len(ranks) - 1} more' * (len(ranks) > 1)} in "
+        f"{place or 'no operation'}"
+        for place, ranks in by_place.items()
+    ]
+    return f"Others: {'; '.join(said)}" if said else "There are no others"
 
 
 @dataclass(frozen=True)
@@ -99,12 +213,7 @@ class Watchdog:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._agreed = kind is None or issubclass(kind, InputError | StoppedError)
         self._left.set()
         # A thread that is in the store while the interpreter ends would abort the process.
@@ -117,10 +226,10 @@ class Watchdog:
             while not self._left.wait(BEAT):
                 self._round += 1
                 own = Beat.now(self._round, self._own.seconds)
-                self._store.set(key_of(self._rank), own.encode())
-                self._seen = Beat.decode(self._store.get(key_of(self._next)))
+                self._store.set(key_of(self._rank), own.model_dump_json())
+                self._seen = Beat.model_validate_json(self._store.get(key_of(self._next)))
                 if self._store.check([VERDICT]):
-                    self._verdict = Verdict.decode(self._store.get(VERDICT))
+                    self._verdict = Verdict.model_validate_json(self._store.get(VERDICT))
             self._leave()
         except RuntimeError:  # rank 0 has ended
             self._lost = True
@@ -153,22 +262,19 @@ class Watchdog:
         if rounds >= BEAT:  # asking a store that has stopped would keep this thread waiting, too
             return self._store_is_silent() if min(own, rounds) >= self._silent else None
         if min(own, voice) >= self._silent:
-            return self._tell(self._silence())
+            return self._silence()
         if self._rank == 0 and own >= self._stalled:
-            return self._tell(self._stall())
+            beats = self._all()  # one that moves may keep the others waiting
+            if min(beat.still for beat in beats.values()) >= self._stalled - ANSWERS:
+                return self._tell(stall(beats, self._stalled))
         return None
 
     def _note(self) -> None:
-        """Names to listeners the ranks that keep others waiting, and says when none does."""
+        """Notifies listeners of ranks that keep others waiting, and when they go on."""
         after = NOTED * self._silent
         beats = self._all() if self._own.seconds >= after else {}
-        last, self._last = self._last, beats
-        silent = {
-            rank: beat
-            for rank, beat in beats.items()
-            if rank in last and beat.number == last[rank].number
-        }
-        found = late(beats, silent, after)
+        found = late(beats, _silent(self._last, beats), after)
+        self._last = beats
         if found is not None or self._noted:
             tell(found)
         self._noted = found is not None
@@ -185,33 +291,27 @@ class Watchdog:
             _print(verdict)
         else:
             time.sleep(LATER)
-        return replace(verdict, silent=()) if self._lost else verdict
+        return verdict.model_copy(update={"silent": ()}) if self._lost else verdict
 
     def _silence(self) -> Verdict | None:
-        """Makes the verdict on all ranks that are silent now; None if the next one speaks again."""
+        """Tells the verdict on all ranks that are silent now; None if the next one speaks again."""
         before = self._all()
         self._left.wait(ANSWERS)
         after = self._all()
-        silent = {rank: beat for rank, beat in after.items() if beat.number == before[rank].number}
+        silent = _silent(before, after)
+        if self._next not in silent:
+            return None
         others = {rank: beat for rank, beat in after.items() if rank not in silent}
-        return silence(silent, others, self._silent) if self._next in silent else None
-
-    def _stall(self) -> Verdict | None:
-        """Makes the verdict if no rank has moved: one that moves may keep the others waiting."""
-        beats = self._all()
-        least = min(beat.still for beat in beats.values())
-        return stall(beats, self._stalled) if least >= self._stalled - ANSWERS else None
+        return self._tell(silence(silent, others, self._silent))
 
     def _all(self) -> dict[int, Beat]:
         found = self._store.multi_get([key_of(rank) for rank in range(self._world)])
-        return {rank: Beat.decode(beat) for rank, beat in enumerate(found)}
+        return {rank: Beat.model_validate_json(beat) for rank, beat in enumerate(found)}
 
-    def _tell(self, verdict: Verdict | None) -> Verdict | None:
+    def _tell(self, verdict: Verdict) -> Verdict:
         """Sends the others the verdict; the first rank to do so prints it."""
-        if verdict is None:
-            return None
-        found = replace(verdict, found_by=self._rank)
-        told = Verdict.decode(self._store.compare_set(VERDICT, "", found.encode()))
+        found = verdict.model_copy(update={"found_by": self._rank}).model_dump_json()
+        told = Verdict.model_validate_json(self._store.compare_set(VERDICT, "", found))
         if told.found_by == self._rank:
             _print(verdict)
         return told
@@ -229,6 +329,11 @@ class Watchdog:
         os._exit(STALLED)
 
 
+def _silent(before: Mapping[int, Beat], after: Mapping[int, Beat]) -> dict[int, Beat]:
+    """Returns the ranks that gave no new beat between two looks."""
+    return {rank: b for rank, b in after.items() if rank in before and b == before[rank]}
+
+
 def _print(verdict: Verdict) -> None:
     said = f"stalled: {verdict.text}. Look at that host, and resume the run"
     if _folders:
@@ -239,8 +344,8 @@ def _print(verdict: Verdict) -> None:
 
 @contextmanager
 def listening(listener: Told) -> Iterator[None]:
-    """Notifies `listener` of ranks that stall while the block runs. Its OSError and InputError do
-    not end the training.
+    """Notifies `listener` of ranks that stall while the block runs. Its OSErrors and InputErrors
+    do not reach the training.
     """
     _listeners.append(listener)
     try:
@@ -250,8 +355,8 @@ def listening(listener: Told) -> Iterator[None]:
 
 
 def tell(verdict: Verdict | None, ends: bool = False) -> None:
-    """Notifies all listeners, unless they have been busy with the last verdict for long. A thread
-    does so: a disk may not answer, and a watchdog that waits for it ends no run.
+    """Notifies all listeners, unless they are still busy with the last verdict. They run in a
+    thread: a watchdog that waits for a disk that does not answer ends no run.
     """
     while _telling:
         _telling[-1].join(BEAT)
@@ -271,8 +376,8 @@ def tell(verdict: Verdict | None, ends: bool = False) -> None:
 
 @contextmanager
 def records_in(folder: Path) -> Iterator[None]:
-    """Has ranks that stall inside the block leave their flight records in `folder`, a file each:
-    the collectives that they began lately, and which of these have ended.
+    """Makes ranks that stall inside the block write flight records into `folder`, a file each: the
+    collectives that they began lately, and which of these have ended.
     """
     _folders.append(folder)
     try:

@@ -19,8 +19,7 @@ from bigtrk.cost.machines import Machine, find_machine
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.engines.spec import engine_spec
-from bigtrk.parallel.host import FILLED
-from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.ranks import FILLED, Ranks
 from bigtrk.parallel.routing import Cut
 from bigtrk.parallel.settings import ENGINES
 from bigtrk.training.data.event_source import EventSource

@@ -12,9 +12,8 @@ from bigtrk.cost.machines import CPU, Machine, find_machine
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max
-from bigtrk.parallel.host import memory_of_rank
-from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, merged_cuts, usable_parts
+from bigtrk.parallel.ranks import Ranks, memory_of_rank
+from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, possible_parts, usable_parts
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
 
@@ -127,7 +126,8 @@ class FittingCuts:
         if self.configuration.training.routing == "stored":
             merged = usable_parts(stored, world)
             return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
-        return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
+        merged_cuts = [Cut(parts, parts) for parts in possible_parts(stored, world)]
+        return [merged_cuts, finer_cuts(stored, world) if layered else []]
 
     def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
         """Lists the bytes that an event takes of the present ranks, by powers of two of sectors."""

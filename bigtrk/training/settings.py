@@ -10,8 +10,8 @@ from bigtrk.config import Settings, load_settings
 from bigtrk.console import warn_once
 from bigtrk.graphs.event_graph import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig, PyGConfig
-from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.watchdog import ANSWERS, Patience
 from bigtrk.records.run import CodeRecord
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.user_code import allow_code, code_origin, names_code

@@ -16,8 +16,7 @@ from bigtrk.machine import memory_bytes
 from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.collectives import together
-from bigtrk.parallel.host import FILLED, memory_of_rank
-from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.ranks import FILLED, Ranks, memory_of_rank
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.input_files import InputFiles

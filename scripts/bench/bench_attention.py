@@ -39,8 +39,7 @@ from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.attention_gnn import AttentionGNN, Neighbours, WeightedSums
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
-from bigtrk.parallel.host import configure_process, memory_of_rank
-from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.ranks import configure_process, discover, memory_of_rank
 from scripts.bench.bench_hot_path import peak
 from scripts.results import Results, add_options
 from tests.oracle.attention_gnn import (

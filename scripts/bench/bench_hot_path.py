@@ -3,7 +3,7 @@
     python scripts/bench/bench_hot_path.py [--output FILE] [--quick | --publish]
 
 Sides alternate, each in a process that has done nothing else but a warm-up, with equal threads and
-allocator settings: bigtrk's (parallel/host.py), and with all freed memory kept, which is fastest
+allocator settings: bigtrk's (parallel/ranks.py), and with all freed memory kept, which is fastest
 where the system gives memory slowly. Memory is the peak above what the process held before its
 first step; `kept` what the process holds between forward and backward; the error that of the logits
 against the reference in float64, relative to their spread. The last line is one JSON object with
@@ -34,8 +34,7 @@ from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.parallel.host import configure_process
-from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.ranks import configure_process, discover
 from scripts.results import Results, add_options
 from tests.oracle.interaction_gnn import ReferenceGNN
 

@@ -36,9 +36,8 @@ from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import Sector
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard
-from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.ranks import configure_process, discover
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.run import MeasuredScales

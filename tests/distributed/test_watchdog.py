@@ -15,10 +15,9 @@ from torch.distributed.flight_recorder.components.loader import read_dump
 
 from bigtrk.parallel import watchdog as watchdog_module
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.heartbeat import Patience, Verdict
 from bigtrk.parallel.process_group import meet
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.watchdog import Watchdog, listening
+from bigtrk.parallel.watchdog import Patience, Verdict, Watchdog, listening
 from bigtrk.tracing import traced, waiting
 from tests.distributed.ranks import FORKSERVER, run_ranks
 from tests.programs import free_port

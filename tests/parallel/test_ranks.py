@@ -3,8 +3,7 @@
 import pytest
 
 from bigtrk.errors import RankError
-from bigtrk.parallel.host import cores_of_rank
-from bigtrk.parallel.ranks import Ranks, discover, named, publish
+from bigtrk.parallel.ranks import Ranks, cores_of_rank, discover, named, publish
 
 # As SLURM 22.05 set them on a real cluster: task 5 of 8 on two nodes, srun called on a third host.
 SLURM = {

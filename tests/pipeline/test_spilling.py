@@ -15,7 +15,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.event_folder import write_manifest
 from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.parallel import host
+from bigtrk.parallel import ranks
 from bigtrk.training import spill
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
@@ -83,7 +83,7 @@ def test_what_is_found_is_the_same_with_edges_in_files(
     assert len(expected) > 1
     assert typed(f"{command} {spilling}")[1] == expected
     assert not file_sizes, "memory has room"
-    monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
+    monkeypatch.setattr(ranks, "memory_bytes", lambda: 1000)
     status, found, said = typed(f"{command} {spilling}")
     assert (status, found) == (0, expected)
     assert len(file_sizes) == n_files
@@ -97,7 +97,7 @@ def test_space_is_for_the_edges_that_are_allowed(
     assert status == 2
     assert "--spill=edges: how many edges a pipeline makes is not known" in said
     assert "add --max-edges N" in said
-    monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
+    monkeypatch.setattr(ranks, "memory_bytes", lambda: 1000)
     monkeypatch.setattr(spill, "free_bytes", lambda _: 1000)
     status, _, said = typed(f"{RECONSTRUCT} {MOST}")
     assert status == 2

@@ -51,8 +51,7 @@ def test_output_that_is_no_text_is_logged(tmp_path: Path) -> None:
 
 THREADS = """
 import torch
-from bigtrk.parallel.host import configure_process
-from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.ranks import configure_process, discover
 configure_process(discover())
 print(f"threads {torch.get_num_threads()}", flush=True)
 """

@@ -49,7 +49,7 @@ class Averages:
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
-        """Has the model compute with the average while the block runs. Collective.
+        """Gives the model the averaged weights while the block runs. Collective.
 
         Where the block fails, the average stays: the other ranks may not have failed, and to put
         the weights back takes all of them.
@@ -83,23 +83,15 @@ def _put(engine: Engine, parts: Parts) -> None:
     """
     for name, pieces in groupby(list(engine.pieces()), key=lambda piece: piece.name):
         copies = list(pieces)
-        whole = _whole(copies, parts.get(name))
+        size, dtype = torch.Size(copies[0].shape).numel(), copies[0].values["weight"].dtype
+        # Added to -0.0 any value stays what it is; added to 0.0, -0.0 would not.
+        whole = torch.full((size,), -0.0, dtype=dtype, device=collective_device())
+        for copy in copies:
+            if copy.written:
+                start = copy.start + copy.written.start
+                whole[start : start + len(parts[name])] = parts[name]
+        with waiting():
+            dist.all_reduce(whole)
         for copy in copies:
             weight = copy.values["weight"]
             weight.copy_(whole[copy.start : copy.start + len(weight)])
-
-
-def _whole(copies: list[Piece], part: Tensor | None) -> Tensor:
-    """Joins the ranks' parts of a parameter, flat."""
-    weight = copies[0].values["weight"]
-    size = torch.Size(copies[0].shape).numel()
-    # Added to -0.0 any value stays what it is; added to 0.0, -0.0 would not.
-    whole = torch.full((size,), -0.0, dtype=weight.dtype, device=collective_device())
-    for copy in copies:
-        if copy.written:
-            assert part is not None, "a rank has averaged what it writes"
-            start = copy.start + copy.written.start
-            whole[start : start + len(part)] = part
-    with waiting():
-        dist.all_reduce(whole)
-    return whole

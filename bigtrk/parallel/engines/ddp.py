@@ -59,22 +59,22 @@ def replica_pieces(
 class DDPEngine(ReplicaEngine):
     """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs.
 
-    coalesced: all gradients in one bucket, so that a step pays the network's latency once.
+    With `coalesced` all are in one bucket, so that a step pays the network's latency once.
     """
 
     def __init__(
         self,
+        settings: EngineSettings,
         model: nn.Module,
         optimizer: OptimizerSettings,
         stopwatch: Stopwatch,
         lr_factors: Mapping[str, float],
-        coalesced: bool = False,
     ) -> None:
         super().__init__(model, optimizer, lr_factors)
         self.model = self._ddp = DistributedDataParallel(
             model,
-            bucket_cap_mb=_ONE_BUCKET if coalesced else None,
-            # Otherwise each gradient exists twice, in a bucket and beside it.
+            bucket_cap_mb=_ONE_BUCKET if settings.coalesced else None,
+            # Otherwise each gradient exists twice, in a bucket and outside.
             gradient_as_bucket_view=True,
         )
         self._ddp.register_comm_hook(stopwatch, _timed_mean)
@@ -120,19 +120,9 @@ def _timed_mean(
     return timed
 
 
-def _make(
-    settings: EngineSettings,
-    model: nn.Module,
-    optimizer: OptimizerSettings,
-    stopwatch: Stopwatch,
-    lr_factors: Mapping[str, float],
-) -> DDPEngine:
-    return DDPEngine(model, optimizer, stopwatch, lr_factors, settings.coalesced)
-
-
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     name = "DDP, coalesced" if settings.coalesced else "DDP"
     return Sharding(name=name, level="none", ranks=ranks)
 
 
-SPEC = EngineSpec(_make, _sharding, ("coalesced",), whole_matrices=True, automatic=True)
+SPEC = EngineSpec(DDPEngine, _sharding, ("coalesced",), whole_matrices=True, automatic=True)

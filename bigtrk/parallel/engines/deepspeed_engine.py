@@ -46,7 +46,9 @@ class DeepSpeedEngine(Engine):
         ds_config: dict[str, Any],
     ) -> None:
         deepspeed.utils.logger.setLevel(logging.ERROR)
-        _compile_nothing()
+        # Spares ranks on CPUs the compilation of an operation that DeepSpeed's inference calls; the
+        # package's name `torch` is torch itself by now.
+        vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self.model = self._engine = deepspeed.initialize(
             model=model,
@@ -72,7 +74,10 @@ class DeepSpeedEngine(Engine):
     def step(self, lr: float) -> None:
         set_rates(self._engine.optimizer, lr)
         self._engine.step()
-        self._stopwatch.add("reduce", _logged_seconds())
+        # The time in DeepSpeed's own collectives since the last step.
+        milliseconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values())
+        comms_logger.comms_dict.clear()
+        self._stopwatch.add("reduce", float(milliseconds) / 1000)
         if not self._engine.was_step_applied():
             # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
             raise InputError(
@@ -175,16 +180,3 @@ def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[st
     state = adam_state(optimizer.optimizer, flat)
     values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
     return values, state["step"]
-
-
-def _compile_nothing() -> None:
-    """Spares ranks on CPUs the compilation of an operation that DeepSpeed's inference calls."""
-    # The package's name `torch` is torch itself by now.
-    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
-
-
-def _logged_seconds() -> float:
-    """Returns the seconds in DeepSpeed's own collectives since the last call, and forgets them."""
-    seconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values()) / 1000
-    comms_logger.comms_dict.clear()
-    return float(seconds)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from bigtrk.errors import InputError
@@ -41,16 +41,21 @@ class FSDP2Engine(TorchEngine):
 
     def __init__(
         self,
+        settings: EngineSettings,
         model: nn.Module,
         optimizer: OptimizerSettings,
+        _: Stopwatch,
         lr_factors: Mapping[str, float],
-        shard_ranks: int | None,
     ) -> None:
-        mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
+        mesh = _mesh(next(model.parameters()).device.type, settings.shard_ranks)
         share_weights(model)
-        self._sharded = _shard(model, mesh)
+        for unit in units(model):
+            fully_shard(unit, mesh=mesh)
+        # By default the model's own parameters, outside of its units, stay whole after a pass
+        # without a backward pass, such as a validation; and a checkpoint is of shards.
+        self._sharded = fully_shard(model, mesh=mesh, reshard_after_forward=True)
         # Neighbours share a block, and all blocks hold the same.
-        self._shards = shard_ranks or dist.get_world_size()
+        self._shards = settings.shard_ranks or dist.get_world_size()
         self._block, self._place = divmod(dist.get_rank(), self._shards)
         super().__init__(model, optimizer, lr_factors)
 
@@ -73,34 +78,17 @@ class FSDP2Engine(TorchEngine):
         for name, parameter in self.model.named_parameters():
             state = adam_state(self._optimizer, parameter)
             values = flat_values(_local(parameter), {kind: _local(state[kind]) for kind in STATE})
-            yield Piece(
-                name,
-                tuple(parameter.shape),
-                start=self._first_value(parameter),
-                values=values,
-                updates=state["step"],
-                written=even_share(len(values["weight"]), self._block, blocks),
-            )
-
-    def _first_value(self, parameter: Tensor) -> int:
-        """Returns where this rank's shard begins: fully_shard deals rows out like torch.chunk."""
-        rows = parameter.shape[0]
-        first_row = min(-(-rows // self._shards) * self._place, rows)
-        return first_row * parameter.shape[1:].numel()
+            shape, rows = tuple(parameter.shape), parameter.shape[0]
+            # fully_shard deals rows out like torch.chunk.
+            first_row = min(-(-rows // self._shards) * self._place, rows)
+            start = first_row * parameter.shape[1:].numel()
+            written = even_share(len(values["weight"]), self._block, blocks)
+            yield Piece(name, shape, start, values, state["step"], written)
 
     def weights(self) -> dict[str, Tensor]:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         # A model's state dict may also hold what is no tensor; ours holds none.
         return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
-
-
-def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
-    """Shards in place each unit of `model`, then what remains."""
-    for unit in units(model):
-        fully_shard(unit, mesh=mesh)
-    # Otherwise what is the model's own stays whole after a pass that is not followed by a backward
-    # pass, as in a validation, and a checkpoint is of shards.
-    return fully_shard(model, mesh=mesh, reshard_after_forward=True)
 
 
 def _local(value: Tensor) -> Tensor:
@@ -128,16 +116,6 @@ def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
     return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))
 
 
-def _make(
-    settings: EngineSettings,
-    model: nn.Module,
-    optimizer: OptimizerSettings,
-    _: Stopwatch,
-    lr_factors: Mapping[str, float],
-) -> FSDP2Engine:
-    return FSDP2Engine(model, optimizer, lr_factors, settings.shard_ranks)
-
-
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     shards = settings.shard_ranks
     return Sharding(
@@ -148,4 +126,4 @@ def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
     )
 
 
-SPEC = EngineSpec(_make, _sharding, ("shard_ranks",), automatic=True)
+SPEC = EngineSpec(FSDP2Engine, _sharding, ("shard_ranks",), automatic=True)

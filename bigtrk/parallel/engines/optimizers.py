@@ -14,10 +14,10 @@ from torch.nn.parameter import Parameter
 from bigtrk.errors import InputError, one_line
 from bigtrk.parallel.settings import OptimizerSettings
 
-STATE = ("exp_avg", "exp_avg_sq")  # of AdamW, beside its count of updates
+STATE = ("exp_avg", "exp_avg_sq")  # of AdamW, without its count of updates
 # Matrices with fewer rows or columns are of features and scores: the first layers and the outputs.
 NARROWEST = 16
-_FACTOR = "lr_factor"  # of a group, beside torch's own keys
+_FACTOR = "lr_factor"  # our key of a group
 
 
 def make_optimizer(
@@ -63,7 +63,7 @@ def _no_match(model: nn.Module, pattern: str) -> str:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Gives each group its learning rate, where `lr` is that of the factor 1."""
+    """Gives each group its learning rate; `lr` is the rate at factor 1."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group[_FACTOR]
 

@@ -91,10 +91,10 @@ class Sharding:
 class EngineSpec:
     """An engine, as far as others know it.
 
-    make: makes it, from what `make_engine` is given. sharding: says from the settings and the
-    number of ranks what it divides. options: those of the `engine` section that others refuse.
-    whole_matrices: true if each rank updates whole ones, as Muon needs. automatic: true if
-    `training.auto` may choose it.
+    make: makes it from the inputs of `make_engine`; mostly its class. sharding: what it divides, by
+    the settings and the number of ranks. options: settings in the `engine` section that other
+    engines refuse. whole_matrices: true if each rank updates whole ones, as Muon needs. automatic:
+    true if `training.auto` may choose it.
     """
 
     make: Callable[

@@ -8,9 +8,8 @@ from pathlib import Path
 from bigtrk.console import MOST_LINES, console, duration, say
 from bigtrk.disk.files import unlinked
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.parallel.heartbeat import Verdict
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.watchdog import Told
+from bigtrk.parallel.watchdog import Told, Verdict
 from bigtrk.records.metrics import AverageRecord, EpochRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import STALL, End, RunRecord, StallRecord

@@ -16,9 +16,8 @@ from bigtrk.errors import InputError
 from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
-from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.ranks import FILLED, discover
 from bigtrk.parallel.routing import WHOLE, Cut, Router
 from bigtrk.training import fitting, spill
 from bigtrk.training.data.input_files import InputFiles
