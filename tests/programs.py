@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ MAINS = {
     "bigtrk-partition": partition_cli.main,
     "bigtrk/train.py": program.main,
 }
+Run = Callable[[list[str]], tuple[int, str, str]]  # a command -> exit status, stdout, stderr
 CHECKOUT = Path(bigtrk.__file__).parent.parent
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _OWN_PORTS = iter(range(12000 + 500 * _WORKER, 12500 + 500 * _WORKER))

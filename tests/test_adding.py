@@ -41,7 +41,7 @@ from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
-from tests.programs import CHECKOUT, run_here, run_in_one
+from tests.programs import CHECKOUT, Run, run_in_one
 from tests.tracks.builders import test_every_builder as every_builder
 from tests.tracks.builders.graphs import on_a_line
 
@@ -185,7 +185,7 @@ def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.Monkey
 
 
 def test_features_and_a_loss_train_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     """Other commands take the module as trusted."""
     (module,), (command,) = (blocks("features_and_losses.md", kind) for kind in ("python", "shell"))
@@ -209,7 +209,7 @@ def test_features_and_a_loss_train_as_the_page_says(
     monkeypatch.setattr(sys, "path", list(sys.path))
     for command in reads:
         monkeypatch.setattr(user_code, "_allowed", set())
-        status, _, error = run_here(command.split(), monkeypatch, capsys)
+        status, _, error = run_program(command.split())
         assert status == 0, error
     del sys.modules["mine"]
     run = read_run(tmp_path / "runs" / "0001")

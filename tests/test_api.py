@@ -111,11 +111,9 @@ def test_graphs_from_anywhere_are_written(tmp_path: Path) -> None:
     assert read.call_count == 1
 
 
-def test_a_training_is_that_of_the_command(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("workdir")
+def test_a_training_is_that_of_the_command(made: Path) -> None:
     """Twice in one process, as a notebook may, and this process goes on as it was."""
-    monkeypatch.chdir(tmp_path)
     configuration = bigtrk.configure(f"data.train=[{made}/graphs]", *SETTINGS)
     before = dict(os.environ), [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     runs = [bigtrk.train(configuration) for _ in range(2)]
@@ -228,13 +226,9 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(
-    call: Callable[[], object],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[], object], complaint: str, workdir: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=complaint) as raised:
         call()
     assert "\n" not in str(raised.value)
-    assert not list(tmp_path.iterdir())
+    assert not list(workdir.iterdir())

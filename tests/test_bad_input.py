@@ -8,7 +8,7 @@ import pytest
 
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from tests.programs import run_here
+from tests.programs import Run
 
 HITS = "event000000000-hits.csv.gz"
 
@@ -21,9 +21,7 @@ def one_line(text: str) -> str:
     return last
 
 
-def test_a_bad_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_event(tmp_path: Path, run_program: Run) -> None:
     """Readers of events refuse more (tests/events)."""
     write_event(simulate_event(30, seed=1), tmp_path / "events")
     path = tmp_path / "events" / HITS
@@ -32,7 +30,7 @@ def test_a_bad_event(
     lines[4] = f"{hit_id},nan,{rest}"
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     command = ["bigtrk", "build", str(tmp_path / "events"), str(tmp_path / "graphs")]
-    status, _, errors = run_here(command, monkeypatch, capsys)
+    status, _, errors = run_program(command)
     assert (status, f"{HITS}, row 5: x" in one_line(errors)) == (2, True), errors
     assert not (tmp_path / "graphs").exists()
 
@@ -54,18 +52,13 @@ def test_a_bad_event(
     ],
 )
 def test_what_is_missing_is_named(
-    command: list[str],
-    named: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], named: str, workdir: Path, run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    status, _, errors = run_here(command, monkeypatch, capsys)
+    status, _, errors = run_program(command)
     assert status == 2
     assert len(errors.strip().splitlines()) == 1
     assert named in errors
-    assert list(tmp_path.iterdir()) == []
+    assert list(workdir.iterdir()) == []
 
 
 def write_heptrkx(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bigtrk import user_code
-from tests.programs import run_here
+from tests.programs import Run
 
 MODELS = """
 import sys
@@ -84,10 +84,10 @@ def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def check(run_program: Run) -> Any:
     def run(*arguments: str) -> tuple[int, list[str], str]:
         command = ["bigtrk", "check-model", *arguments]
-        status, out, error = run_here(command, monkeypatch, capsys)
+        status, out, error = run_program(command)
         return status, out.splitlines(), error
 
     return run

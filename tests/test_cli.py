@@ -9,14 +9,14 @@ import pytest
 
 import bigtrk
 from tests.distributed.runs import write_events
-from tests.programs import run_here, run_shell
+from tests.programs import Run, run_shell
 from tests.reports.run_folders import run_writer
 
 ALONE = {"train": "bigtrk/train.py", "partition": "bigtrk-partition"}
 
 
-def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_here(["bigtrk", "--version"], monkeypatch, capsys)
+def test_version(run_program: Run) -> None:
+    found = run_program(["bigtrk", "--version"])
     assert found == (0, f"bigtrk {bigtrk.__version__}\n", "")
 
 
@@ -36,16 +36,12 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     ],
 )
 def test_paths_are_expanded(
-    command: list[str],
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "runs").mkdir()
-    status, _, error = run_here(command, monkeypatch, capsys)
+    status, _, error = run_program(command)
     assert status == 2
     assert told.replace("HOME", str(tmp_path / "home")) in error
     assert error.count("\n") == 1
@@ -59,10 +55,8 @@ def test_paths_are_expanded(
         ("search x.yaml --storage journal", "search --storage is gone; the study is a file"),
     ],
 )
-def test_what_is_gone_names_what_to_use(
-    typed: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, _, error = run_here(["bigtrk", *typed.split()], monkeypatch, capsys)
+def test_what_is_gone_names_what_to_use(typed: str, told: str, run_program: Run) -> None:
+    status, _, error = run_program(["bigtrk", *typed.split()])
     assert (status, error.count("\n")) == (2, 1)
     assert error.startswith(f"bigtrk: error: {told}")
 
@@ -87,51 +81,46 @@ def test_help_and_bad_input_are_told_as_the_program_does(
     arguments: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_program: Run,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     named, program = ["bigtrk", command], ALONE[command]
-    said = run_here([*named, *arguments], monkeypatch, capsys)
-    status, out, error = run_here([program, *arguments], monkeypatch, capsys)
+    said = run_program([*named, *arguments])
+    status, out, error = run_program([program, *arguments])
     assert status == 2
     assert error.startswith(f"{ALONE[command]}: error: ")
     assert said == (status, out, error.replace(ALONE[command], f"bigtrk {command}"))
     assert list(tmp_path.iterdir()) == []
-    texts = [run_here([*typed, "--help"], monkeypatch, capsys)[1] for typed in (named, [program])]
+    texts = [run_program([*typed, "--help"])[1] for typed in (named, [program])]
     assert texts[0].strip().partition("\n")[2] == texts[1].strip().partition("\n")[2]
     assert "--resume" in texts[0] or "--parts" in texts[0]
 
 
-def test_both_from_a_folder_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_from_a_folder_of_their_own(workdir: Path, run_program: Run) -> None:
     """Events are cut here and trained on by two real ranks, where there is no checkout."""
-    write_events(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    write_events(workdir)
     cut = ["graphs", "cut", "--parts", "2", "--workers", "1"]
-    assert run_here(["bigtrk", "partition", *cut], monkeypatch, capsys)[0] == 0
+    assert run_program(["bigtrk", "partition", *cut])[0] == 0
     run_shell(
         "torchrun --standalone --nproc-per-node 2 -m bigtrk train "
         "data.train=[cut] model.hidden=8 model.layers=2 training.epochs=1",
-        tmp_path,
+        workdir,
     )
-    record = json.loads((tmp_path / "runs" / "0001" / "run.json").read_text())
+    record = json.loads((workdir / "runs" / "0001" / "run.json").read_text())
     assert (record["world_size"], record["launcher"]) == (2, "torchrun")
-    assert "on 2 ranks, started by torchrun" in (tmp_path / "runs/0001/MODEL.md").read_text()
-    lines = (tmp_path / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
+    assert "on 2 ranks, started by torchrun" in (workdir / "runs/0001/MODEL.md").read_text()
+    lines = (workdir / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines].count("step") == 4
 
 
-def test_a_page_needs_a_folder_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_needs_a_folder_that_is_there(tmp_path: Path, run_program: Run) -> None:
     """The page is refused before the run is read: an evaluation may take an hour."""
     evaluate = ["bigtrk", "evaluate", str(tmp_path / "run"), str(tmp_path), "--html"]
     wrong = "does not end with .html"
     refused = {"missing/page.html": "no such folder", ".": "is a folder", "run.json": wrong}
     for page, said in refused.items():
-        status, _, errors = run_here([*evaluate, str(tmp_path / page)], monkeypatch, capsys)
+        status, _, errors = run_program([*evaluate, str(tmp_path / page)])
         assert status == 2
         assert said in errors
         assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from bigtrk.records.live import scalars
 from bigtrk.studies.search.plan import read_space
 from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import columns, load, write
-from tests.programs import CHECKOUT, run_here, run_in_one
+from tests.programs import CHECKOUT, Run, run_in_one
 from tests.reports.run_folders import epoch_record, run_writer, step_record
 
 ACORN_PAGE = (CHECKOUT / "docs" / "acorn.md").read_text()
@@ -63,21 +63,20 @@ def lay_like_the_cache(sample: Path, folder: Path) -> None:
 
 
 def test_the_page_of_colliderml(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, capsys: pytest.CaptureFixture[str], run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```sh\n(.*?)```", READING, flags=re.DOTALL)
     for command in "".join(blocks).splitlines():
         if CACHE in command:
-            lay_like_the_cache(tmp_path / "sample", tmp_path)
+            lay_like_the_cache(workdir / "sample", workdir)
         small = re.sub(r"--particles \d+", "--particles 60", command).split()
-        status, _, error = run_here(small, monkeypatch, capsys)
+        status, _, error = run_program(small)
         assert status == 0, error
     (script,) = re.findall(r"```python\n(.*?)```", READING, flags=re.DOTALL)
     variables: dict[str, object] = {}
     exec(script, variables)
     assert re.search(r"\d+ hits of 60 particles", capsys.readouterr().out)
-    graphs = {name: GraphFolder(tmp_path / name) for name in ("graphs", "others", "released")}
+    graphs = {name: GraphFolder(workdir / name) for name in ("graphs", "others", "released")}
     assert {name: len(folder.events) for name, folder in graphs.items()} == {
         "graphs": 8,
         "others": 4,
@@ -93,11 +92,9 @@ PYTHON_PAGE = (CHECKOUT / "docs" / "python.md").read_text()
 PYTHON_EXAMPLES = PYTHON_PAGE[: PYTHON_PAGE.index("## For code of your own")]
 
 
-def test_the_examples_of_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("workdir")
+def test_the_examples_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     """They run on smaller events, in one process, as a notebook would."""
-    monkeypatch.chdir(tmp_path)
     found = re.findall(r"```python\n(.*?)```", PYTHON_EXAMPLES, flags=re.DOTALL)
     assert len(found) == 2
     variables: dict[str, object] = {}
@@ -122,16 +119,13 @@ def test_the_spaces_are_such(tmp_path: Path) -> None:
 WATCH_PAGE = (CHECKOUT / "docs" / "watch.md").read_text()
 
 
-def test_the_command_shows_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_runs(workdir: Path, run_program: Run) -> None:
     (block,) = re.findall(r"```sh\n(.*?)```", WATCH_PAGE, flags=re.DOTALL)
     (command,) = block.splitlines()
-    make = run_writer(tmp_path / "runs")
+    make = run_writer(workdir / "runs")
     make("0001")
     make("0002")
-    monkeypatch.chdir(tmp_path)
-    status, printed, errors = run_here(command.split(), monkeypatch, capsys)
+    status, printed, errors = run_program(command.split())
     assert (status, errors) == (0, "")
     assert "0002  ended before its end; bigtrk resume runs/0002 goes on" in printed.splitlines()
 

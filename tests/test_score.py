@@ -12,7 +12,7 @@ from bigtrk.tracks.files import (
     write_submission,
     write_tracks,
 )
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (
     FIRST,
@@ -24,14 +24,9 @@ from tests.tracks.judged_events import (
 )
 
 
-def test_event_1000_from_another_folder(
-    testdata: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.usefixtures("workdir")
+def test_event_1000_from_another_folder(testdata: Path, run_program: Run) -> None:
     """Tracks of particles that lack every second hit at z above 0, counted by pandas."""
-    monkeypatch.chdir(tmp_path)
     data = testdata / "data/trackml_event1000"
     hits, truth, particles = (
         pd.read_csv(data / f"event000001000-{name}.csv.gz")
@@ -42,12 +37,12 @@ def test_event_1000_from_another_folder(
     track_id = np.where(hits.kept, hits.particle_id, -1)
     write_tracks(Path("mine"), "event000001000", hits.hit_id.to_numpy(), track_id)
 
-    status, text, _ = run_here(["bigtrk", "score", "mine", str(data)], monkeypatch, capsys)
+    status, text, _ = run_program(["bigtrk", "score", "mine", str(data)])
     assert status == 0
     assert text.startswith("Tracks of event000001000, 104 K hits\n")
     assert "TrackML score unknown" in text
     command = ["bigtrk", "score", "mine", str(data), "--json"]
-    found = json.loads(run_here(command, monkeypatch, capsys)[1])
+    found = json.loads(run_program(command)[1])
 
     made = hits[hits.particle_id != 0].groupby("particle_id").kept.agg(["size", "sum"])
     pt = np.hypot(particles.px, particles.py).set_axis(particles.particle_id)
@@ -67,14 +62,12 @@ def test_event_1000_from_another_folder(
         assert (match["n_tracks"], match["n_matched"]) == (long.sum(), matched.sum())
 
 
-def test_options_and_a_submission(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_options_and_a_submission(run_program: Run) -> None:
     write_events(Path("events"))
     write_submission(Path("mine.csv"), [(FIRST, *columns(FIRST_TRACKS))])
     command = "bigtrk score mine.csv events --pt-min 3 --min-hits 4 --matching-fraction 0.7 --json"
-    found = json.loads(run_here(command.split(), monkeypatch, capsys)[1])
+    found = json.loads(run_program(command.split())[1])
     assert (found["pt_min"], found["min_hits"], found["matching_fraction"]) == (3, 4, 0.7)
     assert found["trackml_score"] == FIRST_SCORE
     assert found["events_without_tracks"] == 1
@@ -91,27 +84,23 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("rows", BAD_ROWS)
-def test_files_of_others_end_in_one_line(
-    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_others_end_in_one_line(rows: str, tmp_path: Path, run_program: Run) -> None:
     events, tracks = write_events(tmp_path / "events"), tmp_path / "mine.csv"
     tracks.write_text("event_id,hit_id,track_id\n" + rows)
     command = ["bigtrk", "score", str(tracks), str(events)]
-    status, out, errors = run_here(command, monkeypatch, capsys)
+    status, out, errors = run_program(command)
     assert (status, out) == (2, "")
     assert f"{tracks}, {BAD_ROWS[rows]}" in one_line(errors)
 
 
-def test_the_public_task_beside_the_strict_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("workdir")
+def test_the_public_task_beside_the_strict_metrics(run_program: Run) -> None:
     """The second of two events is left out: no public metric but the last one minds."""
-    monkeypatch.chdir(tmp_path)
     write_events(Path("events"))
     first = (21, *columns(FIRST_TRACKS), np.array([7, 7, 7, 0, 0, 0, 0, 0]))
     write_parquet_submission(Path("mine.parquet"), [first], claimed=True)
     command = ["bigtrk", "score", "mine.parquet", "events", "--task", "colliderml"]
-    found = json.loads(run_here([*command, "--json"], monkeypatch, capsys)[1])
+    found = json.loads(run_program([*command, "--json"])[1])
     # Track 0 has 3 of the 4 hits of particle 7 and 1 of 8, track 5 two of particle 8 and noise,
     # track -1 noise. Particle 8 and noise are in two tracks. Hit 4, of weight 1/8, is not listed.
     correct = FIRST_SCORE + 0
@@ -136,10 +125,10 @@ def test_the_public_task_beside_the_strict_metrics(
     strict = found["matching"][1]
     assert (strict["style"], strict["mode"]) == ("ATLAS", "strict")
     assert (strict["n_particles"], strict["n_reconstructed"]) == (3, 2)
-    status, text, _ = run_here(command, monkeypatch, capsys)
+    status, text, _ = run_program(command)
     assert status == 0
     assert text.startswith("ColliderML's tracking task, its own metrics\n")
     assert "1 of the events are not in the submission, and judged" in text
-    without = json.loads(run_here([*command[:4], "--json"], monkeypatch, capsys)[1])
+    without = json.loads(run_program([*command[:4], "--json"])[1])
     assert without["colliderml"] is None
     assert [event["event"] for event in without["events"]] == [FIRST]

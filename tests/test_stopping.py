@@ -21,7 +21,7 @@ from bigtrk.records.run_folder import read_run
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from tests.distributed.ranks import FORKSERVER
-from tests.programs import run_here
+from tests.programs import Run
 
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=100000")
 
@@ -90,10 +90,7 @@ def started(graphs: Path, run: Path, there: str, *settings: str) -> Iterator[Tra
 
 
 def test_sigterm_saves_and_asks_to_be_started_again(
-    tmp_path: Path,
-    graphs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, graphs: Path, run_program: Run
 ) -> None:
     run = tmp_path / "run"
     with started(graphs, run, "metrics.jsonl") as training:
@@ -106,21 +103,16 @@ def test_sigterm_saves_and_asks_to_be_started_again(
     )
     assert not (run / LOCK).exists()
     resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
-    status, printed, _ = run_here(resume, monkeypatch, capsys)
+    status, printed, _ = run_program(resume)
     assert status == 0
     assert "reports lack" not in printed
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
 
 
-def evaluated(
-    run: Path,
-    graphs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> dict[str, Any]:
+def evaluated(run: Path, graphs: Path, run_program: Run) -> dict[str, Any]:
     """Returns what `bigtrk evaluate` says, except the time."""
     command = ["bigtrk", "evaluate", str(run), str(graphs), "--json"]
-    status, said, errors = run_here(command, monkeypatch, capsys)
+    status, said, errors = run_program(command)
     assert status == 0, errors
     assert f"evaluation in {run}/evaluations/graphs-" in errors
     found: dict[str, Any] = json.loads(said)
@@ -129,24 +121,21 @@ def evaluated(
 
 
 def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
-    tmp_path: Path,
-    graphs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, graphs: Path, run_program: Run
 ) -> None:
     run, there = tmp_path / "run", "checkpoints/latest.json"
     with started(graphs, run, there, "data.validation=1") as training:
-        living = evaluated(run, graphs, monkeypatch, capsys)
+        living = evaluated(run, graphs, run_program)
         assert training.poll() is None
         training.ended_by(signal.SIGTERM)
     assert training.poll() == 75
-    stopped = evaluated(run, graphs, monkeypatch, capsys)
+    stopped = evaluated(run, graphs, run_program)
     assert 0 < living["step"] <= stopped["step"] == len(read_run(run).steps)
     assert (stopped["events"], stopped["events_left_out"]) == (1, 2)
     # One more step that changes no weight ends the run.
     resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
-    assert run_here([*resume, "optimizer.lr=1e-30"], monkeypatch, capsys)[0] == 0
-    ended = evaluated(run, graphs, monkeypatch, capsys)
+    assert run_program([*resume, "optimizer.lr=1e-30"])[0] == 0
+    ended = evaluated(run, graphs, run_program)
     assert ended == {**stopped, "step": None}
     assert len(list((run / "evaluations").iterdir())) == 3
 

@@ -20,7 +20,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.records.run import RunRecord
 from bigtrk.reports.terminal import at_width
 from tests.distributed.graphs import random_graph
-from tests.programs import CHECKOUT, run_here
+from tests.programs import CHECKOUT, Run
 from tests.reports.run_folders import epoch_record, run_record, run_writer
 
 ESCAPES = ["\x1b[31m", "\x1b]8;;http://x\x1b\\", "\x07", "\r", "\x9b2J", "\u202e", "\udcff", "a\nb"]
@@ -101,14 +101,11 @@ def test_progress_takes_ten_lines_of_a_log(
         ["bigtrk/train.py", f"data.train=['a{os.sep}[red]b']"],
     ],
 )
+@pytest.mark.usefixtures("workdir")
 def test_bad_command_lines_are_told_in_one_harmless_line(
-    command: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    status, printed, errors = run_here(command, monkeypatch, capsys)
+    status, printed, errors = run_program(command)
     assert (status, printed) == (2, "")
     assert errors.endswith("\n")
     assert errors[:-1].isprintable()
@@ -124,9 +121,7 @@ def hostile(value: Any) -> Any:
     return f"{value}{ESCAPE}" if isinstance(value, str) else value
 
 
-def test_a_run_of_hostile_texts_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_hostile_texts_is_reported(tmp_path: Path, run_program: Run) -> None:
     content = hostile(run_record().model_dump(mode="json"))
     content["config"]["model"][ESCAPE] = ESCAPE
     content["software"][ESCAPE] = ESCAPE
@@ -134,29 +129,26 @@ def test_a_run_of_hostile_texts_is_reported(
     run = run_writer(tmp_path)(f"run{ESCAPE}\udcff", record, [epoch_record(0)])
     page = tmp_path / "page.html"
     command = ["bigtrk", "report", str(run), "--html", str(page)]
-    status, printed, errors = run_here(command, monkeypatch, capsys)
+    status, printed, errors = run_program(command)
     assert (status, errors) == (0, "")
     assert "\\x1b[31mred" in printed
     assert harmless(printed)
     assert harmless(page.read_text("utf-8").replace(get_plotlyjs(), ""))
-    status, printed, _ = run_here([*command[:3], "--json"], monkeypatch, capsys)
+    status, printed, _ = run_program([*command[:3], "--json"])
     assert status == 0
     assert harmless(printed)
     assert json.loads(printed)["runs"][0]["config"]["model"][ESCAPE] == ESCAPE
 
 
-def test_a_script_for_slurm_holds_no_line_of_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_for_slurm_holds_no_line_of_a_name(workdir: Path, run_program: Run) -> None:
     """A comment names the folder: a line break in it would begin a command."""
     graphs = [random_graph(number, 40, 200) for number in range(3)]
     for graph in graphs:
-        write_graph(tmp_path / "graphs", graph, {})
-    write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name for graph in graphs])
-    monkeypatch.chdir(tmp_path)
+        write_graph(workdir / "graphs", graph, {})
+    write_manifest(workdir / "graphs", "graphs", {}, [graph.name for graph in graphs])
     options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
     command = ["bigtrk", "scale", "weak", "graphs", *options]
-    status, printed, errors = run_here(command, monkeypatch, capsys)
+    status, printed, errors = run_program(command)
     assert (status, printed) == (2, "")
     assert "'x\\ndate': a script holds printable names only" in errors
     assert not Path("x\ndate").exists()

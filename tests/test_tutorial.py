@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import CHECKOUT, run_here, run_in_one, run_shell
+from tests.programs import CHECKOUT, Run, run_in_one, run_shell
 
 TUTORIAL = (CHECKOUT / "docs" / "tutorial.md").read_text()
 FOUND = re.findall(r"```sh\n(.*?)```", TUTORIAL, flags=re.DOTALL)
@@ -15,23 +15,20 @@ ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 
 
 @pytest.mark.slow  # `make demo` and other tests run most of these commands; they take half a minute
-def test_the_tutorial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tutorial(workdir: Path, run_program: Run) -> None:
     """Runs on smaller events; the last commands run here, where torch is imported already."""
     assert COMMANDS[:2] == ELSEWHERE
     assert all(command in (CHECKOUT / "README.md").read_text() for command in ELSEWHERE)
     commands = [command.replace("--particles 500", "--particles 100") for command in COMMANDS[2:]]
     (launch,) = (one for one in commands if one.startswith("torchrun "))
-    run_in_one(commands[: commands.index(launch)], tmp_path)
-    run_shell(launch, tmp_path)
-    monkeypatch.chdir(tmp_path)
+    run_in_one(commands[: commands.index(launch)], workdir)
+    run_shell(launch, workdir)
     for command in commands[commands.index(launch) + 1 :]:
-        status, out, error = run_here(command.split(), monkeypatch, capsys)
+        status, out, error = run_program(command.split())
         assert (status, bool(out)) == (0, True), error
-    assert 'class="plot"' in (tmp_path / "evaluation.html").read_text()
-    assert 'class="plot"' in (tmp_path / "report.html").read_text()
-    whole, cut = losses(tmp_path / "runs" / "0001"), losses(tmp_path / "runs" / "0002")
+    assert 'class="plot"' in (workdir / "evaluation.html").read_text()
+    assert 'class="plot"' in (workdir / "report.html").read_text()
+    whole, cut = losses(workdir / "runs" / "0001"), losses(workdir / "runs" / "0002")
     assert len(whole) == 8 * 5
     # "The losses are those of the first run, apart from rounding", which Adam magnifies: to 2 % in
     # the 22nd step.

@@ -18,7 +18,7 @@ from bigtrk.records.run_folder import read_run
 from bigtrk.training.fitting import make_cost, memory_of_cut
 from bigtrk.training.settings import Configuration
 from tests.every_value import Value, every_value
-from tests.programs import run_here
+from tests.programs import Run
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
 
 # Layers take time to count.
@@ -95,12 +95,10 @@ def bare() -> Configuration:
     return Configuration.model_validate(SHALLOW)
 
 
-def test_the_command_prints_tables(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_tables(run_program: Run) -> None:
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "2"]
     command += ["--machine", "cpu", "model.layers=2"]
-    status, out, _ = run_here(command, monkeypatch, capsys)
+    status, out, _ = run_program(command)
     assert status == 0
     assert "give --memory" in out
     assert "a roofline of two cores of an AMD EPYC: no prediction" in " ".join(out.split())
@@ -113,14 +111,12 @@ def _shallow(value: Value) -> list[str]:
     return ["model.layers=2"] if layered else []
 
 
-def test_every_default_is_planned(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_default_is_planned(run_program: Run) -> None:
     """GPUs differ by their data sheets alone; an edge takes the less, the newer they are."""
     seconds = {}
     for machine in MACHINES:
         command = ["bigtrk", "plan", "--nodes", "100000", "--edges", "9000000", "--json"]
-        status, out, err = run_here([*command, "--machine", machine], monkeypatch, capsys)
+        status, out, err = run_program([*command, "--machine", machine])
         assert (status, err) == (0, "")
         seconds[machine] = json.loads(out)["sectors"][0]["seconds"]
     assert seconds["cpu"] > seconds["A100"] > seconds["H100"] >= seconds["H200"]
@@ -129,12 +125,10 @@ def test_every_default_is_planned(
 @pytest.mark.parametrize(
     ("value", "machine"), [(one, ("cpu", "A100")[i % 2]) for i, one in enumerate(PLANNED)], ids=str
 )
-def test_every_value_is_planned(
-    value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_value_is_planned(value: Value, machine: str, run_program: Run) -> None:
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "2"]
     command += ["--machine", machine, *value.overrides(), *_shallow(value), "--json"]
-    status, out, err = run_here(command, monkeypatch, capsys)
+    status, out, err = run_program(command)
     assert (status, err) == (0, "")
     plan = json.loads(out)
     section, _, name = value.key.partition(".")
@@ -160,13 +154,8 @@ def test_every_value_is_planned(
         ([*SIZE, "model.hiden=3"], "model.hidden"),
     ],
 )
-def test_bad_questions_end_in_one_line(
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    status, out, err = run_here(["bigtrk", "plan", *arguments], monkeypatch, capsys)
+def test_bad_questions_end_in_one_line(arguments: list[str], said: str, run_program: Run) -> None:
+    status, out, err = run_program(["bigtrk", "plan", *arguments])
     assert status == 2
     assert out == ""
     assert said in err
@@ -192,17 +181,15 @@ def test_a_measured_step_slows_the_roofline_down(tmp_path: Path) -> None:
     assert measured.network == CPU.network
 
 
-def test_a_plan_takes_the_seconds_of_a_measured_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_takes_the_seconds_of_a_measured_run(tmp_path: Path, run_program: Run) -> None:
     steps = [step_record(i, routes={"a": 1}, seconds=7.0) for i in range(3)]
     run = written(tmp_path, 1, *steps)
     command = ["bigtrk", "plan", "--nodes", "2000", "--edges", "8500", "--ranks", "1"]
     command += ["--machine", "cpu", "model.layers=2", "--measured", str(run), "--json"]
-    plan = json.loads(run_here(command, monkeypatch, capsys)[1])
+    plan = json.loads(run_program(command)[1])
     assert plan["sectors"][0]["seconds"] == pytest.approx(7.0)
     assert plan["measured_run"] == str(run)
-    text = " ".join(run_here(command[:-1], monkeypatch, capsys)[1].split())
+    text = " ".join(run_program(command[:-1])[1].split())
     assert "slowed down until a step takes what that of" in text
 
 
