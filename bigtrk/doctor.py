@@ -74,7 +74,13 @@ def examine() -> dict[str, Any]:
         count = torch.cuda.device_count() if host["accelerator"] != "cpu" else 0
         backend = "nccl" if count else "gloo"
         device = {"accelerator": host["accelerator"], "count": count, "backend": backend}
-        compiled, warnings = _compiled(), list(_warnings(host["accelerator"]))
+        compiled, warnings = _compiled(), [slow] if (slow := slow_cards()) else []
+        if host["accelerator"] == "cpu" and NVIDIA_DRIVER.exists():
+            warnings.append(
+                "an NVIDIA driver is loaded, but torch sees no device: CUDA_VISIBLE_DEVICES hides "
+                "it, the driver is older than torch's CUDA, or torch "
+                f"{version('torch')} is without CUDA"
+            )
     except (ImportError, OSError) as error:
         host = {"cores": open_cores(), "memory_bytes": memory_bytes(), "accelerator": None}
         remedy = _pip("--force-reinstall", "torch")
@@ -118,8 +124,7 @@ def _package(requirement: str, purpose: str, required: bool) -> dict[str, Any]:
 
 
 def _finding(name: str, purpose: str, found: str | None, remedy: str | None) -> dict[str, Any]:
-    known = {"name": name, "purpose": purpose, "found": found, "remedy": remedy}
-    return {**known, "required": False}
+    return {"name": name, "purpose": purpose, "found": found, "remedy": remedy, "required": False}
 
 
 def _pip(*requirements: str) -> str:
@@ -138,24 +143,13 @@ def _tools() -> Iterator[dict[str, Any]]:
     yield _finding("pdsh", purpose, pdsh, None if pdsh else get.format("pdsh", "pdsh", "pdsh"))
 
 
-def _warnings(accelerator: str) -> Iterator[str]:
-    if slow := slow_cards():
-        yield slow
-    if accelerator == "cpu" and NVIDIA_DRIVER.exists():
-        yield (
-            "an NVIDIA driver is loaded, but torch sees no device: CUDA_VISIBLE_DEVICES hides it, "
-            f"the driver is older than torch's CUDA, or torch {version('torch')} is without CUDA"
-        )
-
-
 def _compiled() -> dict[str, dict[str, Any]]:
     """Compiles the libraries in C: whether each is used, where it is kept, or the problem."""
     found = {}
     with suppress(ImportError):  # of a package that is missing, which is said elsewhere
         for name, module in IN_C.items():
             made = build(*import_module(module).CODE)
-            path = made.path and str(made.path)
-            used = made.library is not None
+            path, used = made.path and str(made.path), made.library is not None
             found[name] = {"used": used, "path": path, "problem": made.problem}
     return found
 

@@ -118,7 +118,7 @@ def whole(environment: Mapping[str, str], name: str) -> int:
 
 
 def _index(environment: Mapping[str, str], name: str, size: str) -> int:
-    """Reads one of the numbers 0, 1, ... below that of the variable `size`."""
+    """Reads the variable `name`, a whole number from 0 to that in `size` less 1."""
     index, end = whole(environment, name), whole(environment, size)
     if end == 0:
         raise RankError(f"{size}=0: must be 1 or more")

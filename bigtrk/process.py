@@ -1,4 +1,4 @@
-"""Settings of a process that computes: freed memory, threads beside it, torch's warnings."""
+"""Settings of a process that computes: freed memory, other threads, torch's warnings."""
 
 import ctypes
 import os
@@ -17,13 +17,13 @@ _PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3, "MALL
 
 
 def give_back_large_blocks() -> None:
-    """Has freed tensors of 4 MiB or more go back to the system, not into glibc's heap."""
+    """Returns freed tensors of 4 MiB or more to the system instead of glibc's heap."""
     _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
 
 
 def share_heap() -> None:
-    """Has all threads take small tensors from one heap: of its own each would keep what it freed.
-    ShaDow's threads, which sample at once, would wait for each other.
+    """Gives all threads one heap for small tensors: each would keep what it freed in its own. Not
+    for ShaDow, whose threads sample at once and would wait for each other.
     """
     _set(MALLOC_ARENA_MAX=1)
 
@@ -51,8 +51,8 @@ def silence_sparse_warnings() -> None:
 
 @contextmanager
 def cores_for_this_thread() -> Iterator[None]:
-    """Lets threads that start while the block runs use one core, and this one as many as before:
-    with more threads of OpenMP than cores, steps took up to 1.8 times as long.
+    """Limits threads that start while the block runs to one core each; this one keeps its cores.
+    With more threads of OpenMP than cores, steps took up to 1.8 times as long.
     """
     cores = torch.get_num_threads()
     torch.set_num_threads(cores)

@@ -18,13 +18,13 @@ from bigtrk.errors import InputError, damage_told
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
 
-# What file systems that lack an operation answer to it (object stores, CIFS, FAT, WSL).
+# The errors of file systems that lack an operation (object stores, CIFS, FAT, WSL).
 _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds the name of `path` to errors that name no file, such as those of an open one."""
+    """Adds the name of `path` to errors that name no file, as an open file's do."""
     try:
         yield
     except OSError as error:
@@ -239,7 +239,7 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(content, str) and not content.isascii():
         content.encode()  # raises UnicodeEncodeError, which is a ValueError
     elif isinstance(content, float) and math.isinf(content):  # 1e999 is JSON
-        raise ValueError("a number is beyond those of 64 bits")
+        raise ValueError("a number is too large for 64 bits")
     elif isinstance(content, dict | list):
         for value in content:
             checked(value, depth - 1)

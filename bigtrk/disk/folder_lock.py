@@ -115,8 +115,15 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             new.mkdir()
             try:
                 (new / self._own.name).touch(exist_ok=False)
-                while not (_replaces(new, place) or self._takes_over(place, new, patient)):
-                    pass  # whoever was in the way is gone
+                is_held = False
+                while not is_held:  # whoever was in the way may be gone
+                    try:
+                        new.rename(place)
+                        is_held = True
+                    except OSError as error:
+                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                            raise
+                        is_held = self._takes_over(place, new, patient)
             finally:
                 with suppress(FileNotFoundError):
                     (new / self._own.name).unlink()
@@ -228,17 +235,6 @@ class LockWatch:
         with suppress(FileNotFoundError):  # released, or taken over, in this moment
             return _changed(self._place / owner.name)
         return None
-
-
-def _replaces(new: Path, place: Path) -> bool:
-    """Renames `new` to `place`, or returns False where anything but an empty folder is there."""
-    try:
-        new.rename(place)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
 
 
 def _changed(path: Path) -> float:

@@ -96,12 +96,12 @@ class UnnamedFiles:
             return file
 
     def take_back_after(self, user: object, file: UnnamedFile) -> None:
-        """Has a file unused once its `user` is gone."""
+        """Makes a file unused once its `user` is gone."""
         weakref.finalize(user, self._unused.append, file)
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Makes a RankError of one of the disk: what it prevents, and the remedy."""
+        """Turns an error of the disk into a RankError; what: the work that it prevents."""
         try:
             yield
         except OSError as error:
@@ -125,5 +125,5 @@ def _open(folder: Path) -> UnnamedFile:
 
 
 def padded(n_bytes: int) -> int:
-    """Returns the bytes of the whole pages that `n_bytes` take."""
+    """Rounds bytes up to whole pages."""
     return -(-n_bytes // PAGE) * PAGE

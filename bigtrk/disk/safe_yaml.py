@@ -19,12 +19,12 @@ MAX_DIGITS = 100  # "1:2:3 ..." is a number to the base of 60, whose cost grows 
 _TEXT, _BOOL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool"
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
-# The types that a value may have, none where nothing is known of it; in a mapping those of each
-# key, and of EACH item of a list.
+# The types that a value may have, empty where they are unknown. A mapping gives them by key, and
+# for EACH item of a list.
 Types = Sequence[Any]
 EACH = "*"
 _LIST = "tag:yaml.org,2002:seq"
-# What YAML takes a plain scalar for that may be meant as text, such as off, 007 and 2024-06-01.
+# The types that YAML gives to plain scalars which may be text, such as off, 007 and 2024-06-01.
 _READ_AS: dict[str, set[Any]] = {
     "tag:yaml.org,2002:null": {NoneType},
     _BOOL: {bool},
