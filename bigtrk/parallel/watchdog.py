@@ -294,7 +294,7 @@ class Watchdog:
         return verdict.model_copy(update={"silent": ()}) if self._lost else verdict
 
     def _silence(self) -> Verdict | None:
-        """Tells the verdict on all ranks that are silent now; None if the next one speaks again."""
+        """Sends the verdict on all ranks that are silent now; None if the next one speaks again."""
         before = self._all()
         self._left.wait(ANSWERS)
         after = self._all()

@@ -1,4 +1,4 @@
-"""What ranks say of one that stalls, and how it is passed on: in order, at no cost to the run."""
+"""Ranks name one that stalls, and pass it on: in order, at no cost to the run."""
 
 import threading
 
