@@ -180,22 +180,15 @@ def result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _elementwise(x: Tensor, *others: Any) -> Any:
     tensors = [other for other in others if isinstance(other, Tensor)]
     alike = all(other.dtype == x.dtype for other in tensors)
-    if not (alike and _by_rows(x) and (x.is_floating_point() or _keeps_its_type(x, others))):
+    # The result of a transposed tensor is transposed, too.
+    by_rows = list(x.stride()) == sorted(x.stride(), reverse=True)
+    # Functions of one integer may be of another type, and so may sums of truth values.
+    whole = x.dtype != torch.bool and others and not any(isinstance(one, float) for one in others)
+    if not (alike and by_rows and (x.is_floating_point() or whole)):
         return NotImplemented
     if all(other.shape == x.shape for other in tensors):
         return x.new_empty(x.shape)
     return x.new_empty(np.broadcast_shapes(x.shape, *(other.shape for other in tensors)))
-
-
-def _keeps_its_type(x: Tensor, others: Sequence[Any]) -> bool:
-    # Functions of one integer may be of another type, and so may sums of truth values.
-    given = bool(others) and not any(isinstance(other, float) for other in others)
-    return given and x.dtype != torch.bool
-
-
-def _by_rows(x: Tensor) -> bool:
-    # What is computed from a transposed tensor is transposed, too.
-    return list(x.stride()) == sorted(x.stride(), reverse=True)
 
 
 def _cat(parts: Sequence[Tensor], dim: int = 0) -> Any:
