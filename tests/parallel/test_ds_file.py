@@ -11,36 +11,29 @@ from bigtrk.parallel.engines.deepspeed import load_ds_config
 from bigtrk.parallel.settings import OptimizerSettings
 
 
+def zero(**section: Any) -> dict[str, Any]:
+    return {"zero_optimization": section}
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         ({"zero_optimisation": {"stage": 1}}, "did you mean 'zero_optimization'"),
-        ({"zero_optimization": {"stge": 1}}, "unknown key 'stge'; did you mean 'stage'"),
+        (zero(stge=1), "unknown key 'stge'; did you mean 'stage'"),
+        (zero(stage3_prefetch_bucketsize=1), "did you mean 'stage3_prefetch_bucket_size'"),
+        (zero(stage="2"), "zero_optimization: stage: must be a number"),
+        (zero(stage=4), "must be a number from 0 to 3 (got 4)"),
+        (zero(offload_optimizer={"devise": "cpu"}), "unknown key 'offload_optimizer.devise'"),
         (
-            {"zero_optimization": {"stage": 3, "stage3_prefetch_bucketsize": 1000}},
-            "did you mean 'stage3_prefetch_bucket_size'",
-        ),
-        ({"zero_optimization": {"stage": "2"}}, "zero_optimization: stage: must be a number"),
-        ({"zero_optimization": {"stage": 4}}, "must be a number from 0 to 3 (got 4)"),
-        (
-            {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
-            "zero_optimization: unknown key 'offload_optimizer.devise'",
-        ),
-        (
-            {
-                "zero_optimization": {
-                    "stage": 3,
-                    "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"},
-                }
-            },
+            zero(stage=3, offload_optimizer={"device": "nvme", "nvme_path": "/nvme"}),
             "zero_optimization.offload_optimizer.device is nvme",
         ),
         (
-            {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}},
+            zero(stage=3, zero_hpz_partition_size=8),
             "remove 'zero_optimization.zero_hpz_partition_size'",
         ),
         (
-            {"zero_optimization": {"stage": 2, "compute_grad_norm": False}},
+            zero(stage=2, compute_grad_norm=False),
             "remove 'zero_optimization.compute_grad_norm', without which",
         ),
         ({"tensorboard": {}}, "key 'tensorboard' is gone; use run.loggers"),
