@@ -16,8 +16,6 @@ from bigtrk.tracing import traced
 
 _STATUS = Path("/proc/self/status")
 _TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # in it
-
-
 Groups = Mapping[int, dist.ProcessGroup]  # of this rank's aligned block of K ranks, by K
 
 

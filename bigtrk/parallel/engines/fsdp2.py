@@ -8,7 +8,7 @@ from typing import cast
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -47,16 +47,26 @@ class FSDP2Engine(TorchEngine):
         _: Stopwatch,
         lr_factors: Mapping[str, float],
     ) -> None:
-        mesh = _mesh(next(model.parameters()).device.type, settings.shard_ranks)
+        """Raises InputError: `shard_ranks` does not divide the world."""
+        world, shards = dist.get_world_size(), settings.shard_ranks or dist.get_world_size()
+        if world % shards:
+            raise InputError(
+                f"engine.shard_ranks={shards}: does not divide the {world} ranks; choose a "
+                f"divisor, or leave it out to shard over all"
+            )
+        # Neighbours share a block, and all blocks hold the same.
+        self._shards = shards
+        self._block, self._place = divmod(dist.get_rank(), shards)
+        names = ("replicate", "shard") if settings.shard_ranks else None
+        shape = (world // shards, shards) if names else (world,)
+        device = next(model.parameters()).device.type
+        mesh = init_device_mesh(device, shape, mesh_dim_names=names)
         share_weights(model)
         for unit in units(model):
             fully_shard(unit, mesh=mesh)
         # By default the model's own parameters, outside of its units, stay whole after a pass
         # without a backward pass, such as a validation; and a checkpoint is of shards.
         self._sharded = fully_shard(model, mesh=mesh, reshard_after_forward=True)
-        # Neighbours share a block, and all blocks hold the same.
-        self._shards = settings.shard_ranks or dist.get_world_size()
-        self._block, self._place = divmod(dist.get_rank(), self._shards)
         super().__init__(model, optimizer, lr_factors)
 
     @contextmanager
@@ -96,24 +106,6 @@ def _local(value: Tensor) -> Tensor:
     assert isinstance(value, DTensor), "fully_shard shards every parameter"
     local: Tensor = value.to_local()
     return local
-
-
-def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
-    """Lays all ranks in a row, or in blocks of `shard_ranks` neighbours.
-
-    Raises:
-        InputError: `shard_ranks` does not divide the world.
-    """
-    world_size = dist.get_world_size()
-    if shard_ranks is None:
-        return init_device_mesh(device, (world_size,))
-    if world_size % shard_ranks:
-        raise InputError(
-            f"engine.shard_ranks={shard_ranks}: does not divide the {world_size} ranks; choose a "
-            f"divisor, or leave it out to shard over all"
-        )
-    blocks = (world_size // shard_ranks, shard_ranks)
-    return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))
 
 
 def _sharding(settings: EngineSettings, ranks: int) -> Sharding:
