@@ -186,8 +186,6 @@ def _elementwise(x: Tensor, *others: Any) -> Any:
     whole = x.dtype != torch.bool and others and not any(isinstance(one, float) for one in others)
     if not (alike and by_rows and (x.is_floating_point() or whole)):
         return NotImplemented
-    if all(other.shape == x.shape for other in tensors):
-        return x.new_empty(x.shape)
     return x.new_empty(np.broadcast_shapes(x.shape, *(other.shape for other in tensors)))
 
 

@@ -175,9 +175,6 @@ def _least(question: Question) -> dict[str, Any]:
     """Returns the bytes and the parts of the cut that needs the least memory of a rank, with edges
     in memory or, if configured, in files: a small event's edges take less than the blocks of files.
     """
-    needed, cut = min(
-        (cost.memory(question.largest, *cut).total, cut)
-        for cost in question.costs
-        for cut in _cuts(cost)
-    )
+    tried = ((cost, cut) for cost in question.costs for cut in _cuts(cost))
+    needed, cut = min((cost.memory(question.largest, *cut).total, cut) for cost, cut in tried)
     return {"bytes": needed, "parts": cut.parts}
