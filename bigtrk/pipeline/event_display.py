@@ -67,12 +67,12 @@ def display_event(
     picture = EventPicture(edges.position, edges.edge_index, scores, tracks, sector)
     if truth is not None:
         judged = match_tracks(tracks, *truth, budget_matching(criteria.matchings()))
-        wanted = truth[1].particle_id[judged.particle]
+        particle = truth[1].particle_id[judged.particle]
         picture = replace(
             picture,
             particle_id=truth[0],
-            found=wanted[judged.reconstructed],
-            lost=wanted[~judged.reconstructed],
+            found=particle[judged.reconstructed],
+            lost=particle[~judged.reconstructed],
             fake=judged.track_id[~judged.matched],
         )
     told = {

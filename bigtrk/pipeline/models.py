@@ -23,7 +23,7 @@ from bigtrk.graphs.features import StoredColumns, as_tensor, available
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
 from bigtrk.pipeline.options import Precision
-from bigtrk.records.metrics import EpochRecord
+from bigtrk.records.metrics import EpochRecord, Neighbourhood
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks import edge_metrics
 from bigtrk.training.data.batch import ModelFeatures, load_features
@@ -101,14 +101,20 @@ def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
 
 def radius_for(run: Path, efficiency: float) -> float:
     """Returns the radius that keeps a share `efficiency` of the validation's target edges."""
-    at = _validated(run, efficiency, KEPT, "radius", lambda x: x.embedding and x.embedding.at)
-    return at.radius
+
+    def at(epoch: EpochRecord) -> dict[str, Neighbourhood] | None:
+        return epoch.embedding.at if epoch.embedding else None
+
+    return _validated(run, efficiency, KEPT, "radius", at).radius
 
 
 def cut_for(run: Path, efficiency: float) -> float:
     """Returns the score that a share `efficiency` of the validation's target edges reach."""
-    kept = edge_metrics.KEPT
-    return _validated(run, efficiency, kept, "cut", lambda x: x.validation and x.validation.cuts)
+
+    def cuts(epoch: EpochRecord) -> dict[str, float] | None:
+        return epoch.validation.cuts if epoch.validation else None
+
+    return _validated(run, efficiency, edge_metrics.KEPT, "cut", cuts)
 
 
 def _validated(
