@@ -94,9 +94,9 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, **at)
 
-    def picture(self, path: Path, whole: bool = False) -> None:
+    def picture(self, path: Path, whole: bool = False, **options: Any) -> None:
         """Writes a PNG of the visible part, or of the `whole` page."""
-        found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)
+        found = self.ask("Page.captureScreenshot", captureBeyondViewport=whole, **options)
         path.write_bytes(base64.b64decode(found["data"]))
 
     def _next(self) -> dict[str, Any]:
