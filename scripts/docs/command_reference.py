@@ -79,8 +79,7 @@ def _training() -> Command:
 
 
 def _typed(action: argparse.Action) -> str:
-    name = action.option_strings[-1] if action.option_strings else ""
-    return f"{name} {action.metavar or ''}".strip()
+    return " ".join([*action.option_strings[-1:], str(action.metavar or "")]).strip()
 
 
 def _command(name: str, callback: Callable[..., Any], said: str | None = None) -> Command:
@@ -97,19 +96,16 @@ def _parameter(given: ParamMeta) -> Parameter:
     # A parameter that need not be given has no value that could be typed.
     kind = kind_of(given.annotation, *limits).replace(" or `null`", "")
     return Parameter(
-        name=_option(given.name, told) if isinstance(told, OptionInfo) else _argument(given, told),
+        name=_option(given.name, told) or str(told.metavar or given.name.upper()),
         kind="" if given.annotation is bool else kind,
         default="" if default in (None, ...) or default is False else f"`{default}`",
         meaning=told.help or "",
     )
 
 
-def _option(name: str, told: OptionInfo) -> str:
-    return told.param_decls[0] if told.param_decls else f"--{name.replace('_', '-')}"
-
-
-def _argument(given: ParamMeta, told: ParameterInfo) -> str:
-    return str(told.metavar or given.name.upper())
+def _option(name: str, told: ParameterInfo) -> str:
+    spelled = told.param_decls[0] if told.param_decls else f"--{name.replace('_', '-')}"
+    return spelled if isinstance(told, OptionInfo) else ""
 
 
 def command_reference() -> str:

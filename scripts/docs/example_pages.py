@@ -44,7 +44,6 @@ def _cell(kind: str, text: str) -> str:
 
 
 def main() -> None:
-    PICTURES.mkdir(exist_ok=True)
     drawing = [name for name in NAMES if _SAVED.search((EXAMPLES / f"{name}.py").read_text())]
     for name in follow(drawing, len(drawing), "examples"):
         with tempfile.TemporaryDirectory() as folder:

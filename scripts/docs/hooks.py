@@ -26,8 +26,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds pages that are made here; mkdocs calls it before it reads any."""
-    made = {"settings.md": settings_reference(), "commands.md": command_reference()}
-    pages = made | example_pages()
+    pages = {"settings.md": settings_reference(), "commands.md": command_reference()}
+    pages |= example_pages()
     for name, source in FROM_THE_ROOT.items():
         pages[name] = (ROOT / source).read_text().replace("](docs/", "](")
     for name, content in pages.items():

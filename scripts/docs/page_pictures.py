@@ -21,8 +21,7 @@ from tests.reports.every_page import DRAW_ALL, PAGES, PAINTED, write_pages
 SCHEMES, WIDTHS = ("light", "dark"), (360, 1280)  # pixels
 # A page of the site has no plots.
 DRAWN = f"(typeof plots === 'object' ? {DRAW_ALL} : document.fonts.ready).then(() => {PAINTED})"
-# The rectangle of the first plots.
-FIRST = """(() => {{
+FIRST_PLOTS = """(() => {{
   const range = document.createRange(), figures = document.querySelectorAll('.plots figure');
   range.setStartBefore(figures[0]);
   range.setEndAfter(figures[{} - 1]);
@@ -40,7 +39,6 @@ def take_pictures(tab: Browser, page: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Raises InputError where there is no Chromium."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the pictures")
     parser.add_argument("pages", type=Path, metavar="PAGE", nargs="*", help="of bigtrk or the site")
@@ -59,7 +57,7 @@ def main() -> None:
                 continue
             tab.open(page, width=WIDTHS[-1])
             tab.run(DRAWN)
-            clip = tab.run(FIRST.format(options.plots))
+            clip = tab.run(FIRST_PLOTS.format(options.plots))
             tab.picture(options.out / f"{page.stem}.png", whole=True, clip=clip)
 
 

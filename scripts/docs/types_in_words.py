@@ -1,6 +1,5 @@
 """Writes types and texts for the references of settings and commands."""
 
-from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType
@@ -30,11 +29,7 @@ def kind_of(annotation: Any, *limits: str) -> str:
         return ", ".join(f"`{one.value}`" for one in annotation)
     if annotation in (int, float):
         return f"{WORDS[annotation]} {' and '.join(limits)}".strip()
-    return WORDS[annotation] if annotation in WORDS else _either(inner, limits)
-
-
-def _either(kinds: Iterable[Any], limits: Sequence[str]) -> str:
-    return " or ".join(kind_of(kind, *limits) for kind in kinds)
+    return WORDS.get(annotation) or " or ".join(kind_of(kind, *limits) for kind in inner)
 
 
 def cell(text: str) -> str:
