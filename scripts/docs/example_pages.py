@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES, PICTURES = ROOT / "examples", ROOT / "docs" / "pictures"
 NAMES = ("first_tracks", "your_own_model", "your_own_data")  # in the order to read them
 _CELL = re.compile(r"^# %%(.*)\n", re.MULTILINE)
+_AXES = re.compile(r'xlabel="(\w+).*?ylabel="(\w+)')
 _SAVED = re.compile(r'savefig\("(\w+\.png)"')
 
 
@@ -39,7 +40,8 @@ def _cell(kind: str, text: str) -> str:
     """Returns a cell as Markdown."""
     if kind.strip() == "[markdown]":
         return re.sub(r"^# ?", "", text, flags=re.MULTILINE)
-    pictures = [f"\n![What it draws](../pictures/{name})\n" for name in _SAVED.findall(text)]
+    plots = ", ".join(f"{y} against {x}" for x, y in _AXES.findall(text))
+    pictures = [f"\n![Plots of {plots}](../pictures/{name})\n" for name in _SAVED.findall(text)]
     return "".join([f"```python\n{text.strip()}\n```\n", *pictures])
 
 

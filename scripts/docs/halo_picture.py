@@ -106,10 +106,9 @@ def main() -> None:
     parser.add_argument("cut", type=Path, help="run in those sectors")
     options = parser.parse_args()
     folder = SectorFolder(options.sectors)
-    parts = range(len(COLOURS))
-    sectors = [folder.read(folder.events[0], part, len(parts)) for part in parts]
-    whole, cut = _recorded(options.whole), _recorded(options.cut)
-    PICTURE.write_text(draw(sectors, whole, cut))
+    event = folder.events[0]
+    sectors = [folder.read(event, part, len(COLOURS)) for part in range(len(COLOURS))]
+    PICTURE.write_text(draw(sectors, _recorded(options.whole), _recorded(options.cut)))
 
 
 if __name__ == "__main__":

@@ -19,13 +19,11 @@ from tests.browser import CHROMIUM, Browser, browser
 from tests.reports.every_page import DRAW_ALL, PAGES, PAINTED, write_pages
 
 SCHEMES, WIDTHS = ("light", "dark"), (360, 1280)  # pixels
-# A page of the site has no plots.
 DRAWN = f"(typeof plots === 'object' ? {DRAW_ALL} : document.fonts.ready).then(() => {PAINTED})"
 FIRST_PLOTS = """(() => {{
-  const range = document.createRange(), figures = document.querySelectorAll('.plots figure');
-  range.setStartBefore(figures[0]);
-  range.setEndAfter(figures[{} - 1]);
-  return {{...range.getBoundingClientRect().toJSON(), scale: 1}};
+  const {{x, y, width}} = document.querySelector('.plots').getBoundingClientRect();
+  const last = document.querySelectorAll('.plots figure')[{} - 1].getBoundingClientRect();
+  return {{x, y, width, height: last.bottom - y, scale: 1}};
 }})()"""
 
 
