@@ -157,7 +157,7 @@ def configure(*arguments: str) -> Configuration:
     """
     for argument in arguments:
         if not isinstance(argument, str):
-            raise InputError(f"{argument!r}: is no string, such as 'training.epochs=2' or a file's")
+            raise InputError(f"{argument!r}: is not text, such as 'training.epochs=2' or a file")
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 
@@ -189,21 +189,21 @@ def build_tracks(
     scores: ArrayLike | Tensor,
     builder: str = "components",
     score_cut: float | None = None,
-    min_hits: int = 3,
+    hits_min: int = 3,
 ) -> NDArray[np.int64]:
     """Makes tracks of a scored graph: the track of each hit [N], or -1 where it is in none. Tracks
     are numbered from 0.
 
     scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
     junction_removal, walk or fast_walk. score_cut: the score above which it reads edges; its own
-    without it. min_hits: of a track. The graph needs the features r, phi and z of its hits.
+    without it. hits_min: of a track. The graph needs the features r, phi and z of its hits.
     """
     chosen = _choice(BuilderName, builder, "builder")
     if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
         raise InputError(f"score_cut={score_cut!r}: must be between 0 and 1")
-    _check_least(1, min_hits=min_hits)
+    _check_least(1, hits_min=hits_min)
     checked = _checked_scores(graph, scores)
-    return make_builder(chosen, score_cut)(classified(graph, lambda _: checked), min_hits)
+    return make_builder(chosen, score_cut)(classified(graph, lambda _: checked), hits_min)
 
 
 def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
@@ -212,9 +212,7 @@ def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
         checked = torch.as_tensor(scores).detach().cpu().double()
         if checked.shape == (graph.n_edges,) and ((checked >= 0) & (checked <= 1)).all():
             return checked
-    raise InputError(
-        f"{graph.name}: scores must be {graph.n_edges} numbers between 0 and 1, one per edge"
-    )
+    raise InputError(f"{graph.name}: give {graph.n_edges} scores between 0 and 1, one per edge")
 
 
 def partition(

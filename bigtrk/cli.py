@@ -1,4 +1,4 @@
-"""The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
+"""Train track-finding graph networks: from events to graphs, models, tracks and reports."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +12,12 @@ from bigtrk.console import exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    help=__doc__,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
 # What to use instead of commands and options that are gone.
 _GONE = {
     "audit": "use python -m scripts.studies.gradient_audit in a checkout",
@@ -35,6 +40,11 @@ _GONE = {
     "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
     "plan --allow-bf16": "set model.precision=bf16",
     "build --module-map-windows": "windows are around all that a module map has seen",
+    "filter --cut": "use --score-cut",
+    **{
+        f"{command} --min-hits": "use --hits-min"
+        for command in ("evaluate", "score", "infer", "reconstruct", "display")
+    },
 }
 
 
@@ -48,50 +58,47 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="print it and end"),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
 
 
-_COMMANDS: list[tuple[str, Callable[..., None]]] = [
-    ("simulate", data.simulate),
-    ("build", data.build),
-    ("partition", data.partition),
-    ("train", training.train),
-    ("resume", training.resume),
-    ("evaluate", judge.evaluate),
-    ("score", judge.score),
-    ("report", judge.report),
-    ("plan", plan.plan),
-    ("check-model", training.check_model),
-    ("filter", data.filter_graphs),
-    ("import-model", training.import_model),
-    ("reconstruct", tracks.reconstruct),
-    ("baseline", tracks.baseline),
-    ("fit", tracks.fit),
-    ("infer", tracks.infer),
-    ("submit", tracks.submit),
-    ("display", judge.display),
-    ("scale", plan.scale),
-    ("search", plan.search),
-    ("watch", judge.watch),
-    ("doctor", plan.doctor),
-    ("demo", plan.demo),
-]
-for _name, _command in _COMMANDS:
-    # Two are programs of their own, which read what follows their names, `--help` too.
-    _passed_on = _name in ("partition", "train")
-    app.command(
-        _name,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-        if _passed_on
-        else {},
-        add_help_option=not _passed_on,
-        no_args_is_help=_name == "import-model",
-    )(_command)
-app.add_typer(tracks.pipeline, name="pipeline")
-app.add_typer(training.export, name="export")
+# The commands of each panel of `--help`, in the order in which a newcomer meets them.
+_HAND_OVER = "Make tracks and hand over"
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Data": (data.simulate, data.build, data.partition, data.filter_graphs),
+    "Train": (training.train, training.resume, judge.watch, plan.search),
+    "Judge": (judge.evaluate, judge.score, judge.report, judge.display),
+    _HAND_OVER: (tracks.reconstruct, tracks.infer, tracks.baseline, tracks.fit, tracks.submit),
+    "Plan and try": (plan.demo, plan.doctor, plan.plan, training.check_model, plan.scale),
+}
+# The last line of a command's help; each works after those before it.
+_EXAMPLES = {
+    "simulate": "bigtrk simulate events --events 8 --particles 1000",
+    "build": "bigtrk build events graphs",
+    "evaluate": "bigtrk evaluate runs/0001 graphs --tracks",
+    "report": "bigtrk report runs/0001 --html report.html",
+    "reconstruct": "bigtrk reconstruct pipeline events tracks",
+    "score": "bigtrk score tracks events",
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        _name = _command.__name__.removesuffix("_graphs").replace("_", "-")
+        # Two are programs of their own, which read what follows their names, `--help` too.
+        _passed_on = _name in ("partition", "train")
+        app.command(
+            _name,
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+            if _passed_on
+            else {},
+            add_help_option=not _passed_on,
+            epilog=f"Example: `{_EXAMPLES[_name]}`" if _name in _EXAMPLES else None,
+            rich_help_panel=_panel,
+        )(_command)
+app.command("import-model", no_args_is_help=True, rich_help_panel=_HAND_OVER)(training.import_model)
+app.add_typer(training.export, name="export", rich_help_panel=_HAND_OVER)
+app.add_typer(tracks.pipeline, name="pipeline", rich_help_panel="Train")
 
 
 def _refuse_what_is_gone(arguments: Sequence[str]) -> None:

@@ -93,4 +93,4 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
     seconds = time.perf_counter() - start
     say(f"demo done in {seconds:.0f} s; {out}/pipeline made the tracks in {out}/tracks")
     say(f"to open in a browser: the report {out}/report.html, and an event {out}/event.html")
-    say(f"to read: the model's card {out}/run/{CARD}")
+    say(f"to read: the model's card {out}/run/{CARD}; next, your own events: docs/tutorial.md")

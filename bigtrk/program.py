@@ -1,4 +1,4 @@
-"""Train a track-finding graph network: the same under deepspeed, torchrun, srun and python."""
+"""Train a track-finding network: the same under deepspeed, torchrun, srun and python."""
 
 import argparse
 import os
@@ -37,14 +37,15 @@ class _Parser(argparse.ArgumentParser):
 
 def argument_parser(program: str) -> argparse.ArgumentParser:
     """Takes CONFIG.yaml, overrides and --resume, in any order."""
-    parser = _Parser(prog=program, description=__doc__.splitlines()[0])
+    example = "Example: bigtrk train data.train=graphs training.epochs=5"
+    parser = _Parser(prog=program, description=__doc__.splitlines()[0], epilog=example)
     parser.add_argument(
         "arguments",
         nargs="*",
         metavar="CONFIG.yaml | key.sub=value",
-        help="without a file: bigtrk.yaml in this folder, else the shipped default",
+        help="a file of settings (default: bigtrk.yaml, or the shipped one), and single settings",
     )
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="run folder to continue")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="folder of a run to continue")
     named = f"with --resume: {CODE_HELP}"
     parser.add_argument("--code", action="append", default=[], metavar="MODULE", help=named)
     # The deepspeed launcher passes it; the environment says the same.
@@ -126,9 +127,9 @@ def train(configuration: Configuration) -> Path:
     StoppedError: `bigtrk resume` goes on. A second one ends the process.
     """
     if not isinstance(configuration, Configuration):
-        raise InputError(f"{configuration!r}: is no Configuration; make one with configure(...)")
+        raise InputError(f"{configuration!r}: is not a Configuration; make one with configure(...)")
     if threading.current_thread() is not threading.main_thread():
-        raise InputError("a training takes signals, as the main thread can: call it there")
+        raise InputError("a training handles signals: call it in the main thread")
     allow_code(code_named(configuration))  # the caller has named it
     with _process_restored():
         return run_configured(discover(), lambda: configuration, None)

@@ -20,7 +20,7 @@ import typer
 from bigtrk.errors import InputError, one_line, reason
 
 _allowed: set[str] = set()
-CODE_HELP = "module of your own, not installed, that the run names; may be given again"
+CODE_HELP = "module of your own that the run uses, if it is not installed; may be repeated"
 Code = Annotated[list[str] | None, typer.Option("--code", metavar="MODULE", help=CODE_HELP)]
 
 
@@ -82,7 +82,7 @@ def load_code(name: str, key: str) -> Any:
         where = f"start in the folder that holds it (here {folder}) or install it"
         raise InputError(
             f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
-            f"{one_line(str(error))}); {where if is_missing else 'mend it'}"
+            f"{one_line(str(error))}); {where if is_missing else 'correct it'}"
         ) from error
     if not hasattr(loaded, attribute):
         file = getattr(loaded, "__file__", None) or "a package without code"

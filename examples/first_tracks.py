@@ -75,7 +75,7 @@ scores = model.score(graph).numpy()
 true = graph.y.numpy()
 print(f"mean score {scores[true].mean():.3f} of true edges, {scores[~true].mean():.3f} of false")
 
-track_id = bigtrk.build_tracks(graph, model.score(graph), builder="walk", min_hits=3)
+track_id = bigtrk.build_tracks(graph, model.score(graph), builder="walk", hits_min=3)
 table = graph.particles
 particles = Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
 pid = graph.particle_id.numpy()

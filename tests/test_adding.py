@@ -202,7 +202,7 @@ def test_features_and_a_loss_train_as_the_page_says(
     reads = [
         "bigtrk evaluate runs/0001 graphs --code mine",
         "bigtrk infer runs/0001 graphs tracks --code mine",
-        "bigtrk filter runs/0001 graphs thinned --cut 0.1 --code mine",
+        "bigtrk filter runs/0001 graphs thinned --score-cut 0.1 --code mine",
         "bigtrk resume runs/0001 training.epochs=2 --code mine",
     ]
     monkeypatch.chdir(tmp_path)

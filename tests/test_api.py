@@ -35,7 +35,7 @@ COMMANDS = [
     "bigtrk-partition graphs metis --parts 2 --seed 3 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 150 --method wedges --workers 1",
     *(
-        f"bigtrk infer run graphs tracks_{builder.value} --builder {builder.value} --min-hits 4"
+        f"bigtrk infer run graphs tracks_{builder.value} --builder {builder.value} --hits-min 4"
         for builder in BuilderName
     ),
     "bigtrk infer run graphs tracks_cut --score-cut 0.52",
@@ -175,7 +175,7 @@ def test_scores_and_tracks_are_those_of_the_commands(made: Path) -> None:
         assert (scores.dtype, scores.shape) == (torch.float64, (graph.n_edges,))
         assert torch.equal(scores, load_scorer(made / "run")(graph))
         for builder in BuilderName:
-            track_id = bigtrk.build_tracks(graph, scores, builder.value, min_hits=4)
+            track_id = bigtrk.build_tracks(graph, scores, builder.value, hits_min=4)
             check_tracks(made / f"tracks_{builder.value}", graph, track_id)
         check_tracks(made / "tracks_cut", graph, bigtrk.build_tracks(graph, scores, score_cut=0.52))
 
@@ -209,8 +209,8 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
     [
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, "walkk"), "builder=walkk.* mean 'walk'"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut=2), "score_cut=2: must be between"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=0), "min_hits=0: must be 1 or more"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES[:-1]), "scores must be 60 numbers"),
+        (lambda: bigtrk.build_tracks(GRAPH, HALVES, hits_min=0), "hits_min=0: must be 1 or more"),
+        (lambda: bigtrk.build_tracks(GRAPH, HALVES[:-1]), "give 60 scores between"),
         (lambda: bigtrk.partition(GRAPH), "give either parts or max_edges"),
         (lambda: bigtrk.partition(GRAPH, 0), "parts=0: must be 1 or more"),
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
@@ -219,10 +219,10 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.load_model("absent"), "absent/config.json: no such file"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
-        (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
+        (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "give 60 scores between"),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
-        (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
-        (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]
+        (lambda: bigtrk.train("x"), "'x': is not a Configuration; make one with configure"),  # type: ignore[arg-type]
+        (lambda: bigtrk.configure(3), "3: is not text"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(

@@ -28,6 +28,17 @@ def test_the_readme_has_the_blocks_tested_here() -> None:
     assert blocks()[0] == ["make demo", "make test"]
 
 
+@pytest.mark.slow
+def test_the_examples_of_the_help(tmp_path: Path) -> None:
+    """Each works after those before it; there are fewer and smaller events here."""
+    for command in ("simulate", "build", "partition", "train", "evaluate", "report"):
+        told = run_shell(f"COLUMNS=200 bigtrk {command} --help", tmp_path)
+        (example,) = re.findall("Example: (.*)", told)
+        run_shell(
+            example.replace("--events 8 --particles 1000", "--events 3 --particles 40"), tmp_path
+        )
+
+
 # Tests of its own, of their studies, train such series in `make test`: these take a minute.
 @pytest.mark.slow
 def test_the_series(tmp_path: Path) -> None:

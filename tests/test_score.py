@@ -66,7 +66,7 @@ def test_event_1000_from_another_folder(testdata: Path, run_program: Run) -> Non
 def test_options_and_a_submission(run_program: Run) -> None:
     write_events(Path("events"))
     write_submission(Path("mine.csv"), [(FIRST, *columns(FIRST_TRACKS))])
-    command = "bigtrk score mine.csv events --pt-min 3 --min-hits 4 --matching-fraction 0.7 --json"
+    command = "bigtrk score mine.csv events --pt-min 3 --hits-min 4 --matching-fraction 0.7 --json"
     found = json.loads(run_program(command.split())[1])
     assert (found["pt_min"], found["min_hits"], found["matching_fraction"]) == (3, 4, 0.7)
     assert found["trackml_score"] == FIRST_SCORE

@@ -19,7 +19,7 @@ _SOURCES = {name.upper(): name for name in (*READERS, *GRAPH_READERS)}
 Source = StrEnum("Source", _SOURCES)  # type: ignore[misc]
 _TRACKML = Source(EventFormat.TRACKML)
 Columns = Annotated[
-    str | None, typer.Option(help="names of these columns of imported graphs, such as r,phi,z")
+    str | None, typer.Option(help="names of the columns of imported graphs, such as r,phi,z")
 ]
 
 
@@ -27,42 +27,47 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="folder for the events' files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the simulation")] = 0,
     first_event: Annotated[
         int, typer.Option(min=0, max=10**17, help="number of the first event")
     ] = 0,
     detectors: Annotated[
-        str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv")
+        str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv file")
     ] = "trackml",
-    no_truth: Annotated[bool, typer.Option("--no-truth", help="measurements alone")] = False,
+    no_truth: Annotated[bool, typer.Option("--no-truth", help="write hits alone")] = False,
     file_format: Annotated[
         EventFormat,
-        typer.Option("--format", help="CSV, or Parquet without cells; ACTS's CSV: --with acts"),
+        typer.Option("--format", help="TrackML's CSV or ColliderML's Parquet; acts: see --with"),
     ] = EventFormat.TRACKML,
     simulator: Annotated[
         Literal["own", "acts"],
-        typer.Option("--with", help="acts: Fatras in TrackML's detector; it takes the extra acts"),
+        typer.Option("--with", help="acts: ACTS's Fatras; pip install 'bigtrk[acts]'"),
     ] = "own",
     hepmc3: Annotated[
-        Path | None, typer.Option(help="with acts: HepMC3 file of collisions, in place of pions")
+        Path | None, typer.Option(help="with acts: HepMC3 file of collisions, instead of pions")
     ] = None,
-    clusters: Annotated[bool, typer.Option("--clusters", help="with acts: no smearing")] = False,
+    clusters: Annotated[
+        bool, typer.Option("--clusters", help="with acts: make hits of cells, without smearing")
+    ] = False,
 ) -> None:
-    """Simulate events and write them as files; what is there already is kept."""
+    """Simulate events and write them as files.
+
+    Files that are there already are kept.
+    """
     numbers = range(first_event, first_event + events)
     if simulator == "acts":
         from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 
         if no_truth or detectors != "trackml" or file_format is not EventFormat.TRACKML:
             raise InputError(
-                "--with acts writes ACTS's tables of TrackML's detector with their truth; leave "
-                "--no-truth, --detectors and --format out"
+                "--with acts simulates TrackML's detector, with truth, in ACTS's format; leave out "
+                "--no-truth, --detectors and --format"
             )
         options = FatrasOptions(particles, seed, "clusters" if clusters else "smearing", hepmc3)
         simulate_with_acts(out, numbers, options)
         return
     if hepmc3 or clusters:
-        raise InputError("--hepmc3 and --clusters need --with acts")
+        raise InputError("--hepmc3 and --clusters need --with acts; add it")
     from bigtrk.events.simulation.production import simulate_folder
 
     simulate_folder(out, numbers, particles, seed, detectors, not no_truth, file_format)
@@ -72,54 +77,57 @@ def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
     source: Annotated[
-        Source, typer.Option("--from", help="origin of the events, or of graphs with edges")
+        Source, typer.Option("--from", help="format of EVENTS: of events, or of finished graphs")
     ] = _TRACKML,
     event_range: Annotated[
-        str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
+        str | None, typer.Option("--events", help="FIRST-LAST: only events of these numbers")
     ] = None,
     windows: Annotated[
-        str | None, typer.Option(help="trackml, odd or a file; those of the detector without")
+        str | None, typer.Option(help="trackml, odd or a file; default: by the events' detector")
     ] = None,
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
     ] = False,
     pt_min: Annotated[
         float,
-        typer.Option(min=0, help="GeV; of particles to learn: the lower, the larger the graphs"),
+        typer.Option(min=0, help="least pT to learn from, GeV: the lower, the larger the graphs"),
     ] = 1.0,
     module_map: Annotated[
-        Path | None, typer.Option(help="module map: join hits in triplets that pass it")
+        Path | None, typer.Option(help="file of a module map: join the hits that it allows")
     ] = None,
     learn_module_map: Annotated[
         bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
     ] = False,
     embedding: Annotated[
-        Path | None, typer.Option(help="run of an embedding: join hits that are near in it")
+        Path | None, typer.Option(help="run of an embedding: join hits that are close in it")
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")
+        float | None, typer.Option(min=0, max=1e6, help="with --embedding: largest distance")
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="with --embedding: share of target edges kept; 0.99")
+        float | None, typer.Option(help="with --embedding: share of target edges to keep: 0.99")
     ] = None,
     true_edges: Annotated[
-        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
+        bool, typer.Option("--true-edges", help="join true edges only, to train an embedding on")
     ] = False,
     node_features: Columns = None,
     edge_features: Columns = None,
     pt_unit: Annotated[
-        PtUnit | None, typer.Option(help="of pT in imported graphs, where files do not say it")
+        PtUnit | None, typer.Option(help="unit of pT in imported graphs, if files do not say it")
     ] = None,
     prefix: Annotated[
-        str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
+        str, typer.Option(help="beginning of the graphs' names, if OUT has graphs of these names")
     ] = "",
     phi_sections: Annotated[
-        int | None, typer.Option(min=1, help="sections in phi of imported events; 1 for whole")
+        int | None, typer.Option(min=1, help="sections in phi of imported events; 1: whole events")
     ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build a graph of each event; what is already built is kept."""
+    """Build a graph of each event.
+
+    Graphs that are built already are kept.
+    """
     from bigtrk.graphs.builders.build_folder import (
         build_by_module_map,
         build_folder,
@@ -134,14 +142,14 @@ def build(
     by_windows, near = windows is not None or learn_windows, embedding is not None
     if sum([by_windows, module_map is not None, learn_module_map, near, true_edges, imported]) > 1:
         raise InputError(
-            "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            f"{', '.join(GRAPH_READERS)} (whose graphs have edges already) exclude each other; "
-            "give one"
+            "give only one of --windows or --learn-windows, --module-map, --learn-module-map, "
+            "--embedding, --true-edges, and --from with finished graphs "
+            f"({', '.join(GRAPH_READERS)})"
         )
     if not near and (radius is not None or efficiency is not None):
-        raise InputError("--radius and --efficiency are of --embedding; give its run, too")
+        raise InputError("--radius and --efficiency need --embedding RUN; add it")
     if imported and event_range is not None:
-        raise InputError("--events is of events, not of graphs that are there; leave it out")
+        raise InputError(f"--events: --from {source} imports all graphs; leave it out")
     columns = {"node_features": _names(node_features), "edge_features": _names(edge_features)}
     of_format = {**columns, "pt_unit": pt_unit, "phi_sections": phi_sections}
     options = options_of(GRAPH_READERS, source, "--from", of_format)
@@ -163,16 +171,14 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
     """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
     if source is not _TRACKML and format_of(events) != source:
         raise InputError(
-            f"{events}: holds no events of --from {source} (of colliderml: Parquet files of "
-            "tracker_hits and particles); name the folder that holds them"
+            f"{events}: holds no events in the format --from {source} (colliderml: Parquet files "
+            "of tracker_hits and particles); name the folder that holds them"
         )
     if numbers is None:
         return None
     first, _, last = numbers.partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise InputError(
-            f"--events {numbers}: is not FIRST-LAST, such as 0-99; give two numbers so"
-        )
+        raise InputError(f"--events {numbers}: give the first and the last number, such as 0-99")
     return find_events(events, range(int(first), int(last) + 1))
 
 
@@ -181,27 +187,29 @@ def _names(text: str | None) -> list[str]:
 
 
 def filter_graphs(
-    run: Annotated[Path, typer.Argument(help="run of an edge model, such as model.name=mlp")],
+    run: Annotated[Path, typer.Argument(help="run of an edge model")],
     graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
     out: Annotated[Path, typer.Argument(help="folder for the thinned graphs")],
-    efficiency: Annotated[float | None, typer.Option(help="target edges kept; 0.995")] = None,
-    cut: Annotated[
-        float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
+    efficiency: Annotated[
+        float | None, typer.Option(help="share of target edges to keep; default: 0.995")
+    ] = None,
+    score_cut: Annotated[
+        float | None, typer.Option(min=0, max=1, help="least score to keep, instead")
     ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Thin graphs to the edges that a trained edge model does not take for false."""
+    """Thin graphs: drop the edges that a model calls false."""
     from bigtrk.graphs.builders.build_folder import show_folder
     from bigtrk.pipeline.graphs import filter_folder
 
     allow_code(code or ())
-    manifest = filter_folder(run, graphs, out, cut, efficiency)
+    manifest = filter_folder(run, graphs, out, score_cut, efficiency)
     print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
 
 def partition(context: typer.Context) -> None:
-    """Cut event graphs into sectors that train together with halo exchange."""
+    """Cut graphs into sectors that train together."""
     from partition.cli import main as cut
 
     cut("bigtrk partition", context.args)

@@ -11,7 +11,7 @@ import typer
 from bigtrk.commands.options import (
     AsJson,
     Builder,
-    MinHits,
+    HitsMin,
     Page,
     PtMin,
     ScoreCut,
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="run, weights in it, or folder of a pipeline")],
+    run: Annotated[Path, typer.Argument(help="a run, a file of weights in it, or a pipeline")],
     data: Annotated[
         list[Path],
-        typer.Argument(help="folders of graphs or sectors; of a pipeline, events with truth"),
+        typer.Argument(help="folders of graphs or sectors; for a pipeline, events with truth"),
     ],
     tracks: Annotated[
         bool,
-        typer.Option("--tracks", help="build tracks and score them; a pipeline always does"),
+        typer.Option("--tracks", help="also make tracks and score them (a pipeline always does)"),
     ] = False,
     builder: Builder = None,
     score_cut: ScoreCut = None,
     scan_cuts: Annotated[
-        bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
+        bool, typer.Option("--scan-cuts", help="with --tracks: at 17 other score cuts, too")
     ] = False,
-    min_hits: MinHits = 3,
+    hits_min: HitsMin = 3,
     pt_min: PtMin = 1.0,
     html: Page = None,
     spill: Spill = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
+    """Evaluate a trained model's edges, and its tracks.
 
-    Until a run ends, that of its newest good checkpoint; with RUN/best.safetensors or
-    RUN/averaged.safetensors that of the best epoch or of averaged weights. Each evaluation is a new
-    file in RUN/evaluations.
+    For a pipeline it shows the losses of each stage. A run that has not ended is evaluated at its
+    newest good checkpoint. RUN/best.safetensors evaluates the best epoch, RUN/averaged.safetensors
+    the averaged weights. Each evaluation is a new file in RUN/evaluations.
 
-    Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
+    Ranks share the events in sectors: torchrun --nproc-per-node 2 -m bigtrk evaluate ...
     """
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import configure_process, discover
@@ -78,19 +78,19 @@ def evaluate(
 
         if builder or score_cut is not None or scan_cuts or spill:
             raise InputError(
-                f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
-                f"--builder, --score-cut, --scan-cuts and --spill out"
+                f"{run}: a pipeline sets builder and cuts itself, and does not spill; leave out "
+                f"--builder, --score-cut, --scan-cuts and --spill"
             )
         if len(data) > 1:
             raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
         if ranks.world_size > 1:
             raise InputError(f"{run}: one rank evaluates a pipeline; start it without a launcher")
-        losses = evaluate_pipeline(run, data[0], Criteria(min_hits, pt_min))
+        losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
         _give(made, losses.model_dump(mode="json"), html, as_json)
         return
     scanned, chosen = SCAN_CUTS if scan_cuts else (), builder or BuilderName.COMPONENTS
-    options = TrackOptions(min_hits, pt_min, score_cut=score_cut, builder=chosen, scan_cuts=scanned)
+    options = TrackOptions(hits_min, pt_min, score_cut=score_cut, builder=chosen, scan_cuts=scanned)
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options if tracks else None, ranks, spill)
@@ -115,33 +115,33 @@ def score(
     tracks: TracksFrom,
     events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
     pt_min: PtMin = 1.0,
-    min_hits: MinHits = 3,
+    hits_min: HitsMin = 3,
     matching_fraction: Annotated[
         float,
-        typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),
+        typer.Option(min=0, max=1, help="share of hits that must match; 0.5: more than half"),
     ] = 0.5,
     task: Annotated[
-        Task | None, typer.Option(help="of a public arena: its metrics, too; all of EVENTS count")
+        Task | None, typer.Option(help="also the metrics of this public task, over all of EVENTS")
     ] = None,
     no_track: Annotated[
-        int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
+        int, typer.Option(help="track id of hits that are in no track, besides -1")
     ] = -1,
     rules: Annotated[
-        Rules | None, typer.Option(help="also by the rules of published figures")
+        Rules | None, typer.Option(help="also score by the rules of published figures")
     ] = None,
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
 
-    Hits that TRACKS does not list are in no track, as are those of track -1. Fits in the folder of
-    the tracks, by `bigtrk fit`, are judged, too: pulls and resolutions.
+    Hits that TRACKS does not list, or lists with track -1, are in no track. If `bigtrk fit` has
+    written fits to the same folder, their pulls and resolutions are judged, too.
     """
     from bigtrk.reports.evaluation import score_report
     from bigtrk.tracks.matching import Criteria
     from bigtrk.tracks.score_files import score_files
 
-    criteria = Criteria(min_hits, pt_min, matching_fraction)
+    criteria = Criteria(hits_min, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task, no_track, rules)
     _give(score_report(found), found.model_dump(mode="json"), html, as_json)
 
@@ -149,44 +149,35 @@ def score(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="folders of runs, of `bigtrk scale`, of pipelines, or of a search"),
+        typer.Argument(help="folders of runs, pipelines or `bigtrk scale`, or one of a search"),
     ],
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scaling, metrics and time shares of one run or series, or of several side by side; of
-    pipelines the losses of each stage; of a search its trials, also while it goes on.
+    """Show results of runs, series, pipelines or a search.
 
-    --json prints a line per number of ranks for series.
+    Several runs, series or pipelines stand side by side. A search is shown while it goes on, too.
+    For series --json prints one line per number of ranks.
     """
     from bigtrk.records.pipeline import is_pipeline, read_pipeline
     from bigtrk.records.run_folder import read_run
     from bigtrk.records.studies import is_search, is_series, read_search
-    from bigtrk.reports.page import write_page
     from bigtrk.reports.pipeline import pipelines_report, summarise_pipelines
     from bigtrk.reports.runs import runs_report, summarise
     from bigtrk.reports.search import search_report, summarise_search
-    from bigtrk.reports.terminal import show
 
     if any(map(is_series, runs)):
         from bigtrk.studies.scaling.report import series_report
 
         series = series_report(runs)
-        if html:
-            write_page(series.document, html)
-        if as_json:
-            print(series.text, end="")
-        else:
-            show(series.document, console)
+        _give(series.document, series.text.rstrip("\n"), html, as_json)
     elif any(map(is_pipeline, runs)):
         pipelines = [read_pipeline(folder) for folder in runs]
         content = summarise_pipelines(pipelines)
         _give(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(
-                f"{', '.join(map(str, runs))}: a search is reported alone; name one, or runs"
-            )
+            raise InputError(f"{', '.join(map(str, runs))}: a search is reported alone: name one")
         search = read_search(runs[0])
         _give(search_report(search), summarise_search(search), html, as_json)
     else:
@@ -195,12 +186,12 @@ def report(
 
 
 def watch(
-    runs: Annotated[list[Path], typer.Argument(help="run folders, also of runs to come")],
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, also of runs to come")],
 ) -> None:
-    """Show runs while they train: ranks, epoch, step, losses, rate, stalls.
+    """Show runs while they train.
 
-    Without a terminal: a line whenever there is something new. It ends when all runs have, and
-    writes nothing into their folders.
+    It shows ranks, epoch, step, losses, rate and stalls, and ends when all runs have ended.
+    Without a terminal it prints a line whenever there is something new. It writes nothing.
     """
     from bigtrk.reports.watch import watch_runs
 
@@ -209,18 +200,21 @@ def watch(
 
 
 def display(
-    run: Annotated[Path, typer.Argument(help="run of an edge model, or folder of a pipeline")],
-    data: Annotated[Path, typer.Argument(help="folder of graphs; of a pipeline, of events")],
+    run: Annotated[Path, typer.Argument(help="run of an edge model, or a pipeline")],
+    data: Annotated[Path, typer.Argument(help="folder of graphs; for a pipeline, of events")],
     page: Annotated[Path, typer.Argument(help="HTML page to write", callback=check_page)],
-    event: Annotated[str | None, typer.Option(help="event's name; else the first")] = None,
+    event: Annotated[str | None, typer.Option(help="name of the event; default: the first")] = None,
     builder: Builder = None,
     score_cut: ScoreCut = None,
-    min_hits: MinHits = 3,
+    hits_min: HitsMin = 3,
     pt_min: PtMin = 1.0,
     parts: Annotated[int | None, typer.Option(min=1, help="sectors to cut it into")] = None,
     code: Code = None,
 ) -> None:
-    """Draw an event in three dimensions, across and along the beam: hits, tracks and sectors."""
+    """Draw an event: its hits, tracks and sectors.
+
+    The page shows it in three dimensions, across the beam and along it.
+    """
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.event_display import display_event
     from bigtrk.records.pipeline import is_pipeline
@@ -228,9 +222,7 @@ def display(
 
     allow_code(code or ())
     if is_pipeline(run) and (builder or score_cut is not None):
-        raise InputError(
-            f"{run}: a pipeline has its own track builder; leave --builder and --score-cut out"
-        )
+        raise InputError(f"{run}: a pipeline sets these itself; leave out --builder, --score-cut")
     of_run, device = (builder or BuilderName.COMPONENTS, score_cut), discover().device
-    display_event(run, data, page, Criteria(min_hits, pt_min), event, parts, of_run, device)
+    display_event(run, data, page, Criteria(hits_min, pt_min), event, parts, of_run, device)
     say(f"{page}: open it in a browser")

@@ -33,30 +33,34 @@ Arguments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[CONFIG.yaml | key.sub=value | DATA]...",
-        help="configuration as bigtrk/train.py takes it; folders of graphs or sectors",
+        help="settings, as bigtrk train takes them, and folders of graphs or sectors",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON alone")]
 Builder = Annotated[
-    BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
+    BuilderName | None, typer.Option(help="how scored edges become tracks; default: components")
 ]
 MaxEdges = Annotated[
     int | None,
-    typer.Option(min=1, help="edges of a graph that one rank holds; larger ones are cut for all"),
+    typer.Option(min=1, help="most edges that a rank holds; larger graphs are cut over the ranks"),
 ]
-MinHits = Annotated[int, typer.Option(min=1, max=10**6, help="shortest track, in hits")]
+HitsMin = Annotated[
+    int, typer.Option("--hits-min", min=1, max=10**6, help="hits of the shortest track")
+]
 Page = Annotated[
-    Path | None, typer.Option(help="also write one HTML page, with plots", callback=check_page)
+    Path | None, typer.Option(help="also write an HTML page with plots", callback=check_page)
 ]
 Precise = Annotated[
-    Precision | None, typer.Option(help="of the classifier; that of its training without it")
+    Precision | None, typer.Option(help="precision of the classifier; default: as it was trained")
 ]
-PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
+PtMin = Annotated[
+    float, typer.Option(min=0, help="least pT of the particles that are to be found, GeV")
+]
 ScoreCut = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="edges above it make tracks; the builder's own without"),
+    typer.Option(min=0, max=1, help="use edges of a higher score; default: the builder's cut"),
 ]
-_spill = "folder of a local disk for edges that memory has no room for"
+_spill = "folder on a local disk for edges that do not fit the memory"
 Spill = Annotated[
     Any, typer.Option(parser=Path, callback=_spill_folder, metavar="PATH", help=_spill)
 ]

@@ -16,32 +16,31 @@ _MOST = 2**31 - 1  # ids of a sector have 32 bits
 
 def plan(
     arguments: Arguments = None,
-    nodes: Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event")] = None,
-    edges: Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event")] = None,
-    ranks: Annotated[str, typer.Option(help="number of ranks, to 4096")] = "32",
+    nodes: Annotated[int | None, typer.Option(min=1, max=_MOST, help="hits of an event")] = None,
+    edges: Annotated[int | None, typer.Option(min=1, max=_MOST, help="edges of an event")] = None,
+    ranks: Annotated[str, typer.Option(help="number of ranks, at most 4096")] = "32",
     ranks_per_node: Annotated[int, typer.Option(min=1, help="ranks per host")] = 4,
-    memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
+    memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB per rank")] = None,
     machine: Annotated[
-        str | None, typer.Option(help="cpu, A100, H100 or H200; else that of this machine")
+        str | None, typer.Option(help="cpu, A100, H100 or H200; default: this machine")
     ] = None,
     measured: Annotated[
-        Path | None, typer.Option(help="a run folder, whose step slows the roofline down")
+        Path | None, typer.Option(help="folder of a run whose measured step gives the seconds")
     ] = None,
     choose: Annotated[
-        bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
+        bool, typer.Option("--choose", help="choose settings that fit --ranks and --memory")
     ] = False,
     try_: Annotated[
-        bool, typer.Option("--try", help="with --choose: train a few steps of those that fit")
+        bool, typer.Option("--try", help="with --choose: train a few steps, and take the fastest")
     ] = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count memory and the number of sectors that fits, without training.
+    """Count the memory and the sectors that a training needs.
 
-    Seconds are a roofline; --measured RUN takes them from a run's step. --choose leaves what is
-    configured as it is, takes the first settings that fit, and prints the commands that cut the
-    events and train; without events, those of the configuration. With --try it trains some that fit
-    for a few steps on this host, and takes the fastest.
+    Seconds are a roofline, or follow the measured step of --measured RUN. --choose takes the first
+    settings that fit, keeps those you give, and prints the commands that cut the events and train.
+    With --try it trains a few steps with some that fit, on this host, and takes the fastest.
     """
     from bigtrk.planning import tables
     from bigtrk.planning.command import Command
@@ -50,9 +49,9 @@ def plan(
     from bigtrk.studies.trials import try_out
 
     if try_ and not choose:
-        raise InputError("bigtrk plan: --try is for --choose; add that")
+        raise InputError("--try needs --choose; add it")
     if measured and choose:
-        raise InputError("bigtrk plan: --choose compares no seconds; leave --measured out")
+        raise InputError("--choose compares memory, not seconds; leave out --measured")
     allow_code(code or ())
     options = (ranks, ranks_per_node, memory, machine, measured)
     asked = Command(arguments or [], DEFAULT, nodes, edges, *options)
@@ -67,32 +66,32 @@ def plan(
 def scale(
     kind: Annotated[
         Literal["weak", "strong"],
-        typer.Argument(help="weak: events per rank fixed; strong: in all"),
+        typer.Argument(help="weak: a fixed number of events per rank; strong: of all ranks"),
     ],
     arguments: Arguments = None,
-    out: Annotated[Path, typer.Option(help="folder of the series; one there is continued")] = Path(
+    out: Annotated[Path, typer.Option(help="folder; a series in it is continued")] = Path(
         "scaling"
     ),
-    ranks: Annotated[str, typer.Option(help="world sizes")] = "1,2,4",
+    ranks: Annotated[str, typer.Option(help="numbers of ranks")] = "1,2,4",
     events: Annotated[
-        int, typer.Option(min=1, help="to train on: per rank (weak), in all (strong)")
+        int, typer.Option(min=1, help="events to train on: per rank (weak), in all (strong)")
     ] = 100,
-    validation: Annotated[int, typer.Option(min=0, help="to validate, likewise")] = 20,
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="runs per world size")] = 3,
+    validation: Annotated[int, typer.Option(min=0, help="events to validate on")] = 20,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="runs per number of ranks")] = 3,
     slurm: Annotated[
-        bool, typer.Option("--slurm", help="print a script that submits job arrays instead")
+        bool, typer.Option("--slurm", help="only print a script that submits job arrays")
     ] = False,
     ranks_per_node: Annotated[int | None, typer.Option(min=1, help="with --slurm (4)")] = None,
 ) -> None:
-    """Train over numbers of ranks on this host, and report; an unfinished series is taken up.
+    """Train on several numbers of ranks and report scaling.
 
-    `bigtrk report FOLDER...` reports series again, or several side by side.
+    An unfinished series goes on. `bigtrk report FOLDER...` shows series again, or side by side.
     """
     from bigtrk.shipped import DEFAULT
     from bigtrk.studies.scaling.run_series import plan_series, run_series, slurm_script
 
     if ranks_per_node and not slurm:
-        raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
+        raise InputError("--ranks-per-node needs --slurm; without it all ranks share this host")
     per_node, cores = ((ranks_per_node or 4), None) if slurm else (None, open_cores())
     counts = (ranks, events, validation, repeats)
     series = plan_series(kind, arguments or [], DEFAULT, *counts, out, per_node, cores)
@@ -107,20 +106,19 @@ def search(
         Path, typer.Argument(metavar="SPACE.yaml", help="the metric, and the settings to search")
     ],
     arguments: Arguments = None,
-    trials: Annotated[int, typer.Option(min=1, help="in all; more continue a search")] = 20,
-    out: Annotated[Path, typer.Option(help="folder of the search; one there is continued")] = Path(
-        "search"
-    ),
-    at_once: Annotated[int, typer.Option(min=1, help="trials at a time")] = 1,
+    trials: Annotated[int, typer.Option(min=1, help="trials in all")] = 20,
+    out: Annotated[Path, typer.Option(help="folder; a search in it is continued")] = Path("search"),
+    at_once: Annotated[int, typer.Option(min=1, help="trials at the same time")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on one host")] = 1,
     launcher: Annotated[
         str | None,
         typer.Option(metavar="COMMAND", help='instead of torchrun: "srun --ntasks 8 python"'),
     ] = None,
 ) -> None:
-    """Search for the settings that make a metric best, by TPE, and end bad trials early.
+    """Search for the settings that make a metric best.
 
-    Each trial is a run folder, OUT/trial0007. The same command goes on after whatever ended it.
+    Trials are chosen by TPE, and bad ones end early. Each is a run folder, such as OUT/trial0007.
+    The same command continues a search; a larger --trials adds to it.
     """
     from bigtrk.shipped import DEFAULT
     from bigtrk.studies.search.plan import plan_search
@@ -131,7 +129,7 @@ def search(
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Show what is installed, what a run would use, what is missing and how to get it."""
+    """Show what is installed, and how to get what is missing."""
     from bigtrk.doctor import examine, show
 
     findings = examine()
@@ -140,15 +138,16 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Argument(help="folder for all that it makes")],
+    out: Annotated[Path, typer.Argument(help="new folder for its files")],
     particles: Annotated[
-        int, typer.Option(min=1, help="particles per event; of fewer less is learnt, and sooner")
+        int, typer.Option(min=1, help="particles per event; fewer are faster, and find less")
     ] = 3000,
-    seed: Annotated[int, typer.Option(min=0, help="of the events and of the weights")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of events and weights")] = 0,
 ) -> None:
-    """The main job on simulated events: simulate, build, partition, train, evaluate, report.
+    """Run the main job on simulated events, in minutes.
 
-    Then the pipeline in small: from hits without truth to tracks, which are judged.
+    That is simulate, build, partition, train, evaluate and report. Then a small pipeline is
+    trained, makes tracks of hits without truth, and is judged.
     """
     from bigtrk.demo import run_demo
 

@@ -9,8 +9,8 @@ import typer
 from bigtrk.commands.options import (
     AsJson,
     Builder,
+    HitsMin,
     MaxEdges,
-    MinHits,
     Precise,
     ScoreCut,
     Spill,
@@ -26,21 +26,24 @@ if TYPE_CHECKING:
     from bigtrk.parallel.ranks import Ranks
     from bigtrk.pipeline.reconstruct import TracksMade
 
-pipeline = typer.Typer(help="Train the stages from hits to tracks.", no_args_is_help=True)
+pipeline = typer.Typer(help="Train all stages from hits to tracks.", no_args_is_help=True)
 
 
-@pipeline.command("train")
+@pipeline.command("train", epilog="Example: `bigtrk pipeline train events pipeline`")
 def train_stages(
     events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
-    out: Annotated[Path, typer.Argument(help="folder of the pipeline; one there is continued")],
+    out: Annotated[Path, typer.Argument(help="folder of the pipeline; continued if it is there")],
     file: Annotated[
         Path | None, typer.Argument(metavar="[PIPELINE.yaml]", help="settings of the stages")
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="of the trainings: 'deepspeed --num_gpus 2' and the like")
+        str | None, typer.Option(help="command that starts a training: 'deepspeed --num_gpus 2'")
     ] = None,
 ) -> None:
-    """Train all stages from hits to tracks; what is trained already is kept."""
+    """Train all stages from hits to tracks.
+
+    Stages that are trained already are kept.
+    """
     from bigtrk.pipeline.training import train_pipeline
 
     train_pipeline(events, out, file, launcher)
@@ -51,21 +54,23 @@ def reconstruct(
     folder: Annotated[Path, typer.Argument(metavar="PIPELINE", help="folder of a pipeline")],
     events: Annotated[Path, typer.Argument(help="folder or zip of events; truth is not read")],
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
-    min_hits: MinHits = 3,
+    hits_min: HitsMin = 3,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="quality that a track needs; the pipeline's own without"),
+        typer.Option(min=0, max=1, help="least quality of a track; default: the pipeline's"),
     ] = None,
     max_edges: MaxEdges = None,
     precision: Precise = None,
     spill: Spill = None,
     code: Code = None,
     fitted: Annotated[
-        bool, typer.Option("--fit", help="fit the tracks, too, as `bigtrk fit` does, in OUT")
+        bool, typer.Option("--fit", help="also fit the tracks, as `bigtrk fit` does")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make tracks of hits: a parquet file per event, and a TrackML submission of all.
+    """Make tracks of hits, by a trained pipeline.
+
+    It writes a Parquet file of tracks per event, and a TrackML submission of all events.
 
     Ranks share the events: torchrun --nproc-per-node 4 -m bigtrk reconstruct ...
     """
@@ -77,7 +82,7 @@ def reconstruct(
 
         load_acts()  # before hours of work
     allow_code(code or ())
-    options = MakingOptions(min_hits, max_edges, precision)
+    options = MakingOptions(hits_min, max_edges, precision)
     _show_made(
         lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, spill),
         as_json,
@@ -99,9 +104,10 @@ def baseline(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find tracks as ACTS does: seeds, combinatorial Kalman filter, ambiguity resolution.
+    """Make tracks of hits by ACTS's Kalman filter, to compare.
 
-    The classical baseline, for comparison. It needs the extra acts (docs/kalman_filter.md).
+    This is the classical chain: seeds, combinatorial Kalman filter, ambiguity resolution. It needs
+    ACTS: pip install 'bigtrk[acts]' (docs/kalman_filter.md).
     """
     from bigtrk.formats.acts.finding import baseline_folder, chain_settings
 
@@ -114,17 +120,18 @@ def baseline(
 def fit(
     tracks: TracksFrom,
     events: Annotated[Path, typer.Argument(help="folder or zip of events of TrackML's detector")],
-    out: Annotated[Path, typer.Argument(help="folder for the parameters of tracks")],
+    out: Annotated[Path, typer.Argument(help="folder for the fitted parameters")],
     chi2_max: Annotated[
         float | None,
-        typer.Option(min=0, help="also write the tracks up to this chi2 per degree of freedom"),
+        typer.Option(min=0, help="also write the tracks of at most this chi2 / ndf"),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="also write ACTS's CSV of them")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="also write them as ACTS's CSV")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit tracks by ACTS's Kalman filter: parameters at the beam line, with covariance.
+    """Fit tracks by ACTS's Kalman filter.
 
-    A Parquet file per event; a track without a fit is kept and marked. It needs the extra acts.
+    It writes a Parquet file per event, with the parameters at the beam line and their covariance.
+    A track without a fit is kept and marked. It needs ACTS: pip install 'bigtrk[acts]'.
     """
     from bigtrk.formats.acts.fit import FitOptions, fit_folder
 
@@ -138,14 +145,16 @@ def infer(
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
     builder: Builder = None,
     score_cut: ScoreCut = None,
-    min_hits: MinHits = 3,
+    hits_min: HitsMin = 3,
     max_edges: MaxEdges = None,
     precision: Precise = None,
     spill: Spill = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make tracks of graphs: a parquet file per event, and a TrackML submission of all.
+    """Make tracks of graphs, by a trained edge model.
+
+    It writes a Parquet file of tracks per event, and a TrackML submission of all events.
 
     Ranks share the graphs: torchrun --nproc-per-node 4 -m bigtrk infer ...
     """
@@ -154,26 +163,26 @@ def infer(
 
     build = make_builder(builder or BuilderName.COMPONENTS, score_cut)
     allow_code(code or ())
-    options = MakingOptions(min_hits, max_edges, precision)
+    options = MakingOptions(hits_min, max_edges, precision)
     _show_made(lambda ranks: infer_folder(run, graphs, out, build, options, ranks, spill), as_json)
 
 
 def submit(
-    run: Annotated[Path, typer.Argument(help="folder of a pipeline, or of finished tracks")],
+    run: Annotated[Path, typer.Argument(help="a pipeline, or a folder of tracks")],
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="file to write, such as mine.parquet")],
     majority_particles: Annotated[
-        bool, typer.Option("--majority-particles", help="name each track's particle, by the truth")
+        bool, typer.Option("--majority-particles", help="add each track's particle, from the truth")
     ] = False,
     max_edges: MaxEdges = None,
     spill: Spill = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write tracks as a submission to ColliderML's tracking task: a row for each hit.
+    """Write a submission to ColliderML's tracking task.
 
-    Of a pipeline, they are made first, in a folder beside OUT: mine-tracks for mine.parquet. Ranks
-    share that: torchrun --nproc-per-node 4 -m bigtrk submit ...
+    It has a row for each hit. A pipeline makes the tracks first, in a folder next to OUT, such as
+    mine-tracks for mine.parquet. Ranks share this: torchrun --nproc-per-node 4 -m bigtrk submit ...
     """
     from bigtrk.formats.track_files import check_submission_name, submit_tracks
     from bigtrk.parallel.ranks import discover
@@ -193,13 +202,11 @@ def submit(
             raise typer.Exit(2)
         if made.failed:
             raise InputError(
-                f"{tracks}: {len(made.failed)} of the events have no tracks; correct them, or "
-                f"submit the others by 'bigtrk submit {tracks} {events} {out}'"
+                f"{tracks}: {len(made.failed)} of the events have no tracks; correct these, or "
+                f"submit the other events by 'bigtrk submit {tracks} {events} {out}'"
             )
     elif max_edges or spill:
-        raise InputError(
-            f"{run}: is no trained pipeline; --max-edges and --spill are for making tracks"
-        )
+        raise InputError(f"{run}: is no pipeline, so leave out --max-edges and --spill")
     if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(vars(found), as_json, lambda: say(f"{out}: {found}"))

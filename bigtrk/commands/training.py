@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import TracksFrom
+from bigtrk.commands.options import AsJson, TracksFrom
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.formats.registry import (
     GRAPH_WRITERS,
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 ModelSource = StrEnum("ModelSource", {n.upper(): n for n in MODEL_READERS})  # type: ignore[misc]
 TrackFormat = StrEnum("TrackFormat", {n.upper(): n for n in TRACK_WRITERS})  # type: ignore[misc]
 export = typer.Typer(
-    help="Hand graphs, models and tracks over to other software.", no_args_is_help=True
+    help="Write graphs, models or tracks for other software.", no_args_is_help=True
 )
 
 
 def train(context: typer.Context) -> None:
-    """Train a track-finding graph network: the same under torchrun, srun and alone."""
+    """Train a track-finding network, on one rank or many."""
     from bigtrk.program import main as fit
 
     fit("bigtrk train", context.args)
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
+    run: Annotated[Path, typer.Argument(help="folder of the run")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[key.sub=value]...", help="such as training.epochs, engine.name"),
+        typer.Argument(metavar="[key.sub=value]...", help="settings, such as training.epochs=20"),
     ] = None,
     code: Code = None,
 ) -> None:
-    """Continue a training from its newest good checkpoint, as `bigtrk/train.py --resume` does.
+    """Continue a training from its newest good checkpoint.
 
-    Any number of ranks may continue what others began; this is one rank. On two: torchrun
-    --nproc-per-node 2 -m bigtrk resume RUN.
+    The number of ranks may change. This is one rank; two are started by torchrun --nproc-per-node 2
+    -m bigtrk resume RUN.
     """
     from bigtrk.parallel.ranks import discover
     from bigtrk.program import run as train
@@ -62,18 +62,18 @@ def resume(
 
 
 def check_model(
-    spec: Annotated[str, typer.Argument(help="of model.name: mlp, or my_module:MyModel")],
+    spec: Annotated[str, typer.Argument(help="value of model.name: mlp, or my_module:MyModel")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[key.sub=value]...", help="such as model.options.hidden=16"),
+        typer.Argument(metavar="[key.sub=value]...", help="settings, such as model.hidden=16"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="the line of JSON alone")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Prove that a model gives in sectors what it gives in the whole graph: all results and
-    gradients in float64, on random graphs cut into 2 to 4 sectors.
+    """Prove that a model gives the same in sectors.
 
-    Ends with a line of JSON. Exit status: 0 exact, 1 not (the line names the first layer whose
-    rows differ, and why), 2 bad input.
+    It compares all results and gradients in float64, on random graphs cut into 2 to 4 sectors, with
+    those of the whole graph. It ends with a line of JSON. Exit status: 0 exact, 1 not exact (the
+    line names the first layer that differs, and why), 2 bad input.
     """
     from bigtrk.proof.prove import prove_configured
     from bigtrk.shipped import DEFAULT
@@ -118,14 +118,14 @@ def _show(proof: "Proof") -> None:
 def import_model(
     form: Annotated[
         ModelSource,
-        typer.Argument(metavar="FORMAT", help=f"its origin: {', '.join(MODEL_READERS)}"),
+        typer.Argument(metavar="FORMAT", help=f"format of the model: {', '.join(MODEL_READERS)}"),
     ],
     checkpoint: Annotated[Path, typer.Argument(help="file of the model")],
     out: Annotated[Path, typer.Argument(help="new folder for the run")],
 ) -> None:
-    """Make a run of a model that other software trained: to evaluate, train on and export.
+    """Make a run of a model that other software trained.
 
-    Nothing in its file is run as code.
+    It can be evaluated, trained further and exported. Nothing in its file is run as code.
     """
     from bigtrk.reports.model_card import refresh_card
 
@@ -143,14 +143,14 @@ def export_tracks(
         TrackFormat,
         typer.Option(
             "--format",
-            help="TrackML's submission; a row per track with its hits; ACTS's prototracks",
+            help="trackml: a submission; parquet: a row per track; acts: prototracks",
         ),
     ],
     events: Annotated[
         Path | None, typer.Option(help="with --format acts: folder or zip of the events")
     ] = None,
 ) -> None:
-    """Write tracks in the form that other software reads."""
+    """Write tracks for other software."""
     options = options_of(TRACK_WRITERS, form, "--format", {"events": events})
     written = TRACK_WRITERS[form](tracks, out, **options)
     if written:
@@ -159,7 +159,7 @@ def export_tracks(
 
 def _add_graphs(name: str, form: Format) -> None:
     run_option = typer.Option(
-        help="run of an edge model, whose scores of the edges are written", hidden=not form.options
+        help="run of an edge model: its scores of the edges are written", hidden=not form.options
     )
 
     @export.command(name, help=form.help)
@@ -181,7 +181,7 @@ def _add_graphs(name: str, form: Format) -> None:
 def _add_model(name: str, form: Format) -> None:
     @export.command(name, help=form.help)
     def write(
-        run: Annotated[Path, typer.Argument(help="run of a model, or folder of a pipeline")],
+        run: Annotated[Path, typer.Argument(help="run of a model, or a pipeline")],
         out: Annotated[Path, typer.Argument(help="file to write, or folder for several")],
         code: Code = None,
     ) -> None:

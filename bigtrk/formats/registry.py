@@ -55,17 +55,17 @@ KEPT_IN_RECORDS = ("acorn_folder",)
 GRAPH_WRITERS = {
     "heptrkx": Format(
         "bigtrk.formats.heptrkx:export_heptrkx_folder",
-        "Write graphs in the HEPTrkX npz layout, which `bigtrk build --from heptrkx` reads again.",
+        "Write graphs as HEPTrkX's npz files.",
     ),
     "acorn": Format(
         "bigtrk.formats.acorn.export_graphs:export_acorn_folder",
-        "Hand graphs over to acorn: to its trainings or, with scores, to its track building.\n\n"
+        "Write graphs for acorn's trainings or, with scores, tracks.\n\n"
         "Graphs that came from acorn go back with its own columns, edges and their order.",
         takes=("run",),
     ),
     "acts-graphs": Format(
         "bigtrk.formats.track_files:write_gnn_graphs",
-        "Score graphs and write them as ACTS's CsvGnnGraphReader reads them.",
+        "Write scored graphs for ACTS's CsvGnnGraphReader.",
         needs=("run",),
     ),
 }
@@ -75,12 +75,12 @@ MODEL_READERS = {"acorn": Format("bigtrk.formats.acorn.model_files:import_model"
 MODEL_WRITERS = {
     "acorn-model": Format(
         "bigtrk.formats.acorn.model_files:export_model",
-        "Write the model that a run ended with as a checkpoint of acorn's InteractionGNN2.\n\n"
-        "It must read the 12 node features that acorn's models read.",
+        "Write a run's model as a checkpoint of acorn.\n\n"
+        "It becomes an InteractionGNN2, and must read the 12 node features of acorn's models.",
     ),
     "acts": Format(
         "bigtrk.formats.acts.export:export_run",
-        "Write trained models as ACTS's GNN plugin loads them: ONNX and TorchScript.",
+        "Write models for ACTS's GNN plugin: ONNX, TorchScript.",
         takes=("trained",),
     ),
 }
@@ -103,10 +103,8 @@ def options_of(
     found = {option: value for option, value in given.items() if value}
     for option in sorted(found.keys() - takes):
         others = [other for other, one in formats.items() if option in one.options]
-        raise InputError(
-            f"--{option.replace('_', '-')} is of {flag} {' or '.join(others)}; give it, too"
-        )
+        raise InputError(f"--{option.replace('_', '-')} needs {flag} {' or '.join(others)}; add it")
     for option in () if chosen is None else chosen.needs:
         if option not in found:
-            raise InputError(f"{flag} {name} needs --{option}; give it, too")
+            raise InputError(f"{flag} {name} needs --{option}; add it")
     return found

@@ -5,12 +5,11 @@ python scripts/docs/command_reference.py
 
 import argparse
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from typer.models import OptionInfo, ParameterInfo, ParamMeta
+from typer.models import CommandInfo, OptionInfo, ParameterInfo, ParamMeta
 from typer.utils import get_params_from_function
 
 from bigtrk import cli
@@ -52,19 +51,17 @@ def commands() -> Iterator[Command]:
     for registered in cli.app.registered_commands:
         assert registered.callback is not None
         name = registered.name or registered.callback.__name__
-        yield programs[name]() if name in programs else _command(name, registered.callback)
+        yield programs[name]() if name in programs else _command(name, registered)
     for group in cli.app.registered_groups:
         assert group.typer_instance is not None
         for registered in group.typer_instance.registered_commands:
-            assert registered.callback is not None
-            yield _command(f"{group.name} {registered.name}", registered.callback, registered.help)
+            yield _command(f"{group.name} {registered.name}", registered)
 
 
 def _partitioning() -> Command:
     """Describes `python -m partition`, which has one command."""
     (only,) = partition_cli.app.registered_commands
-    assert only.callback is not None
-    return _command("partition", only.callback)
+    return _command("partition", only)
 
 
 def _training() -> Command:
@@ -75,16 +72,18 @@ def _training() -> Command:
         for action in parser._actions
         if action.help != argparse.SUPPRESS and action.dest != "help"
     ]
-    return Command("train", parser.description or "", parameters)
+    return Command("train", f"{parser.description}\n\n{parser.epilog}", parameters)
 
 
 def _typed(action: argparse.Action) -> str:
     return " ".join([*action.option_strings[-1:], str(action.metavar or "")]).strip()
 
 
-def _command(name: str, callback: Callable[..., Any], said: str | None = None) -> Command:
-    given = get_params_from_function(callback).values()
-    return Command(name, said or inspect.getdoc(callback) or "", list(map(_parameter, given)))
+def _command(name: str, registered: CommandInfo) -> Command:
+    assert registered.callback is not None
+    texts = [registered.help or inspect.getdoc(registered.callback), registered.epilog]
+    given = get_params_from_function(registered.callback).values()
+    return Command(name, "\n\n".join(filter(None, texts)), list(map(_parameter, given)))
 
 
 def _parameter(given: ParamMeta) -> Parameter:

@@ -94,7 +94,7 @@ def graphs_of(pipeline: Path, events: Path) -> dict[str, float]:
         f"bigtrk build {events} {near} --embedding {pipeline / EMBEDDING} "
         f"--radius {record['radius']}"
     )
-    run(f"bigtrk filter {pipeline / FILTER} {near} {thin} --cut {record['cut']}")
+    run(f"bigtrk filter {pipeline / FILTER} {near} {thin} --score-cut {record['cut']}")
     folder = GraphFolder(thin)
     records = [folder.record(event) for event in folder.events]
     return {

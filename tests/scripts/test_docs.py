@@ -95,6 +95,9 @@ def test_the_commands_are_all_that_the_program_has() -> None:
         (_, part) = written.split(f"\n## bigtrk {command}\n")
         for flag in flags:
             assert f"| `{flag.split()[0]}` |" in part.split("\n## ")[0]
+    # `--help` shows each in a line of its panel.
+    assert [one.name for one in commands() if len(one.text.split("\n\n")[0]) > 60] == ["train"]
+    assert "Example: `bigtrk build events graphs`" in written
     assert "| `--parts` | integer ≥ 1 |" in written
     assert "| `--resume RUN` |" in written
 

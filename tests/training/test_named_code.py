@@ -73,7 +73,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run
     for command in (
         ("bigtrk", "evaluate", "run", "graphs"),
         ("bigtrk", "infer", "run", "graphs", "tracks"),
-        ("bigtrk", "filter", "run", "graphs", "thin", "--cut", "0.1"),
+        ("bigtrk", "filter", "run", "graphs", "thin", "--score-cut", "0.1"),
         ("bigtrk", "plan", "graphs", "--measured", "run", "--ranks", "1"),
         ("bigtrk", "resume", "run", "training.epochs=2"),
     ):
@@ -91,7 +91,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run
         "bigtrk", "infer", "run", "graphs", "t2", "--precision", "bf16", "--code", "named_models"
     )
     assert status == 2
-    assert f"--precision bf16: {NAME} computes as its class says; leave it out" in said
+    assert f"--precision bf16: class {NAME} sets its own; leave it out" in said
 
 
 def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
