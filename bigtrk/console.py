@@ -3,7 +3,6 @@
 Texts may be anybody's, so neither rich's markup nor escape codes in them are obeyed.
 """
 
-import errno
 import json
 import os
 import re
@@ -11,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from io import TextIOWrapper
 from pathlib import Path
@@ -21,8 +21,15 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import track
 from rich.segment import Segment
 
-from bigtrk.errors import InputError, RankError, StoppedError, printable, printable_lines
-from bigtrk.launchers import LOCAL_RANKS
+from bigtrk.errors import (
+    InputError,
+    RankError,
+    StoppedError,
+    disk_reason,
+    printable,
+    printable_lines,
+)
+from bigtrk.launchers import LOCAL_RANKS, find_place
 
 if TYPE_CHECKING:
     import typer
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 MOST_LINES = 10  # of progress in a log: one command's
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 128 + signal.SIGINT
-_FULL = errno.ENOSPC, errno.EDQUOT
 _warned: set[str] = set()
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})", re.ASCII)
 Item = TypeVar("Item")
@@ -118,13 +124,32 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
             complain(f"{program}: {end if stopped else 'interrupted'}")
         raise SystemExit(TRY_AGAIN if stopped else INTERRUPTED) from None
     except (InputError, OSError) as error:
-        # An OSError names its file: a folder that is a file, no permission, a full disk.
-        said, of_disk = str(error), isinstance(error, OSError)
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            said = f"the output cannot be written ({error.strerror})"
+        of_disk = isinstance(error, OSError)
+        said = disk_reason(error) if isinstance(error, OSError) else str(error)
         if rank == 0 or of_disk or isinstance(error, RankError):
             complain(f"{program}: error: {f'rank {rank}: ' if rank and of_disk else ''}{said}")
         raise SystemExit(2) from None
+
+
+@contextmanager
+def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
+    """Lets SIGTERM end the block in a line and as an exception does, so that what was started is
+    ended, too. Ranks end without: one may wait for the others, where it takes no signal.
+    """
+
+    def end(*_: object) -> None:
+        complain(f"{program}: ended by SIGTERM")
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(InputError):
+        if find_place().world_size == 1:
+            signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is end:  # else a training has set what follows
+            signal.signal(signal.SIGTERM, before)
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
@@ -140,7 +165,8 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
         # Without a name the help shows what was typed, such as `python -m partition`.
         name = None if arguments is None else program
         try:
-            status = get_command(app)(arguments, name, standalone_mode=False)
+            with ended_by_sigterm(program):
+                status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
             if said := error.format_message():  # nothing, where the help was shown instead
                 raise InputError(f"{said} ({program} --help tells more)") from None

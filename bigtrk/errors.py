@@ -1,9 +1,18 @@
 """The errors that end a program in one line instead of a traceback."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 LONGEST_REASON = 400
+# What to do about errors of the disk.
+_REMEDIES = {
+    errno.EEXIST: "; it is not a folder: name another",
+    errno.ENOTDIR: "; a part of the path is a file: name another",
+    errno.EACCES: "; change its permissions, or name another",
+    errno.ENOSPC: "; free some space, or name another disk",
+    errno.EDQUOT: "; free some space, or name another disk",
+}
 
 
 class InputError(ValueError):
@@ -36,6 +45,12 @@ def damage_told(problem: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{problem} ({reason(error)}); {remedy}") from None
+
+
+def disk_reason(error: OSError) -> str:
+    """Writes an error of the disk as a line: the file, what is wrong, and the remedy if known."""
+    named = "" if error.filename is None else f"{error.filename}: "
+    return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bigtrk.errors import InputError, damage_told
+from bigtrk.errors import InputError, damage_told, disk_reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot write all
@@ -39,7 +39,7 @@ def disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(str(error)) from None
+        raise InputError(disk_reason(error)) from None
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def atomic_path(
     pipe or socket is refused.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise InputError(f"{path}: is no regular file, and cannot be replaced by one; name another")
+        raise InputError(f"{path}: is a device, pipe or socket; name another")
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     # A killed process may have left a file, or somebody laid a link; touch follows none.
@@ -110,7 +110,7 @@ def check_output_name(path: Path, *endings: str) -> Path:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {path}/mine{endings[0]}")
     if not path.name.endswith(endings):
-        raise InputError(f"{path}: its name does not end with {' or '.join(endings)}; name it so")
+        raise InputError(f"{path}: its name must end with {' or '.join(endings)}; change it")
     return path
 
 
@@ -306,6 +306,6 @@ def claim_folder(
         raise InputError(f"{out}: holds other files; name another folder")
     elif read_json(out / record) != parameters:
         raise InputError(
-            f"{out}: its files were made by other options ({record} there); give the same "
+            f"{out}: its files were made with other options ({record} there); give the same "
             f"{options} to add events, or name another folder"
         )

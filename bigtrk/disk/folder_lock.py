@@ -56,7 +56,7 @@ class Owner:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
         except ValueError:
-            raise InputError(f"{held}: is no lock of bigtrk's; remove it") from None
+            raise InputError(f"{held}: is not a lock of bigtrk; remove it") from None
 
     @property
     def name(self) -> str:

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
 
 from bigtrk.config import overlap, override
-from bigtrk.console import complain, say
+from bigtrk.console import complain, ended_by_sigterm, say
 from bigtrk.disk.files import disk_errors, open_to_append, unlinked
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
@@ -94,16 +93,6 @@ def resumption(run: Path) -> list[str]:
     return []
 
 
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Lets SIGTERM end the block as an exception does, so that what was started is ended, too."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def train_logged(
     command: Sequence[str], log: Path, environment: Mapping[str, str], quiet: bool = False
 ) -> None:
@@ -181,7 +170,7 @@ def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
                         f"({_first_difference(found[what], wanted[what])}); choose another --out"
                     )
         elif any(not held.name.startswith(".") for held in folder.iterdir()):
-            raise InputError(f"{folder}: holds something else; choose another --out")
+            raise InputError(f"{folder}: holds other files; choose another --out")
         write_record(path, record)
 
 

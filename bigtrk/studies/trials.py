@@ -31,17 +31,17 @@ def try_out(task: Task, given: Given) -> list[Trial]:
     on this host. Raises InputError if there are no events, or more ranks than a host has.
     """
     if not given.folders:
-        raise InputError("bigtrk plan --try: trains on events; name folders of them")
+        raise InputError("--try trains on events; name folders of graphs or sectors")
     if task.world > task.ranks_per_node:
         raise InputError(
-            f"bigtrk plan --try: trains on this host alone, which has {task.ranks_per_node} of the "
+            f"--try trains on this host alone, which has {task.ranks_per_node} of the "
             f"{task.world} ranks; leave --try out, or raise --ranks-per-node"
         )
     sources = open_events(given.folders)
     largest = max(sources, key=lambda source: source.size.edges)  # which decides what fits
     others = [source for source in sources if source is not largest]
     events = [largest, *others[: _STEPS * task.configuration.training.events_per_step - 1]]
-    with launch.ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
         chosen = list(shortlist(task))
         steps = follow(chosen, len(chosen), "trials")
         return [_train(one, task, given, events, Path(folder)) for one in steps]

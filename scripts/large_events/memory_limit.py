@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.console import exit_on_bad_input
+from bigtrk.console import ended_by_sigterm, exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import CGROUP
-from bigtrk.studies.launch import ended_by_sigterm
 
 # A shell enters the group and becomes the command, so that all of its memory is charged there.
 _ENTER = 'echo $$ >"$0" && exec "$@"'

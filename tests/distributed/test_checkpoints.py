@@ -266,7 +266,7 @@ def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
     first, second = run_ranks(2, cannot_write, tmp_path)
     assert first == second
     said, read = first
-    assert "checkpoint step-00000002 could not be written: rank 1: [Errno 27]" in said
+    assert "checkpoint step-00000002 could not be written: rank 1: " in said
     assert read == "1"
 
 
@@ -301,4 +301,4 @@ def another_model(ranks: Ranks, run: Path) -> str:
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     (said,) = run_ranks(1, another_model, tmp_path)
-    assert "of another model (such as in layers." in said
+    assert "of another model (layers." in said

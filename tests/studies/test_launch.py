@@ -31,7 +31,8 @@ train_logged([sys.executable, "-c", sys.argv[1]], pathlib.Path("logs/log"), os.e
 
 
 def test_sigterm_is_passed_on_and_the_training_may_save(tmp_path: Path) -> None:
-    launch = subprocess.Popen([sys.executable, "-c", LOGGED, TRAINING], cwd=tmp_path)
+    command = [sys.executable, "-c", LOGGED, TRAINING]
+    launch = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         while not (tmp_path / "started").exists():
             assert launch.poll() is None
@@ -41,6 +42,7 @@ def test_sigterm_is_passed_on_and_the_training_may_save(tmp_path: Path) -> None:
     finally:
         launch.kill()
     assert (tmp_path / "saved").exists()
+    assert launch.communicate()[1] == "bigtrk: ended by SIGTERM\n"
 
 
 def test_output_that_is_no_text_is_logged(tmp_path: Path) -> None:
