@@ -141,7 +141,9 @@ def _complaint(
     if error["type"] == "extra_forbidden" and key in GONE:
         return f"{where}: key {key!r} is gone; {GONE[key]}"
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {key!r}{nearest(key, keys(kind))}"
+        known, section = keys(kind), key.rpartition(".")[0]
+        beside = [one for one in known if one.rpartition(".")[0] == section]
+        return f"{where}: unknown key {key!r}{nearest(key, known, beside)}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     if error["type"] == "union_tag_invalid":
@@ -162,10 +164,15 @@ def overlap(key: str, other: str) -> bool:
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
-def nearest(key: str, known: Sequence[str]) -> str:
-    """Hints at the nearest of the known keys, or lists them where none is near."""
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+def nearest(key: str, known: Sequence[str], beside: Sequence[str] = ()) -> str:
+    """Hints at the nearest known key, without the key's own section, or lists those `beside` it.
+
+    Without `beside` it lists all.
+    """
+    others = [one for one in known if not key.startswith(f"{one}.")]
+    close = difflib.get_close_matches(key, others, n=1, cutoff=0.5)
+    listed = ", ".join(beside or known)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {listed}"
 
 
 def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:

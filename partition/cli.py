@@ -10,10 +10,10 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from bigtrk.console import console, follow, run_commands
+from bigtrk.console import complain, console, follow, run_commands
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of
 from bigtrk.graphs.storage.graph_folder import finish_folder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.launchers import find_place
@@ -85,7 +85,7 @@ def _cells(figures: dict[str, float]) -> list[str]:
 
 
 _MOST_NAMED = 5  # events in a message; the others are counted
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
@@ -93,34 +93,33 @@ def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = No
     run_commands(program, app, arguments)
 
 
-@app.command()
+@app.command(epilog="Example: `bigtrk partition graphs sectors --parts 2`")
 def partition(
-    graphs: Annotated[Path, typer.Argument(help="Folder of graphs, made by 'bigtrk build'.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the sectors.")],
+    graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
+    out: Annotated[Path, typer.Argument(help="folder for the sectors")],
     parts: Annotated[
-        int | None, typer.Option(min=1, help="Sectors of every event; best a power of two.")
+        int | None, typer.Option(min=1, help="sectors of every event; best a power of two")
     ] = None,
     max_edges: Annotated[
         int | None,
-        typer.Option(min=1, help="Cut events in 1, 2, 4 ... sectors of at most this many edges."),
+        typer.Option(min=1, help="most edges of a sector: cut into 1, 2, 4 ... sectors"),
     ] = None,
     method: Annotated[
-        Method, typer.Option(help="metis: fewest cut edges; wedges: by the azimuth phi.")
+        Method, typer.Option(help="metis: fewest cut edges; wedges: by the azimuth phi")
     ] = Method.METIS,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes; default: one per core, none for small jobs."),
+        typer.Option(min=1, help="worker processes; default: one per core, none for small jobs"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of METIS.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="seed of METIS")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON alone")] = False,
 ) -> None:
-    """Cut event graphs into sectors that train together with halo exchange.
+    """Cut graphs into sectors that train together.
 
-    Events that OUT holds already, cut with the same options from the same graph, are kept, and so
-    are events of other folders; another event of the same name is refused. Those that cannot be
-    cut are left out and named at the end, with exit status 2. Under srun and other launchers each
-    rank cuts its share, and the last to finish writes the manifest and prints the report; the
-    others print how many events are left.
+    Events that OUT holds already, cut with the same options from the same graph, are kept. So are
+    events of other folders, but another event of the same name is refused. Events that cannot be
+    cut are named at the end, with exit status 2. Under srun and other launchers each rank cuts its
+    share. The last one to finish prints the report, the others how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
@@ -157,6 +156,12 @@ def cut_share(
     to_do = [event for event in mine if event in left]
     if not to_do:
         return {}
+    again = [event for event in to_do if file_of(out, event).exists()]
+    if again:
+        complain(
+            f"{out}: {len(again)} events ({again[0]} first) are cut again: their sectors are of "
+            f"other options or graphs, or damaged"
+        )
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)
     workers = min(workers or useful_workers(graphs, to_do), len(to_do))

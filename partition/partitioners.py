@@ -121,9 +121,9 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
     """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps)."""
     if parts > max(n_nodes, 1):
         raise InputError(
-            f"{event}: {parts} parts asked of a graph with {n_nodes} nodes; "
-            f"use --parts {max(n_nodes, 1)} or less or a larger --max-edges, or train it whole: "
-            f"name the graphs beside the sectors in data.train"
+            f"{event}: {n_nodes} nodes cannot be cut in {parts} parts; use --parts "
+            f"{max(n_nodes, 1)} or less or a larger --max-edges, or train it whole: add its "
+            "graphs to data.train"
         )
 
 

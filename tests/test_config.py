@@ -26,11 +26,9 @@ def values_of(path: Path | None, *typed: str) -> dict[str, str]:
         ("engine.name=horovod", "'ddp', 'fsdp2' or 'deepspeed'"),
         ("model.name=transformer", "'interaction', 'attention', 'mlp'"),
         ("model.name=my-mod:Net", "model.name: Value error, a model of your own is named pack"),
-        (
-            "model.layer_norm=true",
-            "model.layer_norm is an option of attention; remove it for inter",
-        ),
-        ("training.best.patience=3", "patience needs a metric to be patient with; set training"),
+        ("model.layer_norm=true", "model.layer_norm is a setting of attention only; remove it"),
+        ("qqqq=3", "unknown key 'qqqq'; known: data, model, target, engine, optimizer, "),
+        ("training.best.patience=3", "patience needs a metric; set training"),
         ("training.lr_factors={'*': -1}", "Input should be greater than or equal to 0"),
     ],
 )
@@ -67,9 +65,9 @@ def test_settings_of_sections_that_do_not_go_together_are_named(
 @pytest.mark.parametrize(
     ("name", "override", "complaint"),
     [
-        ("attention", "model.in_out=false", "an option of interaction; remove it for attention"),
-        ("mlp", "model.layers=3", "an option of interaction and attention; remove it for mlp"),
-        ("mlp", "model.gives=hit", "an option of package.module:Class; remove it for mlp"),
+        ("attention", "model.in_out=false", "a setting of interaction only; remove it for att"),
+        ("mlp", "model.layers=3", "a setting of interaction and attention only; remove it for mlp"),
+        ("mlp", "model.gives=hit", "a setting of package.module:Class only; remove it for mlp"),
         ("pyg", "model.hidden=3", "for pyg (what it takes itself is model.options.hidden)"),
         ("m:Net", "model.optons.hidden=3", "unknown key 'model.optons'; did you mean 'model.opt"),
         ("m:Net", "model.options=3", "model.options: Input should be a valid dictionary"),

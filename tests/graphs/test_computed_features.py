@@ -75,8 +75,8 @@ def without_edge_features(graph: EventGraph) -> EventGraph:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*mend it"),
-        ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*mend it"),
+        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*correct it"),
+        ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*correct it"),
         ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\]"),
         ("whole_numbers", r"gives torch.int64; return float32"),
     ],
@@ -88,7 +88,7 @@ def test_what_is_no_column_is_told(name: str, words: str) -> None:
         computed(whole_sector(GRAPH), [getattr(user_functions, name)], [])
     assert "\n" not in str(told.value)
     highest = int(GRAPH.node_features[:, 2].argmax())
-    words = f"{GRAPH.name}: node {highest} has own:not_a_number nan; mend it, or choose features"
+    words = f"{GRAPH.name}: node {highest} has own:not_a_number nan; correct it, or choose features"
     with pytest.raises(InputError, match=words):
         computed(whole_sector(GRAPH), [user_functions.not_a_number], [])
 
@@ -98,7 +98,7 @@ def test_a_column_must_be_computed_row_by_row(name: str) -> None:
     function = {f"own:{name}": getattr(user_functions, name)}
     of_edges = name == "neighbours"
     features = ComputedFeatures({} if of_edges else function, function if of_edges else {})
-    words = f"{'edges' if of_edges else 'nodes'}: feature own:{name} .*so a cut would change them"
+    words = f"{'edges' if of_edges else 'nodes'}: feature own:{name} .*so a cut would change it"
     with pytest.raises(InputError, match=words):
         features.check_by_row(whole_sector(GRAPH))
 

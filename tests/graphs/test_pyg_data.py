@@ -127,16 +127,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index has shape \(4, 2\)"),
     (
         {"edge_index": torch.tensor([[0, 1], [2, 3]])},
-        "edge_index runs from 0 to 3, but there are 3 rows",
+        "edge_index runs from 0 to 3 for 3 rows",
     ),
     ({"edge_index": EdgeIndex([[0, 1], [1, 2]])}, "edge_index is EdgeIndex"),
     ({"edge_attr": torch.ones(3, 1)}, "edge_attr has 3 rows for 4 edges"),
-    ({"y": torch.zeros(3)}, "y labels the 3 nodes, and bigtrk learns which edges"),
-    ({"y": torch.zeros(4, 1)}, r"y is .*\[4, 1\], not \[4\]"),
-    ({"y": torch.tensor([0.0, 0.5, 1.0, 0.0])}, "y, edge 1 is 0.5, neither 0 nor 1"),
-    ({"node_feature_names": ["r"]}, "x has 2 columns, but there are 1 names"),
+    ({"y": torch.zeros(3)}, "y labels the 3 nodes, but bigtrk learns which edges"),
+    ({"y": torch.zeros(4, 1)}, r"y is .*\[4, 1\], but must be \[4\]"),
+    ({"y": torch.tensor([0.0, 0.5, 1.0, 0.0])}, "y, edge 1 is 0.5, not 0 or 1"),
+    ({"node_feature_names": ["r"]}, "x has 2 columns and 1 names"),
     ({"node_feature_names": ["r", "r"]}, "column name 'r' is empty"),
-    ({"node_feature_names": "rz"}, "node_feature_names is str, not a list"),
+    ({"node_feature_names": "rz"}, "node_feature_names is str; make it a list"),
     ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "hit_id has shape"),
     ({"particles": {"pt": torch.ones(2)}}, "particles: .* missing"),
 ]
@@ -153,9 +153,9 @@ def test_what_is_not_one_graph() -> None:
         EventGraph.from_pyg(Batch.from_data_list([bare(), bare()]), "mine")
     with pytest.raises(InputError, match="mine: is a HeteroData"):
         EventGraph.from_pyg(HeteroData(), "mine")
-    with pytest.raises(InputError, match="without a name"):
+    with pytest.raises(InputError, match="the Data has no name"):
         EventGraph.from_pyg(bare())
-    with pytest.raises(InputError, match="no edge_attr, whose columns are to be named dr"):
+    with pytest.raises(InputError, match="no edge_attr, so no columns can be named dr"):
         EventGraph.from_pyg(bare(), "mine", edge_feature_names=["dr"])
 
 

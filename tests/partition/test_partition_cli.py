@@ -106,7 +106,9 @@ def test_sectors_hold_at_most_max_edges(tmp_path: Path) -> None:
         assert max(s["edges"] for s in folder.record(event)["sectors"]) <= 500
 
 
-def test_keeps_what_is_done_and_nothing_else(tmp_path: Path, graphs: Path) -> None:
+def test_keeps_what_is_done_and_nothing_else(
+    tmp_path: Path, graphs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     first, second, third, fourth = GraphFolder(graphs).events
     arguments = (graphs, out, "--workers", 1, "--parts")
@@ -123,6 +125,7 @@ def test_keeps_what_is_done_and_nothing_else(tmp_path: Path, graphs: Path) -> No
     assert folder.record(second)["edges"] == 900
     assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
     assert run(*arguments, 4) == 0
+    assert f"4 events ({first} first) are cut again: " in capsys.readouterr().err
     assert file_of(out, first).stat().st_mtime_ns != before[first]
     assert SectorFolder(out).parts(first) == 4
 
@@ -189,7 +192,7 @@ def test_worker_processes_write_the_same_sectors(tmp_path: Path, graphs: Path) -
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--parts", 300), "event000000000: 300 parts asked of a graph with 200 nodes"),
+        (("--parts", 300), "event000000000: 200 nodes cannot be cut in 300 parts"),
         (("--max-edges", 12), r"event000000000: one node has \d+ edges.*use --max-edges \d+"),
         (("--parts", 2, "--max-edges", 2), "either --parts or --max-edges"),
     ],
@@ -274,9 +277,9 @@ def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
     assert run(*command, "--parts", 8, "--json") == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
-        "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 8 parts asked of a "
-        "graph with 5 nodes; use --parts 5 or less or a larger --max-edges, or train it whole: "
-        "name the graphs beside the sectors in data.train"
+        "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 5 nodes cannot be "
+        "cut in 8 parts; use --parts 5 or less or a larger --max-edges, or train it whole: add its "
+        "graphs to data.train"
     ]
     assert json.loads(printed.out) == report_of(out)
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]

@@ -158,9 +158,7 @@ class SectionFile:
                 f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
             ) from None
         if found != self.digests[section]:
-            raise InputError(
-                f"{self.path}: section {section!r} does not match its checksum; make it again"
-            )
+            raise InputError(f"{self.path}: section {section!r} fails its checksum; make it again")
         return content
 
 
@@ -248,9 +246,7 @@ class SectorsEntry(GraphEntry):
             if not len(sector.send_splits) == len(sector.recv_splits) == self.parts:
                 raise ValueError(f"the splits of sector {number} are not one for each part")
             if sum(sector.recv_splits) != sector.halo:
-                raise ValueError(
-                    f"recv_splits of sector {number} are not its {sector.halo} halo rows"
-                )
+                raise ValueError(f"recv_splits of sector {number} are not its {sector.halo} halos")
         if sum(sector.owned for sector in self.sectors) != self.nodes:
             raise ValueError(f"the sectors do not own the event's {self.nodes} nodes")
         # Merging allocates a row for each node; each has its id in the file.
@@ -273,9 +269,7 @@ class SectorsEntry(GraphEntry):
         sent = np.array([sector.send_splits for sector in self.sectors])
         received = np.array([sector.recv_splits for sector in self.sectors])
         for a, b in np.argwhere(sent != received.T).tolist():
-            raise ValueError(
-                f"sector {a} sends {sent[a, b]} rows to sector {b}, which expects {received[b, a]}"
-            )
+            raise ValueError(f"sector {a} sends {sent[a, b]} rows to {b}, not {received[b, a]}")
         for a in np.flatnonzero(sent.diagonal()).tolist():
             raise ValueError(f"sector {a} sends rows to itself")
 
@@ -283,7 +277,9 @@ class SectorsEntry(GraphEntry):
 def file_of(folder: Path, event: str) -> Path:
     """Returns the path of the file of `event`, and refuses a name that would lead elsewhere."""
     if not event or "/" in event or not event.isprintable():
-        raise InputError(f"{folder}: {event!r} is no name of an event; leave path separators out")
+        raise InputError(
+            f"{folder}: {event!r} cannot be an event's name; leave out path separators"
+        )
     return folder / f"{event}{SUFFIX}"
 
 
@@ -369,9 +365,7 @@ class EventFolder:
         found: dict[str, Any] | None = self.manifest["events"].get(event)
         if found is None:
             made = self.maker.format(path=self.path)
-            raise InputError(
-                f"{self.path}: has no event {event!r}; make it with '{made}', or name another"
-            )
+            raise InputError(f"{self.path}: has no event {event!r}; name another, or run '{made}'")
         return found
 
     def open(self, event: str) -> SectionFile:
@@ -380,8 +374,8 @@ class EventFolder:
         opened = SectionFile(file_of(self.path, event))
         if describe(opened) != described:
             raise InputError(
-                f"{opened.path}: is not the file that the manifest describes; finish "
-                f"'{self.maker.format(path=self.path)}' with its former options"
+                f"{opened.path}: is not the file that the manifest describes; run "
+                f"'{self.maker.format(path=self.path)}' again, with its former options"
             )
         return opened
 

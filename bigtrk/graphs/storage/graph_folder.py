@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.config import parse
-from bigtrk.console import complain, follow
+from bigtrk.console import complain, follow, warn_once
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -143,7 +143,8 @@ def finish_folder(
         if unlike:
             complain(
                 f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other "
-                f"options and are not in {MANIFEST}; make them with these, or remove them"
+                f"options and are left out of {MANIFEST}; make them again with these options, or "
+                "remove them"
             )
         return write_manifest(out, kind.kind, parameters, alike)
 
@@ -196,8 +197,7 @@ def _check_out(out: Path) -> None:
         others = [name for name in names if name not in (WINDOWS, LOCK) and name[0] != "."]
         if others:
             raise InputError(
-                f"{out}: holds something else, such as {min(others)}; name another folder for the "
-                f"graphs"
+                f"{out}: holds other files, such as {min(others)}; name another folder"
             )
 
 
@@ -215,4 +215,8 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         return False  # it is damaged, or no graph: made again
     if not replaces:
         check_same_event(path, opened.record, {"made_from": made_from})
-    return (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
+    is_made = (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
+    if not is_made and not replaces:
+        said = f"{out}: graphs there ({event} first) are made again, with the options given now"
+        warn_once(f"{out} made again", said)
+    return is_made

@@ -99,7 +99,7 @@ def _check_content(
     labels = [name for name in LABELS if name in content]
     if labels != record["labels"]:
         raise InputError(
-            f"{where}: knows {', '.join(labels) or 'no labels'}, where the event's sectors know "
+            f"{where}: has {', '.join(labels) or 'no labels'}, but the event's record lists "
             f"{', '.join(record['labels']) or 'none'}; {_REMEDY}"
         )
     bounds = nodes, record["nodes"], record["edges"], counts["owned"]

@@ -149,7 +149,8 @@ def test_learns_windows_and_does_not_list_graphs_of_other_options(
     build_folder(events, out)
     assert list(build_folder(events, out, learn=True, names=NAMES[:1])["events"]) == NAMES[:1]
     said = " ".join("".join(capsys.readouterr()).split())
-    assert "2 graphs (event000000002 first) were made with other options and are not in" in said
+    assert "2 graphs (event000000002 first) were made with other options and are left" in said
+    assert "graphs there (event000000001 first) are made again, with the options given now" in said
     manifest = build_folder(events, out, learn=True)
     learned = read_windows(out / "windows.yaml")
     expected = learn_windows([simulate_event(60, seed=5, event_id=i) for i in (1, 2, 3)], "")
@@ -162,9 +163,9 @@ def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> Non
     with pytest.raises(InputError, match="not both"):
         build_folder(events, out, windows=tmp_path / "w.yaml", learn=True)
     assert not out.exists()
-    with pytest.raises(InputError, match=r"holds something else, such as .*; name another folder"):
+    with pytest.raises(InputError, match=r"holds other files, such as .*; name another folder"):
         build_folder(events, events)
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="holds other files"):
         write_graphs(events, [random_graph(0, 20, 60)])
     assert sorted(events.iterdir()) == before
     manifest = build_folder(events, out)

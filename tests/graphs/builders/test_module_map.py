@@ -253,8 +253,8 @@ def shorten(sections: dict[str, Section]) -> None:
     ("changed", "told"),
     [
         ({"format": "bigtrk merge tree"}, "holds no module map"),
-        ({"version": 2}, "is of another version"),
-        ({"features": ["z0"]}, "or other features than z0_12, "),
+        ({"version": 2}, "was learnt by another version"),
+        ({"features": ["z0"]}, "or from other features than z0_12, "),
         (lambda of: of["map"]["triplets"].fill_(10**6), "triplets runs from"),
         (repeat, "holds a triplet twice; learn it again"),
         (lambda of: of["map"].pop("modules"), "has no modules; learn it again"),
@@ -313,7 +313,7 @@ def test_a_learnt_map_builds_the_same_again(
     ("options", "told"),
     [
         (["--module-map", "nothing"], "nothing: no such file"),
-        (["--learn-windows", "--learn-module-map"], "exclude each other; give one"),
+        (["--learn-windows", "--learn-module-map"], "give only one of"),
         (["--learn-module-map", "--pt-min", "1000"], "no particle above 1000 GeV has three hits"),
     ],
 )

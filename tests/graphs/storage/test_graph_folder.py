@@ -66,7 +66,7 @@ def test_what_lies_beside_a_graph(tmp_path: Path) -> None:
     whole = path.read_bytes()
     at = whole.index(own["lot"].numpy().tobytes())
     path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])
-    with pytest.raises(InputError, match="section 'mine' does not match its checksum"):
+    with pytest.raises(InputError, match="section 'mine' fails its checksum"):
         folder.open(graph.name).read("mine")
     fill_folder(tmp_path / "graphs", [task], 1, {}, "graphs")
     assert torch.equal(folder.open(graph.name).read("mine")["lot"], own["lot"])
