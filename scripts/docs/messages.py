@@ -1,0 +1,59 @@
+"""Prints the messages of the programs with file and line, to be read as a user reads them.
+
+python scripts/docs/messages.py [--draw N] [--seed S]
+"""
+
+import argparse
+import ast
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+# Errors, warnings, and lines that say what goes on.
+_SAID_BY = {
+    *("InputError", "RankError", "StoppedError", "SectorError", "ContractError", "ValueError"),
+    *("BadParameter", "LookupError", "OSError", "PermissionError", "damage_told", "too_large"),
+    *("complain", "warn_once", "warn", "say", "tell", "notice", "refuse", "_bad", "_refusal"),
+}
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields line and text of each message in a file, with {expressions} for its values."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    named = {
+        node.targets[0].id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in nodes:
+        called = getattr(node, "func", None)
+        said_by = getattr(called, "id", getattr(called, "attr", ""))
+        if isinstance(node, ast.Call) and said_by in _SAID_BY:
+            # A message may have a name.
+            given = (named.get(getattr(one, "id", ""), one) for one in node.args)
+            if text := "; ".join(filter(None, map(_text, given))):
+                yield node.lineno, text
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_text, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return f"{{{ast.unparse(node.value)}}}"
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def main() -> None:
+    """Prints all messages, or some that are drawn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draw", type=int, help="how many to draw (all)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    asked = parser.parse_args()
+    paths = sorted(path for room in ("bigtrk", "partition") for path in Path(room).rglob("*.py"))
+    found = [f"{path}:{line}: {text}" for path in paths for line, text in sorted(messages(path))]
+    drawn = random.Random(asked.seed).sample(found, asked.draw) if asked.draw else found
+    print(*drawn, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
