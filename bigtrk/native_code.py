@@ -162,7 +162,7 @@ def _check(path: Path) -> None:
         content = file.read()
     made, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(made).digest() != digest:
-        raise OSError(f"{path}: is not as it was made")
+        raise OSError(f"{path}: was changed after it was made")
 
 
 def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False) -> None:

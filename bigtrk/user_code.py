@@ -99,7 +99,7 @@ def load_function(name: str, key: str, kind: str) -> Any:
 
 
 @contextmanager
-def users_errors(failure: str, remedy: str = "mend it") -> Iterator[None]:
+def users_errors(failure: str, remedy: str = "correct it") -> Iterator[None]:
     """Makes an InputError of any error of users' code within, and of an exit."""
     try:
         with no_exit():

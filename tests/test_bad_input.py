@@ -39,15 +39,8 @@ def test_a_bad_event(tmp_path: Path, run_program: Run) -> None:
     ("command", "named"),
     [
         (["bigtrk", "build", "absent", "graphs", "--from", "heptrkx"], "absent"),
-        (
-            ["bigtrk", "simulate", "events", "--detectors", "absent"],
-            "absent: is neither a detector that is built in (trackml, odd) nor a file",
-        ),
-        (["bigtrk-partition", "absent", "sectors", "--parts", "2"], "absent: no such folder"),
         (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
-        (["bigtrk", "report", "absent"], "absent"),
         (["bigtrk/train.py"], "graphs: no such folder; make graphs with 'bigtrk build"),
-        (["bigtrk/train.py", "absent.yaml"], "absent.yaml: no such file"),
         (["bigtrk", "resume", "absent"], "absent/run.json: no such file"),
     ],
 )

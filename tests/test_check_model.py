@@ -139,7 +139,7 @@ def test_a_model_that_is_not(check: Any, arguments: list[str], words: list[str])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["checked_models:Failing"], "is no class of torch.nn.Module"),
+        (["checked_models:Failing"], "is not a subclass of torch.nn.Module"),
         (["checked_models:Sums", "model.options.hiden=3"], "did you mean 'hidden'"),
         (["pyg"], "model.options.module"),
         (["interaction", "hidden"], "write key.sub=value"),

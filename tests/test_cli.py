@@ -29,10 +29,10 @@ def test_version(run_program: Run) -> None:
         (["bigtrk", "evaluate", "run", "graphs", "--spill", "$NO_SUCH/x"], "error: $NO_SUCH/x: "),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),
         (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
-        (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent"),
+        (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent: is neither a det"),
         (["bigtrk/train.py", "~/absent.yaml"], "HOME/absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "~/absent"], "HOME/absent"),
-        (["bigtrk-partition", "~/absent", "out", "--parts", "2"], "HOME/absent"),
+        (["bigtrk-partition", "~/absent", "out", "--parts", "2"], "HOME/absent: no such folder"),
     ],
 )
 def test_paths_are_expanded(
@@ -53,6 +53,7 @@ def test_paths_are_expanded(
         ("audit runs/0001", "audit is gone; use python -m scripts.studies.gradient_audit"),
         ("search x.yaml --executor=ray", "search --executor is gone; use --launcher COMMAND"),
         ("search x.yaml --storage journal", "search --storage is gone; the study is a file"),
+        ("score tracks events --min-hits 4", "score --min-hits is gone; use --hits-min"),
     ],
 )
 def test_what_is_gone_names_what_to_use(typed: str, told: str, run_program: Run) -> None:
@@ -65,7 +66,7 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:
     with Path("/dev/full").open("w") as full:
         program = [sys.executable, "-m", "bigtrk", "--version"]
         ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    said = "bigtrk: error: the output cannot be written (No space left on device)\n"
+    said = "bigtrk: error: No space left on device; free some space, or name another disk\n"
     assert (ended.returncode, ended.stderr) == (2, said)
 
 
@@ -117,7 +118,7 @@ def test_both_from_a_folder_of_their_own(workdir: Path, run_program: Run) -> Non
 def test_a_page_needs_a_folder_that_is_there(tmp_path: Path, run_program: Run) -> None:
     """The page is refused before the run is read: an evaluation may take an hour."""
     evaluate = ["bigtrk", "evaluate", str(tmp_path / "run"), str(tmp_path), "--html"]
-    wrong = "does not end with .html"
+    wrong = "its name must end with .html"
     refused = {"missing/page.html": "no such folder", ".": "is a folder", "run.json": wrong}
     for page, said in refused.items():
         status, _, errors = run_program([*evaluate, str(tmp_path / page)])

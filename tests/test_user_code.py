@@ -78,8 +78,8 @@ def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> 
         ([], "users_own:Net", "model.name=users_own:Net: users_own is not installed.*--code"),
         (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no Other"),
         (["users_none"], "users_none:Net", "ModuleNotFoundError.*start in the folder"),
-        (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*mend it"),
-        (["users_leaving"], "users_leaving:Net", r"calls sys.exit\(0\), which would.*mend it"),
+        (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*correct it"),
+        (["users_leaving"], "users_leaving:Net", r"calls sys.exit\(0\), which would.*correct it"),
     ],
 )
 def test_what_cannot_be_imported_is_told_in_one_line(

@@ -67,8 +67,8 @@ def open_source(path: Path) -> Source:
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})
     if not path.exists():
         raise InputError(
-            f"{path}: no such file or folder; name a folder or zip of TrackML files, or a folder "
-            "of ColliderML's or what their names begin with"
+            f"{path}: no such file or folder; name a folder or zip of events, or the beginning of "
+            "an event's file names"
         )
     check_file(path)
     told = damage_told(

@@ -280,8 +280,8 @@ def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[
 def _particles(sample: "Sample", event: int) -> _Row:
     if event not in (places := find_rows(sample.particles, PARTICLES)):
         raise InputError(
-            f"{sample.path}: no file of particles has event {event}, whose hits name theirs; fetch "
-            "its particles too and name the folder that holds both"
+            f"{sample.path}: the hits of event {event} have particles, but no file of particles "
+            "has this event; fetch it too, and name the folder that holds both"
         )
     row = _read_row(places[event], event, PARTICLES)
     ids = row.columns["particle_id"]
@@ -353,8 +353,7 @@ def find_sample(path: Path) -> Sample | None:
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(
-            f"{path}: is one file of a sample; name the folder that holds its tracker_hits and "
-            "particles"
+            f"{path}: is one file of a sample; name the folder of tracker_hits and particles"
         )
     roots = [path]
     if not path.is_dir():

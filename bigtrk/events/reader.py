@@ -61,7 +61,7 @@ def find_events(path: Path, numbers: range | None = None) -> list[str]:
     if not chosen:
         raise InputError(
             f"{path}: none of its {len(names)} events, {names[0]} to {names[-1]}, has a number "
-            f"from {numbers[0]} to {numbers[-1]}; give others"
+            f"from {numbers[0]} to {numbers[-1]}; give other numbers"
         )
     return chosen
 

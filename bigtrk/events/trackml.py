@@ -100,9 +100,7 @@ def _canonical_names(header: bytes, spec: TableSpec, where: str) -> list[str]:
     known = {*spec.required, *spec.optional_ids, *spec.optional_floats, spec.packed}
     repeated = {name for name in names if name in known and names.count(name) > 1}
     if repeated:
-        raise InputError(
-            f"{where}, row 1: column {min(repeated)!r} appears twice; remove one of the two"
-        )
+        raise InputError(f"{where}, row 1: column {min(repeated)!r} appears twice; remove one")
     return [name if name in known else f"#{place}" for place, name in enumerate(names)]
 
 
@@ -208,8 +206,7 @@ class TrackmlEvents:
         files = {spec: file for spec in specs if (file := _file_of(source, name, spec))}
         if HITS not in files:
             raise InputError(
-                f"{path}: has no {name}-hits.csv or {name}-hits.csv.gz; add it, or name another "
-                "event"
+                f"{path}: has no {name}-hits.csv or .csv.gz; add it, or name another event"
             )
         where = {spec: source.where(file) for spec, file in files.items()}
 

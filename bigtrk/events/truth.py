@@ -48,8 +48,8 @@ def hit_weights(event: Event) -> Float64 | None:
     weight = truth["weight"].astype(np.float64, copy=False)
     if len(bad := np.flatnonzero((weight < 0) | (weight > MOST_WEIGHT))):
         raise InputError(
-            f"{event.name}-truth, row {bad[0] + 2}: the weight of hit {truth['hit_id'][bad[0]]} is "
-            f"{weight[bad[0]]:g}, not one from 0 to {MOST_WEIGHT:g}; correct it"
+            f"{event.name}-truth, row {bad[0] + 2}: the weight of hit {truth['hit_id'][bad[0]]} "
+            f"is {weight[bad[0]]:g}, but must be from 0 to {MOST_WEIGHT:g}; correct it"
         )
     if np.isnan(weight).all():
         return None
@@ -112,8 +112,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if NOISE in listed and (noise := int((particle == NOISE).sum())):
         warn_once(
             "particle 0",
-            f"{where}: lists particle {NOISE}, the number of noise, so {noise:,} hits are noise "
-            f"here; if it is a particle, add 1 to all particle_id of particles and truth",
+            f"{where}: lists particle {NOISE}, which means noise, so its {noise:,} hits are taken "
+            "as noise; if it is a particle, add 1 to every particle_id of particles and truth",
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
     if len(unlisted):
@@ -124,17 +124,17 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
             remedy = f"; if {unlisted[0]} is noise, write {NOISE}: edges of one id are true"
         warn_once(
             "particles that are not listed",
-            f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits are of "
-            f"{len(unlisted):,} particles ({unlisted[0]} first) that particles does not list; "
-            f"momentum and vertex of such particles, in any event, are unknown{remedy}",
+            f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
+            f"{len(unlisted):,} particles ({unlisted[0]} first) that the table of particles "
+            f"lacks; in all events the momentum and vertex of such particles are unknown{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):
         warn_once(
             "nhits",
             f"{where}: {len(odd):,} particles have more hits in truth than their nhits says, such "
-            f"as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles have one id, give each "
-            f"its own: edges between them are labelled true",
+            f"as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give each "
+            "its own, or edges between them count as true",
         )
 
 

@@ -62,9 +62,9 @@ def import_heptrkx_folder(
         for file in files:
             if _LATER_SECTION.search(file.stem):
                 raise InputError(
-                    f"{file}: is one of the sections of an event, whose phi is in units of pi / "
-                    f"(sections in phi); give --phi-sections, the n_phi_sections of HEPTrkX's "
-                    f"prepare.py (1: events were cut in eta alone)"
+                    f"{file}: holds a section of an event, whose phi depends on the number of "
+                    "sections; give --phi-sections N, which is n_phi_sections of HEPTrkX's "
+                    "prepare.py (1 if events were cut in eta alone)"
                 )
         complain(f"{source}: phi is read in units of pi, as of whole events")
     tasks = (_task(file, phi_sections) for file in files)
@@ -79,7 +79,8 @@ def _graph_files(folder: Path) -> list[Path]:
     others = [file.name for file in files if file not in {*graphs, *map(_id_file, graphs)}]
     if others:
         warn_once(
-            "others", f"{folder}: {others[0]} (of {len(others)} such files): left out, is no graph"
+            "others",
+            f"{folder}: {len(others)} files ({others[0]} first) hold no graph and are left out",
         )
     return graphs
 
@@ -143,8 +144,8 @@ def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
     if around and step.max(initial=0.0) <= 1 and step.sum() / 2 > _CROSSING:
         warn_once(
             "sections",
-            f"{file}: no edge crosses phi = pi, which about {step.sum() / 2:.0f} would in a whole "
-            f"event; if it is a section in phi, give --phi-sections",
+            f"{file}: no edge crosses phi = pi, where a whole event would have about "
+            f"{step.sum() / 2:.0f}; if this is a section in phi, give --phi-sections",
         )
 
 
@@ -239,13 +240,11 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
     lacks labels, r, phi or z.
     """
     if graph.y is None:
-        raise InputError(
-            f"{graph.name}: has no labels, which this layout needs; build it from events with truth"
-        )
+        raise InputError(f"{graph.name}: has no labels; build it from events with truth")
     if missing := [name for name in COLUMNS if name not in graph.node_feature_names]:
         raise InputError(
-            f"{graph.name}: has no node feature {missing[0]!r}, and X holds r, phi and z; store it "
-            "in the graph"
+            f"{graph.name}: has no node feature {missing[0]!r}, and HEPTrkX's X holds r, phi and "
+            "z; add it"
         )
     columns = [graph.node_feature_names.index(name) for name in COLUMNS]
     # The float32 nearest to a quotient gives the column again, if any float32 does.

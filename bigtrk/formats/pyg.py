@@ -79,7 +79,7 @@ def _files(folder: Path) -> list[Path]:
     files = sorted(graphs, key=lambda path: (by_numbers(path.stem), path.name))
     for one, other in pairwise(files):
         if one.stem == other.stem:
-            raise InputError(f"{other}: {one.name} makes an event of the same name; rename one")
+            raise InputError(f"{other}: {one.name} gives an event of the same name; rename one")
     return files
 
 

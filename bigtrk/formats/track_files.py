@@ -108,8 +108,8 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
         graph = folder.read(name)
         if graph.hit_id is None:
             raise InputError(
-                f"{name} in {graphs}: knows no ids of its hits, by which ACTS tells them; build it "
-                "from events"
+                f"{name} in {graphs}: has no ids of its hits, which ACTS needs; build it from "
+                "events"
             )
         source, destination = graph.hit_id.numpy()[graph.edge_index.numpy()]
         columns: Columns = {"edge0": source, "edge1": destination, "weight": scorer(graph).numpy()}
@@ -140,8 +140,8 @@ def check_submission_name(out: Path) -> Path:
     """
     if TRACKS_FILE.fullmatch(out.name):
         raise InputError(
-            f"{out}: would not be read as a submission, since its name is that of one event's "
-            "tracks; name it otherwise, such as mine.parquet"
+            f"{out}: a file of this name is read as one event's tracks, not as a submission; "
+            "choose another name, such as mine.parquet"
         )
     return check_output_name(out, ".parquet")
 

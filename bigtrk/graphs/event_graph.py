@@ -96,8 +96,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
     lowest, highest = (int(value) for value in torch.aminmax(index))
     if lowest < 0 or highest >= rows:
         raise InputError(
-            f"{where} runs from {lowest} to {highest}, but there are {rows} rows; "
-            "make the file again"
+            f"{where} runs from {lowest} to {highest} for {rows} rows; make the file again"
         )
 
 

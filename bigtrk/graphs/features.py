@@ -177,7 +177,7 @@ def normalised(
         if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")
         if name not in scales:
-            raise InputError(f"feature {name!r} has no scale; there are {', '.join(scales)}")
+            raise InputError(f"feature {name!r} has no scale; scaled are {', '.join(scales)}")
     divisors = [1.0 if isinstance(scale := scales[name], tuple) else scale for name in chosen]
     divided = torch.tensor(divisors, dtype=features.dtype).to(features.device)
     if [*chosen] == [*names] and not any(isinstance(scales[name], tuple) for name in chosen):
@@ -204,7 +204,7 @@ def check_finite(
     for name in read.intersection(names):
         column = features[:, list(names).index(name)]
         for row in (~column.isfinite()).nonzero()[:1, 0].tolist():
-            remedy = "mend it" if names_code(name) else "build the graph again"
+            remedy = "correct it" if names_code(name) else "build the graph again"
             raise InputError(
                 f"{what} {int(ids[row])} has {name} {float(column[row])}; {remedy}, or choose "
                 f"features without {name}"
@@ -352,7 +352,7 @@ def _check_by_row(name: str, function: Function, rows: Rows) -> None:
         made = _column(name, function, rows.take(some))
         if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
-                f"{rows.what}s: feature {name} gives some rows other values alone than among the "
-                f"others, so a cut would change them; compute each row from it alone (sums, means "
-                f"and ranks over rows can be stored in the graph)"
+                f"{rows.what}s: feature {name} gives a row another value alone than among other "
+                "rows, so a cut would change it; compute each row from its own columns (sums, "
+                "means and ranks over rows can be stored in the graph)"
             )

@@ -39,7 +39,7 @@ def from_data(
     content = {key: value for key, value in columns.items() if value is not None}
     name = name or content.get("name")
     if not isinstance(name, str):
-        raise InputError("a Data without a name; give from_pyg the graph's")
+        raise InputError("the Data has no name; give one to from_pyg")
     where = where or name
     _check_tensors(content, where)
     x, x_names = _columns(content, "x", node_names, where)
@@ -51,16 +51,12 @@ def from_data(
     if "edge_attr" in content or edge_names:
         edge_attr, edge_attr_names = _columns(content, "edge_attr", edge_names, where)
     if len(edge_attr) != n_edges:
-        raise InputError(
-            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
-        )
+        raise InputError(f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges")
     y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
     particles = content.get("particles")
     if particles is not None:
         if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
-            raise InputError(
-                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
-            )
+            raise InputError(f"{where}: particles is {_kind(particles)}, not tensors by name")
         check_particles(particles, f"{where}, particles")
     graph = EventGraph(
         name=name,
@@ -87,10 +83,13 @@ def _check_tensors(content: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{where}: {name} is {_kind(value)}; make it a plain dense tensor")
         if value.requires_grad or value.device.type != "cpu":
             raise InputError(
-                f"{where}: {name} has gradients or is on a device; give {name}.detach().cpu()"
+                f"{where}: {name} has gradients or is on a GPU; {name}.detach().cpu() helps"
             )
     if others := [one_line(str(key)) for key in content if key not in _KEPT]:
-        warn_once("attributes", f"{where}: {', '.join(others)}: left out, a graph has no place")
+        warn_once(
+            "attributes",
+            f"{where}: {', '.join(others)}: left out, a graph does not store them",
+        )
 
 
 def _columns(
@@ -98,16 +97,14 @@ def _columns(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Returns the features `key` in float32, and the names of their columns."""
     if key not in content:
-        raise InputError(f"{where}: has no {key}, whose columns are to be named {', '.join(given)}")
+        raise InputError(f"{where}: has no {key}, so no columns can be named {', '.join(given)}")
     features = content[key]
     if features.dim() != 2 or not features.is_floating_point():
-        raise InputError(
-            f"{where}: {key} is {_kind(features)}, not floats [rows, columns]; make it so"
-        )
+        raise InputError(f"{where}: {key} is {_kind(features)}, but must be floats [rows, columns]")
     stored, count = "node_feature_names" if key == "x" else "edge_feature_names", features.shape[1]
     names = list(given) or content.get(stored, [f"{key[0]}{column}" for column in range(count)])
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{where}: {stored} is {_kind(names)}, not a list of names; make it one")
+        raise InputError(f"{where}: {stored} is {_kind(names)}; make it a list of names")
     for name in names:
         if not name or name != one_line(name) or names.count(name) > 1:
             raise InputError(
@@ -115,9 +112,7 @@ def _columns(
                 f"twice; change it"
             )
     if len(names) != count:
-        raise InputError(
-            f"{where}: {key} has {count} columns, but there are {len(names)} names; name each"
-        )
+        raise InputError(f"{where}: {key} has {count} columns and {len(names)} names; name each")
     if features.dtype is not torch.float32:
         warn_once(key, f"{where}: {key} is {features.dtype} and is rounded to float32")
     single = features.float()
@@ -134,16 +129,12 @@ def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
     if y.shape != (n_edges,):
         if y.dim() and len(y) == n_nodes:
             raise InputError(
-                f"{where}: y labels the {n_nodes} nodes, and bigtrk learns which edges join hits "
-                f"of one particle; give y of each edge, and nodes their particle_id"
+                f"{where}: y labels the {n_nodes} nodes, but bigtrk learns which edges join hits "
+                "of one particle; give y a label per edge, and the nodes their particle_id"
             )
-        raise InputError(
-            f"{where}: y is {_kind(y)}, not [{n_edges}], a label of each edge; make it so"
-        )
+        raise InputError(f"{where}: y is {_kind(y)}, but must be [{n_edges}], a label per edge")
     for edge in ((y != 0) & (y != 1)).nonzero()[:1, 0].tolist():
-        raise InputError(
-            f"{where}: y, edge {edge} is {y[edge].item()}, neither 0 nor 1; correct it"
-        )
+        raise InputError(f"{where}: y, edge {edge} is {y[edge].item()}, not 0 or 1; correct it")
     return y == 1
 
 
@@ -156,8 +147,9 @@ def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
         for name in odd or [name for name in ("phi",) if most.get(name, 0.0) > MOST_PHI]:
             warn_once(
                 "units",
-                f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, and bigtrk "
-                f"reads r, phi and z in mm and rad; give them so, or other names to the columns",
+                f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, but bigtrk "
+                "reads r and z in mm and phi in rad; give these units, or name the columns "
+                "otherwise",
             )
     node_id, alike = torch.arange(graph.n_nodes), torch.zeros(graph.n_edges, dtype=torch.bool)
     y = alike if graph.y is None else graph.y

@@ -61,8 +61,8 @@ def refuse(net: nn.Module) -> None:
             raise ContractError(f"layer {_within(net, path)}{told(path, module)}: {why}")
     if not any(isinstance(module, MessagePassing) for module in net.modules()):
         raise ContractError(
-            f"{type(net).__name__}: holds no layer of torch_geometric.nn.MessagePassing; a model "
-            f"without one is named by model.name itself"
+            f"{type(net).__name__}: holds no layer of torch_geometric.nn.MessagePassing; name a "
+            "model without one by model.name itself"
         )
 
 
@@ -220,8 +220,8 @@ class LayerExchange:
         self._depth += 1
         if any(map(_holds_tensors, (*args, *kwargs.values()))):
             raise ContractError(
-                f"layer {name}: gets several tensors at once, of sources and destinations or of "
-                f"kinds of nodes; graphs have one kind of nodes, so give it their one x"
+                f"layer {name}: gets several tensors at once (sources and destinations, or kinds "
+                "of nodes), but graphs have one kind of node; give it x alone"
             )
 
     def _leave(self, name: str, _: nn.Module, __: Any, result: Any) -> Tensor | None:

@@ -56,7 +56,7 @@ def _of_one_model(content: Any) -> Any:
         if models and known and tag not in models:
             own = f" (what it takes itself is model.options.{key})"
             raise ValueError(
-                f"model.{key} is an option of {' and '.join(models)}; remove it for "
+                f"model.{key} is a setting of {' and '.join(models)} only; remove it for "
                 f"{content['name']}{own if 'options' in _OPTIONS[tag] else ''}"
             )
     return content

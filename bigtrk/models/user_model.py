@@ -56,7 +56,7 @@ class UserModelConfig(ModelSettings):
         """Raises InputError unless the class is a torch.nn.Module that takes the options."""
         made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):
-            raise self._bad("is no class of torch.nn.Module; derive it from that")
+            raise self._bad("is not a subclass of torch.nn.Module; make it one")
         sizes = n_node_features, n_edge_features
         options = self._checked_options(made, sizes)
         failure = (
@@ -123,9 +123,7 @@ class PyGConfig(ModelSettings):
         """The `package.module:Class` of the network; InputError if none is named."""
         module = self.options.get("module")
         if not isinstance(module, str) or not names_code(module):
-            raise InputError(
-                "model.options.module: name the network's class, as package.module:Class"
-            )
+            raise InputError("model.options.module: name the network, as package.module:Class")
         return module
 
     def lacks_degrees(self) -> bool:

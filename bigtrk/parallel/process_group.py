@@ -210,8 +210,8 @@ class _Meeting:
         twin = Beat.model_validate_json(there)
         if (twin.host, twin.process) != (own.host, own.process):
             raise RankError(
-                f"RANK={self._rank} is that of two processes at {self._place}: {twin.who}, and "
-                f"{own.who}; give each its own, and each job a MASTER_PORT of its own"
+                f"two processes at {self._place} have RANK={self._rank}: {twin.who}, and "
+                f"{own.who}; give each a rank of its own, and each job a MASTER_PORT of its own"
             )
 
     def _await_all(self, beats: TCPStore) -> None:

@@ -287,8 +287,8 @@ def _read_with_truth(folder: Path, events: Path, name: str) -> Event:
     event = read_event(events, name)
     if event.truth is None:
         raise InputError(
-            f"{events}: {name} has no truth, by which losses could be told; add {name}-truth.csv, "
-            f"or particle_id to ColliderML's hits, or make its tracks by "
-            f"'bigtrk reconstruct {folder} {events} OUT'"
+            f"{events}: {name} has no truth, which an evaluation needs; add {name}-truth.csv, or "
+            "particle_id to ColliderML's hits, or make its tracks by 'bigtrk reconstruct "
+            f"{folder} {events} OUT'"
         )
     return event

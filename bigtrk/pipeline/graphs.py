@@ -56,11 +56,9 @@ def filter_folder(
     edges of the run's validation events reach, by default 0.995.
     """
     if out.resolve() == graphs.resolve():
-        raise InputError(
-            f"{out}: holds the graphs to be filtered; name another folder for the rest"
-        )
+        raise InputError(f"{out}: holds the graphs to be filtered; name another folder")
     if cut is not None and efficiency is not None:
-        raise InputError("give --cut or --efficiency, not both")
+        raise InputError("give --score-cut or --efficiency, not both")
     scorer = load_scorer(run)
     if cut is None:
         cut = cut_for(run, CUT_EFFICIENCY if efficiency is None else efficiency)

@@ -185,7 +185,7 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     if rows != settings.precision:
         if "precision" not in type(settings).model_fields:
             raise InputError(
-                f"--precision {rows}: {settings.name} computes as its class says; leave it out"
+                f"--precision {rows}: class {settings.name} sets its own; leave it out"
             )
         settings = settings.model_copy(update={"precision": rows})
     model = build_model(stored.configuration.model_copy(update={"model": settings}))

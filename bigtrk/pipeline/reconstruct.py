@@ -83,9 +83,7 @@ def make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be made a folder ({error.strerror}); name another"
-        ) from None
+        raise InputError(f"{out}: cannot be a folder ({error.strerror}); name another") from None
 
 
 def clear_folder(out: Path, names: Iterable[str]) -> None:
@@ -244,11 +242,9 @@ def reconstruct_folder(
 def _check_apart(out: Path, given: Path, trained: Path) -> None:
     """Refuses to write tracks among what they are made of, or into what was `trained`."""
     if out.resolve() == given.resolve():
-        raise InputError(f"{out}: is what tracks are made of; name another folder for them")
+        raise InputError(f"{out}: holds the input; name another folder for the tracks")
     if out.resolve().is_relative_to(trained.resolve()):
-        raise InputError(
-            f"{out}: belongs to {trained}, which a training may remove; name another folder"
-        )
+        raise InputError(f"{out}: belongs to {trained}, and may be removed; name another folder")
 
 
 def infer_folder(
@@ -272,7 +268,8 @@ def infer_folder(
         found = folder.read(name)
         if found.hit_id is None:
             raise InputError(
-                f"{name} in {graphs}: knows no ids of its hits, by which tracks list them"
+                f"{name} in {graphs}: has no ids of its hits, which tracks list; build it from "
+                "events"
             )
         return found, Passage(edges={"graph": found.n_edges})
 

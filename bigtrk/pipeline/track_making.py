@@ -42,9 +42,9 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     largest = max(sector.n_edges for sector in sectors)
     if largest > max_edges:
         raise InputError(
-            f"{graph.name}: of its {graph.n_edges:,} edges a rank would hold {largest:,} on "
-            f"{ranks} rank(s); start more, or raise --max-edges {max_edges}, on CPUs with "
-            f"--spill FOLDER where memory has no room for them"
+            f"{graph.name}: on {ranks} rank(s) one would hold {largest:,} of its "
+            f"{graph.n_edges:,} edges, more than --max-edges {max_edges}; start more ranks, or "
+            "raise it (on CPUs --spill FOLDER keeps edges on a disk)"
         )
     return sectors
 

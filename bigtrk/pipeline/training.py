@@ -107,9 +107,7 @@ def read_settings(file: Path) -> PipelineSettings:
     for stage, kind in CLASSES.items():
         for section, key in GIVEN:
             if key in getattr(settings, stage).get(section, {}):
-                raise InputError(
-                    f"{file}: {stage}.{section}.{key} is given by the pipeline; leave it out"
-                )
+                raise InputError(f"{file}: the pipeline sets {stage}.{section}.{key}; leave it out")
         content = settings.content(stage, Path("graphs"), Path("run"))
         parsed = parse(Configuration, content, f"{file}: {stage}")
         allow_code(code_named(parsed))  # the user has named it

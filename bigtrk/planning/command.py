@@ -52,11 +52,11 @@ class Command:
         """
         world = self._one_number()
         if self.memory_gib is None:
-            raise InputError("bigtrk plan --choose: give the memory of a rank, as --memory 16")
+            raise InputError("--choose needs the memory of a rank; add --memory GIB")
         if world > self.ranks_per_node and world % self.ranks_per_node:
             raise InputError(
-                f"bigtrk plan --choose: {world} ranks do not fill hosts of {self.ranks_per_node}; "
-                f"give a multiple of that, or another --ranks-per-node"
+                f"--ranks {world}: is not a multiple of the {self.ranks_per_node} ranks per host; "
+                "give a multiple of that, or another --ranks-per-node"
             )
         path, overrides, folders = split_arguments(self.arguments, self.default)
         configuration = users_configuration(path, overrides)
@@ -69,8 +69,8 @@ class Command:
     def _question(self, configuration: Configuration, folders: Sequence[Path]) -> Question:
         if (method := configuration.sampling.method) != "none":
             raise InputError(
-                f"bigtrk plan: is for whole events, not for sampling.method={method}; set it to "
-                f"none, and give the size of a mini-batch with --nodes and --edges"
+                f"sampling.method={method}: bigtrk plan counts whole events; set it to none, and "
+                "give the size of a mini-batch with --nodes and --edges"
             )
         if configuration.model.is_users:  # it is checked as a training does, which ours pass
             counts, kind = configuration.data.feature_counts, configuration.model.kind
@@ -93,17 +93,15 @@ class Command:
             return [EventSize(self.nodes, self.edges)]
         if not folders or self.nodes is not None or self.edges is not None:
             raise InputError(
-                "bigtrk plan: say which events: folders of graphs or sectors, or --nodes with "
-                "--edges"
+                "there are no events to plan for; name folders of graphs or sectors, or give "
+                "--nodes with --edges"
             )
         return [source.size for source in open_events(folders)]
 
     def _one_number(self) -> int:
         world, *more = read_ranks(self.ranks)
         if more:
-            raise InputError(
-                f"--ranks {self.ranks}: give one number; bigtrk scale measures several"
-            )
+            raise InputError(f"--ranks {self.ranks}: give one number; bigtrk scale takes several")
         return world
 
 
@@ -115,9 +113,7 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
         InputError: there is a second configuration file, or it is standard input.
     """
     if "-" in arguments:
-        raise InputError(
-            "-: bigtrk train alone reads standard input; write the configuration to a file"
-        )
+        raise InputError("-: only bigtrk train reads standard input; name a file")
     overrides = [a for a in arguments if "=" in a]
     others = [given_path(a) for a in arguments if "=" not in a]
     files = [path for path in others if path.suffix in (".yaml", ".yml")]
@@ -139,5 +135,5 @@ def read_ranks(text: str) -> list[int]:
     except ValueError:
         raise InputError(f"--ranks {text!r}: write numbers, such as 1,2,4,8") from None
     if not 1 <= ranks[0] <= ranks[-1] <= 4096:
-        raise InputError(f"--ranks {text!r}: from 1 to 4096")
+        raise InputError(f"--ranks {text!r}: must be from 1 to 4096")
     return ranks

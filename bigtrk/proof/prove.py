@@ -296,9 +296,7 @@ def _results(
             wanted = "[E] or [E, 2]" if kind == "edge" else "[N, D]"
             raise SectorError(f"gives a result of shape {shape} for {which}; return {wanted}")
         if rows.dtype not in TOLERANCE:
-            raise SectorError(
-                f"gives a result of {rows.dtype} for {which}; return float32 at least"
-            )
+            raise SectorError(f"gives {rows.dtype} for {which}; return float32 at least")
     return made, widths
 
 
@@ -315,8 +313,8 @@ def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tens
         raise
     except Exception as error:
         raise SectorError(
-            "fails in its backward pass; recompute no exchange (torch.utils.checkpoint), nor a "
-            "layer of PyG, which one follows"
+            "fails in its backward pass; do not recompute (torch.utils.checkpoint) an exchange, "
+            "or a layer of PyG, which an exchange follows"
         ) from error
     return dict(zip(trained, found, strict=True))
 

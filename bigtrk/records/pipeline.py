@@ -80,7 +80,7 @@ def is_pipeline(folder: Path) -> bool:
 
 def read_pipeline(folder: Path) -> PipelineFolder:
     if not is_pipeline(folder):
-        raise InputError(f"{folder}: holds no {PIPELINE}; name folders of pipelines alone, or none")
+        raise InputError(f"{folder}: holds no {PIPELINE}; name only folders of pipelines, or none")
     record = read_record(PipelineRecord, folder / PIPELINE)
     found = {name: read_if_any(RunRecord, folder / name / RUN) for name in TRAINED}
     stages = {name: run for name, run in found.items() if run}

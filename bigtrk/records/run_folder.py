@@ -76,7 +76,9 @@ def read_run(folder: Path) -> Run:
     if not (folder / RUN).is_file():
         found = f"holds no {RUN}, so it is not the folder of a training run"
         if any(folder.glob("*-tracks.parquet")):
-            raise InputError(f"{folder}: holds tracks; `bigtrk score` judges these, with --html")
+            raise InputError(
+                f"{folder}: holds tracks; judge them with 'bigtrk score {folder} EVENTS'"
+            )
         if not folder.is_dir():
             found = "is a file" if folder.is_file() else "no such folder"
         raise InputError(f"{folder}: {found}; name the folder of a run, such as runs/0001")

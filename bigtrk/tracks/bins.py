@@ -84,8 +84,8 @@ def hit_column(event: Sector, name: str) -> Floats:
     """Returns a feature of each hit [N]; InputError where the graph does not store it."""
     if name not in event.node_feature_names:
         raise InputError(
-            f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "
-            f"phi and z are known; store them in its graph"
+            f"{event.event}: has no node feature {name!r}, but tracks need r, phi and z of the "
+            "hits; store them in its graph"
         )
     column = event.node_features[:, event.node_feature_names.index(name)]
     return column.double().numpy()

@@ -134,8 +134,8 @@ def event_number(name: str) -> int:
     match = EVENT_NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"{name}: this name of an event has no number of at most 18 digits, by which files of "
-            "tracks tell events; rename its files, such as to event000001000"
+            f"{name}: files of tracks tell events by a number of at most 18 digits, which this "
+            "name lacks; rename its files, for example to event000001000"
         )
     return int(match[1])
 
@@ -344,8 +344,8 @@ def _open_colliderml(path: Path) -> TrackSource:
         are_lists = isinstance(tracks, list) and isinstance(hits, list)
         if not are_lists or len(tracks) != len(hits):
             raise InputError(
-                f"{path}, row {rows[number][0] + 1}: has not one list of hits for each track; "
-                f"fetch it again"
+                f"{path}, row {rows[number][0] + 1}: lists of hits and tracks differ in number; "
+                "fetch it again"
             )
         with damage():
             return _unlisted(hits, tracks, row, path)
@@ -419,8 +419,8 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
         other = known.setdefault(event_number(name), name)
         if other != name:
             raise InputError(
-                f"{where}: {other} and {name} have one number, by which tracks tell events; rename "
-                f"the files of one of them"
+                f"{where}: {other} and {name} have the same number, which is how tracks tell "
+                "events; rename the files of one"
             )
     return dict(sorted(known.items()))
 

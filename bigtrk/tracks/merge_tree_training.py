@@ -65,8 +65,8 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
-            f"{n_good} of {len(good)} candidates of {MIN_HITS} hits or more are good tracks, which "
-            f"teaches nothing of track quality; give more events, or those of better scores"
+            f"{n_good} of {len(good)} candidates of {MIN_HITS} hits or more are good tracks, but "
+            "track quality is learnt from good and bad ones; give more events, or better scores"
         )
     # Sums of a million values in float32 lose digits.
     mean = torch.from_numpy(features.mean(axis=0, dtype=np.float64)).float()

@@ -56,9 +56,9 @@ def score_files(
         event = read_event(events, names[number])
         if event.truth is None:
             raise InputError(
-                f"{events}: {event.name} has no truth, by which its tracks could be judged; add "
-                f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks "
-                f"out"
+                f"{events}: {event.name} has no truth, so its tracks cannot be judged; add "
+                f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its "
+                "tracks out"
             )
         listed = HitTracks(nothing, nothing, str(tracks), nothing)
         if number in source.events:

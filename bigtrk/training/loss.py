@@ -125,9 +125,7 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
             f"which is then weighted, summed and divided"
         )
     if made.dtype != edges.logits.dtype:
-        raise InputError(
-            f"{KEY}={name}: gives {made.dtype} for logits of {edges.logits.dtype}; return the same"
-        )
+        raise InputError(f"{KEY}={name}: gives {made.dtype} for {edges.logits.dtype}; return that")
     return made
 
 
@@ -166,9 +164,9 @@ def check_loss(name: str, device: torch.device) -> None:
         made = _loss_of_each(name, function, replace(edges, **columns)).detach()
         if not torch.allclose(made, each.detach()[some], rtol=_SAME, atol=_SAME):
             raise InputError(
-                f"{KEY}={name}: gives edges another loss alone than among the others, so it would "
-                f"depend on the cut; compute each edge's loss from it and edges.counts alone (they "
-                f"are summed and divided afterwards)"
+                f"{KEY}={name}: gives an edge another loss alone than among other edges, so it "
+                "would depend on the cut; compute each edge's loss from it and edges.counts "
+                "alone (they are summed and divided afterwards)"
             )
 
 

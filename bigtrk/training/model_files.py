@@ -124,9 +124,7 @@ def load_weights(file: Path) -> dict[str, Tensor]:
     """Loads weights by name; raises InputError where the file is damaged or of other types."""
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
-            raise InputError(
-                f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}; train again"
-            )
+            raise InputError(f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}")
     return load_file(file)
 
 
@@ -203,9 +201,9 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         described = earlier_description(configuration)
     except InputError as error:
         raise InputError(
-            f"model.init_from={configuration.model.init_from}: the events that trained its "
-            f"weights, which are to be left out of evaluations, cannot be told ({error}); have it "
-            f"there until this run has ended"
+            f"model.init_from={configuration.model.init_from}: its weights were trained on events "
+            f"that evaluations must leave out, and these cannot be read ({error}); keep it in "
+            "place until this run has ended"
         ) from None
     return described.trained_on if described else ()
 
@@ -227,7 +225,7 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
         stored = load_model(start)
         weights, known = stored.model.state_dict(), True
         if differ := _differences(stored.configuration, configuration):
-            raise InputError(f"{where}: its model is another; set {' '.join(differ)}")
+            raise InputError(f"{where}: its model has other settings; set {' '.join(differ)}")
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -291,9 +289,9 @@ def described_model(
     if seen:
         warn_once(
             "model.init_from",
-            f"{seen} of the {len(events.validation)} events to validate on trained the weights of "
-            f"model.init_from, so that the validation flatters the model; set data.validation "
-            f"to others",
+            f"{seen} of the {len(events.validation)} validation events trained the weights of "
+            "model.init_from, so the validation looks better than the model is; set "
+            "data.validation to other events",
         )
     trained_on = dict.fromkeys((*earlier, *(source.origin for source in events.train)))
     return describe(configuration, list(trained_on), measured)

@@ -45,7 +45,7 @@ class BestSettings(Settings):
     @model_validator(mode="after")
     def _has_a_metric(self) -> Self:
         if self.patience is not None and self.metric is None:
-            raise ValueError("patience needs a metric to be patient with; set training.best.metric")
+            raise ValueError("patience needs a metric; set training.best.metric")
         return self
 
 

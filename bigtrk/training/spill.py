@@ -123,9 +123,7 @@ def spill_scoring(
     InputError if the model keeps none, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
-        raise InputError(
-            f"{folder.option}: only the Interaction GNN keeps edges between layers; leave it out"
-        )
+        raise InputError(f"{folder.option}: only the Interaction GNN can spill edges; leave it out")
     _check_device(folder.option, ranks)
     needs = []
     for event, (n_edges, sectors) in scored.items():
@@ -161,9 +159,7 @@ def open_spill(
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.
-        complain(
-            f"up to {gib(wanted)} GiB of edges go to {folder.path}, which has {gib(free)} GiB free"
-        )
+        complain(f"up to {gib(wanted)} GiB of edges go to {folder.path} ({gib(free)} GiB free)")
     return FileStore(folder.path, room, folder.option)
 
 
@@ -189,12 +185,9 @@ def check_folder(folder: SpillFolder) -> None:
         raise InputError(f"{folder}: cannot be written; name a folder of your own")
     kind = file_system(folder.path)
     if kind in NETWORK:
-        complain(
-            f"{folder} lies on a network file system ({kind}), which is slower than a local disk "
-            f"and shared"
-        )
+        complain(f"{folder} lies on a network file system ({kind}), which is slower than a disk")
     if kind in MEMORY:
-        complain(f"{folder} lies in memory ({kind}), where files spare none; name a disk's folder")
+        complain(f"{folder} lies in memory ({kind}) and saves none; name a folder on a disk")
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:

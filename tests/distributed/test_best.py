@@ -100,7 +100,7 @@ def test_a_run_ends_without_a_better_epoch(done: tuple[str, Path]) -> None:
     run = read_run(done[1] / "patient")
     assert len(run.epochs) == 5
     assert run.record.ended == "patience"
-    assert "ended since its last 3 epochs were no better" in done[0]
+    assert "ended after 3 epochs without a better one" in done[0]
     assert "training.best.patience=4 or more, or null" in done[0]
 
 

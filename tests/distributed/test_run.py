@@ -107,5 +107,5 @@ def test_a_run_is_not_overwritten_nor_resumed_when_done_or_on_other_events(
     content = json.loads((run / "run.json").read_text())
     content["config"]["data"]["events"] = 3
     (run / "run.json").write_text(json.dumps(content))
-    with pytest.raises(Exception, match="was trained on other events than its data folders hold"):
+    with pytest.raises(Exception, match="its data folders hold other events than it was trained"):
         run_ranks(1, train, configuration, run, "training.epochs=4")

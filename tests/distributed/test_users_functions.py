@@ -165,7 +165,7 @@ def test_all_ranks_tell_a_bad_column_before_training(tmp_path: Path) -> None:
     write_events(tmp_path, 4, spoilt)
     told = {
         "charge": "event000000001: node 17 has charge inf; build the graph again",
-        f"{HERE}:centred": "so a cut would change them",
+        f"{HERE}:centred": "so a cut would change it",
     }
     said = run_all(2, {name: (bad_columns, (tmp_path, name)) for name in told})
     for name, words in told.items():
@@ -190,5 +190,5 @@ def fail_alone(ranks: Ranks, events: Path, folder: Path) -> str:
 def test_a_rank_says_that_its_loss_failed(tmp_path: Path, events: Path) -> None:
     first, second = run_ranks(2, fail_alone, events, tmp_path / "run", fresh=True)
     assert first == "the other rank is gone"
-    words = f"rank 1: training.loss={HERE}:failing_alone: fails (RuntimeError: no loss here); mend"
+    words = f"rank 1: training.loss={HERE}:failing_alone: fails (RuntimeError: no loss here); "
     assert second.startswith(words)

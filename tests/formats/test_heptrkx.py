@@ -75,10 +75,10 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     source = tmp_path / "npz"
     for name in ("event000001000_g000", "event000001000_g001"):
         save(source / f"{name}.npz", GOOD | {"X": np.array([[0.1, 0.9, 0.0]] * 2 + [[1, 0.5, 1]])})
-    with pytest.raises(InputError, match=r"g001\.npz: is one of the sections.*--phi-sections"):
+    with pytest.raises(InputError, match=r"g001\.npz: holds a section of an event.*--phi-sections"):
         import_heptrkx_folder(source, tmp_path / "graphs")
     save(tmp_path / "quarters" / "event000001000_s3.npz", GOOD)
-    with pytest.raises(InputError, match=r"s3\.npz: is one of the sections.*--phi-sections"):
+    with pytest.raises(InputError, match=r"s3\.npz: holds a section of an event.*--phi-sections"):
         import_heptrkx_folder(tmp_path / "quarters", tmp_path / "graphs")
     manifest = import_heptrkx_folder(source, tmp_path / "graphs", 8)
     assert manifest["parameters"]["phi_sections"] == 8
@@ -111,7 +111,7 @@ def test_edges_tell_of_a_section(
         "Ro_cols": edges,
     }
     read_heptrkx(save(tmp_path / "event000001000_g000.npz", arrays))
-    assert ("if it is a section in phi" in capsys.readouterr().err) is not whole
+    assert ("if this is a section in phi" in capsys.readouterr().err) is not whole
 
 
 def test_files_of_ids_beside_graphs(
@@ -134,7 +134,7 @@ def test_files_of_ids_beside_graphs(
     assert read_heptrkx(source / "a2.npz").hit_id is None
     said = capsys.readouterr().err
     assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
-    assert "a2_pid.npz (of 1 such files): left out, is no graph" in said
+    assert "1 files (a2_pid.npz first) hold no graph and are left out" in said
 
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:

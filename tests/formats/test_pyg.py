@@ -65,10 +65,10 @@ def test_the_command(
     assert GraphFolder(out).read("a").node_feature_names == ("x0", "x1"), "other names: made again"
     status, _, err = run_here([*named, "--learn-windows"], monkeypatch, capsys)
     assert status == 2
-    assert "have edges already" in err
+    assert "--from with finished graphs" in err
     status, _, err = run_here(["bigtrk", "build", *named[4:]], monkeypatch, capsys)
     assert status == 2
-    assert "--edge-features is of --from pyg" in err
+    assert "--edge-features needs --from pyg" in err
 
 
 @pytest.mark.parametrize("names", ["r,phi,z", "a,b,c"])
@@ -111,10 +111,10 @@ def test_values_of_numpy_are_left_out(
         (Batch.from_data_list([bare(), bare()]), "holds several graphs; save each event by"),
         (
             [bare(), bare()],
-            "holds no Data as PyTorch Geometric 2.8 writes it; save each graph by itself",
+            "holds no Data as PyG 2.8 writes it; save each graph by itself",
         ),
         ({"x": torch.ones(2)}, "holds no Data"),
-        (bare(y=torch.zeros(1).expand(2**40)), "is no file of .*a tensor is larger than what"),
+        (bare(y=torch.zeros(1).expand(2**40)), "is not a file of .*a tensor is larger than what"),
         (Data(x=torch.ones(3, 2)), "has no edge_index"),
         (bare(edge_index=torch.eye(3).to_sparse()), "edge_index is ForeignObject; make it a plain"),
         (bare(y=torch.zeros(3)), "y labels the 3 nodes"),
@@ -130,7 +130,7 @@ def test_folders_without_or_with_too_many(tmp_path: Path) -> None:
         import_pyg_folder(tmp_path / "nowhere", tmp_path / "graphs")
     for name in ("a.pt", "a.pyg"):
         save(tmp_path / "data" / name, bare())
-    with pytest.raises(InputError, match=r"a\.pyg: a\.pt makes an event of the same name"):
+    with pytest.raises(InputError, match=r"a\.pyg: a\.pt gives an event of the same name"):
         import_pyg_folder(tmp_path / "data", tmp_path / "graphs")
     assert not (tmp_path / "graphs").exists()
 

@@ -133,7 +133,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(
         ("export tracks tracks out --format acts", "--format acts needs --events"),
         (
             "export tracks tracks out.parquet --format parquet --events events",
-            "--events is of --format acts",
+            "--events needs --format acts",
         ),
         ("export tracks broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (
@@ -143,18 +143,18 @@ def test_an_event_without_tracks_is_left_out_and_counted(
         ("export tracks tracks events --format trackml", "events: is a folder; name a file in it"),
         (
             "export tracks tracks mine.parquet --format trackml",
-            "does not end with .csv or .csv.gz; name it so",
+            "must end with .csv or .csv.gz; change it",
         ),
         (
             "export tracks other out --format acts --events events",
             "tracks of event 23, which events does not",
         ),
-        ("submit tracks events mine.csv", "mine.csv: its name does not end with"),
-        ("submit tracks events event000000021-tracks.parquet", "its name is that of one event's"),
+        ("submit tracks events mine.csv", "mine.csv: its name must end with"),
+        ("submit tracks events event000000021-tracks.parquet", "a file of this name is read as"),
         ("submit tracks events events", "events: is a folder; name a file in it, such as"),
         (
             "submit tracks events mine.parquet --max-edges 10",
-            "tracks: is no trained pipeline; --max-edges and --spill are for making tracks",
+            "tracks: is no pipeline, so leave out --max-edges and --spill",
         ),
         ("submit tracks absent mine.parquet", "absent"),
         ("submit other events mine.parquet", "tracks of event 23, which events does not"),

@@ -117,7 +117,7 @@ def test_names_of_events_do_not_lead_elsewhere(tmp_path: Path, name: str) -> Non
     content = {"format": "bigtrk graphs", "events": {name: {}}}
     (tmp_path / MANIFEST).write_bytes(seal(content))
     half = name == "\ud800"  # of a character, which no text holds
-    told = "surrogates not allowed" if half else "is no name of an event"
+    told = "surrogates not allowed" if half else "cannot be an event's name"
     with pytest.raises(InputError, match=told) as caught:
         read_manifest(tmp_path)
     assert one_line(caught.value, tmp_path)
@@ -196,11 +196,11 @@ def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
     write_sectors(tmp_path, [first, replace(second, hit_weight=None)], {})
     write_manifest(tmp_path, "sectors", {}, [EVENT])
     for part, parts in ((1, 2), (0, 1)):
-        with pytest.raises(InputError, match=r"sector 1: knows y, .* sectors know y, .*hit_weight"):
+        with pytest.raises(InputError, match=r"sector 1: has y, .* record lists y, .*hit_weight"):
             SectorFolder(tmp_path).read(EVENT, part, parts)
 
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "page.html")
-    assert "is no regular file" in str(refusal(lambda: write_json(tmp_path / "page.html", {})))
+    assert "is a device, pipe" in str(refusal(lambda: write_json(tmp_path / "page.html", {})))
     assert (tmp_path / "page.html").is_fifo()

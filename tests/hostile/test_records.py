@@ -59,8 +59,8 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "is not among those that need it"),
     ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' has no mean and"),
     ("config.json", ("configuration", "model", "hidden"), 100_000, "less than or equal to 65536"),
-    ("manifest.json", (), [], "manifest.json is damaged, or of an older version"),
-    ("manifest.json", ("progress", "step"), 14, "manifest.json is that of step-00000014"),
+    ("manifest.json", (), [], "manifest.json is damaged or of an older version"),
+    ("manifest.json", ("progress", "step"), 14, "manifest.json belongs to step-00000014"),
     ("manifest.json", ("averaged",), False, "is not as manifest.json describes it"),
     ("metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
     ("metrics.jsonl", (0, "routes"), {"a\nb": "x"}, "line 1: routes.a b: Input should be"),
@@ -82,7 +82,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
         "ds.json",
         ("zero_optimization", "stage"),
         7,
-        "zero_optimization: stage: must be a number from 0 to 3",
+        "zero_optimization.stage: must be 0 to 3",
     ),
 ]
 

@@ -21,8 +21,8 @@ def zero(**section: Any) -> dict[str, Any]:
         ({"zero_optimisation": {"stage": 1}}, "did you mean 'zero_optimization'"),
         (zero(stge=1), "unknown key 'stge'; did you mean 'stage'"),
         (zero(stage3_prefetch_bucketsize=1), "did you mean 'stage3_prefetch_bucket_size'"),
-        (zero(stage="2"), "zero_optimization: stage: must be a number"),
-        (zero(stage=4), "must be a number from 0 to 3 (got 4)"),
+        (zero(stage="2"), "zero_optimization.stage: must be 0 to 3"),
+        (zero(stage=4), "must be 0 to 3 (got 4)"),
         (zero(offload_optimizer={"devise": "cpu"}), "unknown key 'offload_optimizer.devise'"),
         (
             zero(stage=3, offload_optimizer={"device": "nvme", "nvme_path": "/nvme"}),
@@ -34,7 +34,7 @@ def zero(**section: Any) -> dict[str, Any]:
         ),
         (
             zero(stage=2, compute_grad_norm=False),
-            "remove 'zero_optimization.compute_grad_norm', without which",
+            "remove 'zero_optimization.compute_grad_norm': bigtrk needs",
         ),
         ({"tensorboard": {}}, "key 'tensorboard' is gone; use run.loggers"),
         ({"train_batch_size": 8}, "remove 'train_batch_size'; bigtrk sets it from"),

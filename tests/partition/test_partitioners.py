@@ -137,7 +137,7 @@ def test_wedges_are_sorted_and_balanced_in_edges(names: tuple[str, ...]) -> None
 
 
 def test_more_parts_than_nodes_and_wedges_without_an_azimuth_are_refused() -> None:
-    with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
+    with pytest.raises(InputError, match="4 nodes cannot be cut in 5 parts; use --parts 4"):
         divide(a_graph(grid(2), phi=[0.0] * 4), CutSettings(5, None, Method.METIS, 0))
     with pytest.raises(InputError, match=r"need the node feature phi.*has r, z"):
         wedges(a_graph(grid(2), r=[1.0] * 4, z=[0.0] * 4), 2)

@@ -75,8 +75,8 @@ def test_events_that_stages_were_trained_on_are_left_out(
 
 
 BAD_EVALUATIONS: list[tuple[list[str], dict[str, str], str]] = [
-    (["hits"], {}, "has no truth, by which losses could be told; add"),
-    (["others", "--builder", "components"], {}, "a pipeline has its own track builder and cuts"),
+    (["hits"], {}, "has no truth, which an evaluation needs; add"),
+    (["others", "--builder", "components"], {}, "a pipeline sets builder and cuts itself"),
     (["out"], {}, "holds no events"),
     (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "one rank evaluates a pipeline"),
 ]

@@ -51,7 +51,7 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     ("options", "told"),
     [
         (["--event", "event1"], "has no event1-hits.csv or"),
-        (["--builder", "walk"], "a pipeline has its own track builder; leave --builder and"),
+        (["--builder", "walk"], "a pipeline sets these itself; leave out --builder, "),
     ],
 )
 def test_what_cannot_be_shown_is_told(

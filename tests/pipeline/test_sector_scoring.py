@@ -15,7 +15,7 @@ def test_no_rank_holds_more_edges_than_it_may() -> None:
         assert [sector.part for sector in sectors] == list(range(ranks))
         most = max(sector.n_edges for sector in sectors)
         assert len(cut_for_ranks(GRAPH, ranks, most)) == ranks
-        told = rf"event000000001: of its 300 edges a rank would hold {most} on {ranks} rank\(s\); s"
+        told = rf"event000000001: on {ranks} rank\(s\) one would hold {most} of its 300 edges"
         with pytest.raises(InputError, match=told):
             cut_for_ranks(GRAPH, ranks, most - 1)
     with pytest.raises(InputError, match="60 hits are too few for 61 ranks; raise --max-edges"):

@@ -99,15 +99,18 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--try"], "--try is for --choose"),
-        (["--choose", "--measured", "run"], "--choose compares no seconds"),
+        (["--try"], "--try needs --choose"),
+        (["--choose", "--measured", "run"], "--choose compares memory, not seconds"),
         (["--calibrate"], "plan --calibrate is gone; use bigtrk plan --choose --try"),
         (["--check"], "plan --check is gone; use bigtrk plan --measured RUN"),
         (["--allow-bf16"], "plan --allow-bf16 is gone; set model.precision=bf16"),
         (["--choose", "--ranks", "1,2"], "give one number"),
-        (["--choose", "--ranks", "2"], "give the memory of a rank"),
+        (["--choose", "--ranks", "2"], "needs the memory of a rank"),
         (["--choose", "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
-        (["--choose", "--ranks", "7", "--memory", "4"], "7 ranks do not fill hosts of 4"),
+        (
+            ["--choose", "--ranks", "7", "--memory", "4"],
+            "--ranks 7: is not a multiple of the 4 ranks per host",
+        ),
         (["--choose", "--memory", "4", "sampling.method=shadow"], "is for whole events"),
     ],
 )

@@ -142,10 +142,13 @@ def test_every_value_is_planned(value: Value, machine: str, run_program: Run) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say which events"),
+        ([], "there are no events to plan for"),
         (["--nodes", "5"], "--nodes with --edges"),
         (["--nodes", "5", "--edges", f"{2**31}"], "less than or equal to 2147483647"),
-        (["--nodes", "5", "--edges", "5", "sampling.method=shadow"], "is for whole events"),
+        (
+            ["--nodes", "5", "--edges", "5", "sampling.method=shadow"],
+            "bigtrk plan counts whole events",
+        ),
         ([*SIZE, "--memory", "inf"], "less than or equal to 1000000"),
         ([*SIZE, "--ranks", "1,x"], "write numbers"),
         ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
@@ -197,7 +200,7 @@ def test_a_plan_takes_the_seconds_of_a_measured_run(tmp_path: Path, run_program:
     ("world", "routes", "said"),
     [
         (1, {"a": 2}, r"trained an event on 2 ranks, and was on 1 at its end"),
-        (1, {}, "has no two steps of whole events"),
+        (1, {}, "has less than two steps of whole events"),
     ],
 )
 def test_a_run_that_tells_no_step_is_refused(

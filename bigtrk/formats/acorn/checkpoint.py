@@ -232,9 +232,7 @@ def read_checkpoint(file: Path) -> AcornCheckpoint:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
         if not tensor.isfinite().all():
-            raise InputError(
-                f"{what} is not finite; name a checkpoint from before the loss diverged"
-            )
+            raise InputError(f"{what} is not finite; name a checkpoint before the loss diverged")
     return AcornCheckpoint(settings, weights)
 
 

@@ -99,15 +99,15 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     for name in [
         name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
     ]:
-        warn_once(name, f"{file}: {one_line(name)} is of a class that is not read, and left out")
+        warn_once(
+            name, f"{file}: {one_line(name)} is left out, since bigtrk does not read its class"
+        )
         del others[name]
     budget = iter(range(MOST_VALUES))
     try:
         plain = {name: _plain(one, budget) for name, one in others.items()}
     except (StopIteration, RecursionError):
-        raise InputError(
-            f"{file}: holds more values than a graph; save its columns alone"
-        ) from None
+        raise InputError(f"{file}: has more values than a graph; save its columns alone") from None
     return AcornColumns(file, named, plain)
 
 
@@ -147,7 +147,7 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
         if edges and edges == count:
             raise InputError(
                 f"{file}: has as many {what} as edges ({edges}), and acorn's older names do not "
-                f"say which of them a column is of; save it with variable_with_prefix: true"
+                "tell their columns apart; save it with variable_with_prefix: true"
             )
 
 
@@ -244,7 +244,7 @@ def read_source(opened: SectionFile) -> AcornSource | None:
     remedy = "import acorn's graphs again"
     turned, text = content.get(_TURNED), content.get(_PLAIN)
     if turned is None or text is None or turned.shape != (opened.record["edges"],):
-        raise InputError(f"{opened.path}: does not say what acorn knew of its graph; {remedy}")
+        raise InputError(f"{opened.path}: does not keep acorn's own columns; {remedy}")
     try:
         plain = parse_yaml(text.numpy().tobytes().decode())
         assert isinstance(plain, dict)

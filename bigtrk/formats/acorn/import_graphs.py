@@ -59,9 +59,7 @@ def _files(source: Path) -> dict[str, Path]:
     if not source.is_file():
         files = sorted(path for path in source.rglob("*") if path.name.endswith(ENDINGS))
     if not files:
-        raise InputError(
-            f"{source}: holds no .pyg or .pyg.gz files; name the folder of a stage of acorn"
-        )
+        raise InputError(f"{source}: holds no .pyg or .pyg.gz files; name an acorn stage's folder")
     events: dict[str, Path] = {}
     for file in files:
         stem = file.name.removesuffix(".gz").removesuffix(".pyg")
@@ -88,7 +86,7 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     """
     for name in (TRUE_EDGES_OF, PARTICLE):
         if name not in columns.tensors:
-            warn_once(name, f"{columns.file}: has no {name}, so that no particle is known")
+            warn_once(name, f"{columns.file}: has no {name}, so its particles are unknown")
             return None
     edges, particle = _pairs(columns, TRUE_EDGES_OF, n_hits), columns.tensors[PARTICLE]
     columns.column(PARTICLE, edges.shape[1], _TRUE)
@@ -131,8 +129,8 @@ def _particle_table(
     else:
         warn_once(
             "track_particle_pt",
-            f"{columns.file}: has no track_particle_pt (pt), so that no particle passes a cut on "
-            f"it; add pt to feature_sets.track_features of acorn's data reading",
+            f"{columns.file}: has no track_particle_pt (pt), so no particle passes a cut in pT; "
+            "add pt to feature_sets.track_features of acorn's data reading",
         )
     of_hit, said = particle_id.numpy(), of_particles("track_particle_nhits")
     counted = np.bincount(np.searchsorted(ids, of_hit[np.isin(of_hit, ids)]), minlength=len(ids))

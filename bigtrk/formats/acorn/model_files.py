@@ -172,7 +172,7 @@ def export_model(run: Path, out: Path) -> list[str]:
             the disk refuses.
     """
     if out.exists() or out.is_symlink():
-        raise InputError(f"{out}: is there already; name a file that is not")
+        raise InputError(f"{out}: exists already; name another file")
     checkpoint = _as_acorns(run, load_model(run))
     with disk_errors():
         write_checkpoint(out, checkpoint)

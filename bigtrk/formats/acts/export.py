@@ -280,9 +280,7 @@ def check_out(out: Path) -> None:
     ours = (out / README).is_file() and (out / README).read_bytes().startswith(TITLE.encode())
     others = others or ([] if ours else names)
     if others:
-        raise InputError(
-            f"{out}: holds something else, such as {others[0]}; name another folder for the models"
-        )
+        raise InputError(f"{out}: holds other files, such as {others[0]}; name another folder")
 
 
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:

@@ -55,7 +55,7 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
     acts = load_acts()
     for name, value in (("particles", options.particles), ("seed", options.seed)):
         if value > MOST:
-            raise InputError(f"{name} is {value}, more than ACTS takes here; at most {MOST:,}")
+            raise InputError(f"{name} is {value}, more than ACTS takes; give at most {MOST:,}")
     if options.hepmc3:
         _check_hepmc3(options.hepmc3)
     claim(out, RECORD, asdict(options))
@@ -79,7 +79,7 @@ def _check_hepmc3(path: Path) -> None:
         raise InputError(f"{path}: cannot be read ({reason(error)}); write it again") from None
     is_packed = path.suffix in (".bz2", ".lzma", ".root", ".xz", ".zst")
     if not is_packed and not start.lstrip().startswith(b"HepMC::"):
-        raise InputError(f"{path}: is not HepMC's text, which begins with HepMC::; write it so")
+        raise InputError(f"{path}: is not HepMC3 text, which begins with HepMC::; convert it")
 
 
 def _simulate(

@@ -130,15 +130,15 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
 
 # Why graphs with one of these parameters, or of these formats, may lack target edges.
 ADVICE = {
-    "filter": "the cut is too high for these graphs, or they lacked some before; give a lower --cut"
-    " or a higher --efficiency, or train the filter with graphs like these",
-    "module_map": "the module map has seen too few events, or is of another detector or beam spot; "
-    "learn one from more events like these",
+    "filter": "the cut is too high, or some were missing before; give a lower --score-cut or a "
+    "higher --efficiency, or train the filter with graphs like these",
+    "module_map": "the module map has seen too few events, or another detector or beam spot; learn "
+    "one from more events like these",
     "embedding": "the radius is too small, or the embedding is for another detector or beam spot; "
     "give a larger --radius or --efficiency, or train one with these events",
     "acorn": "acorn's graph construction left them out, or its filter's cut is too high",
-    "windows": "the windows are for another detector or beam spot; --learn-windows makes fitting "
-    "ones of these events",
+    "windows": "the windows are for another detector or beam spot; learn windows from these "
+    "events with --learn-windows",
 }
 
 
@@ -170,8 +170,8 @@ def build_by_module_map(
         module_map = learn_module_map((read_event(events, name) for name in followed), made, pt_min)
         say(
             f"the module map has {len(module_map.triplets):,} triplets of "
-            f"{len(module_map.modules):,} modules; it knows all that is true in these events, so "
-            f"judge it on others: build them with --module-map"
+            f"{len(module_map.modules):,} modules; it has seen all true edges of these events, so "
+            "judge it on others: build those with --module-map"
         )
     manifest = build_with(events, out, ModuleMapBuilder(module_map), names, prefix)
     write_module_map(out / MODULE_MAP, module_map)

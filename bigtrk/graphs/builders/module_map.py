@@ -114,15 +114,13 @@ def read_module_map(path: Path) -> ModuleMap:
     """Reads what `write_module_map` wrote; InputError if it is damaged, or another file."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
-        raise InputError(
-            f"{path}: holds no module map; name a file that --learn-module-map has made"
-        )
+        raise InputError(f"{path}: holds no module map; name a file that --learn-module-map made")
     made = opened.record.get("made")
     facts = [opened.record.get(name) for name in ("version", "features")]
     if facts != [1, [*FEATURES]] or not isinstance(made, str):
         raise InputError(
-            f"{path}: is of another version, or other features than {', '.join(FEATURES)}; learn "
-            f"it again"
+            f"{path}: was learnt by another version, or from other features than "
+            f"{', '.join(FEATURES)}; learn it again"
         )
     joined = opened.read("map")
     if "modules" not in joined:  # which graphs may lack

@@ -111,7 +111,7 @@ def _installed() -> bool:
     if any(map(shutil.which, compilers)):
         return True
     tried = " nor ".join(map(repr, compilers))
-    warn_once("Triton", f"plain passes on GPUs: no C compiler for Triton, which tries {tried}")
+    warn_once("Triton", f"GPUs use slower passes: Triton finds no C compiler (tries {tried})")
     return False
 
 

@@ -88,9 +88,7 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     section = parse(_File, content, str(path)).zero_optimization
     stage = section.get("stage", 0)
     if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
-        raise InputError(
-            f"{path}: zero_optimization: stage: must be a number from 0 to 3 (got {stage!r})"
-        )
+        raise InputError(f"{path}: zero_optimization.stage: must be 0 to 3 (got {stage!r})")
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -133,20 +131,20 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
     """
     if not zero.compute_grad_norm:
         raise InputError(
-            f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot "
-            f"judge a step's gradients"
+            f"{path}: remove 'zero_optimization.compute_grad_norm': bigtrk needs the norm to "
+            "judge a step's gradients"
         )
     for key in ("offload_optimizer", "offload_param"):
         section = getattr(zero, key)
         if section is not None and section.device == "nvme":
             raise InputError(
-                f"{path}: zero_optimization.{key}.device is nvme, of which no checkpoint can be "
-                f"made; set it to cpu"
+                f"{path}: zero_optimization.{key}.device is nvme, which cannot be checkpointed; "
+                "set it to cpu"
             )
     if zero.zero_hpz_partition_size > 1:
         raise InputError(
-            f"{path}: remove 'zero_optimization.zero_hpz_partition_size', with which a run could "
-            f"not be resumed"
+            f"{path}: remove 'zero_optimization.zero_hpz_partition_size': such a run cannot be "
+            "resumed"
         )
 
 

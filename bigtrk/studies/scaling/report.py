@@ -112,7 +112,9 @@ def read_series(folder: Path) -> Series:
         if isinstance(planned, int) and len(run.epochs) < planned:
             notes.append(f"{run.folder.name} has {len(run.epochs)} of {planned} epochs.")
     if not by_ranks:
-        raise InputError(f"{folder}: no run of the series has finished an epoch yet")
+        raise InputError(
+            f"{folder}: no run of the series has finished an epoch yet; wait for one; wait for one"
+        )
     names = {run.folder.name for run in found}
     wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]
     if missing := [name for name in wanted if name not in names]:
@@ -197,7 +199,7 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
     if len(set(names)) < len(names):
-        raise InputError(f"{', '.join(names)}: series of one name; rename a folder")
+        raise InputError(f"{', '.join(names)}: these series have the same name; rename a folder")
     by_series = {series.name: points(series) for series in every}
     headers = [Facts(f"Series {series.name}", _facts(series)) for series in every]
     last = [(f"{own[-1].series}, {own[-1].ranks} ranks", own[-1]) for own in by_series.values()]

@@ -105,8 +105,8 @@ def plan_series(
     configuration = users_configuration(path, [*overrides, *shared])
     if kind == "weak" and configuration.sampling.method == "shadow":
         raise InputError(
-            f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
-            f"strong instead of weak, and {STEP}=1"
+            "sampling.method=shadow: a step is one event on any number of ranks; give strong "
+            f"instead of weak, and {STEP}=1"
         )
     record = SeriesRecord(
         kind=kind,

@@ -63,13 +63,13 @@ class Range(Settings):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.low > self.high:
-            raise ValueError(f"low {self.low} is above high {self.high}; exchange them")
+            raise ValueError(f"low {self.low} is above high {self.high}; swap them")
         if self.log and self.low <= 0:
             raise ValueError(f"low {self.low} has no logarithm; raise it above 0, or leave log out")
         if self.log and self.step is not None:
             raise ValueError("log and step exclude each other; leave one out")
         if self.is_whole and not isinstance(self.step, int | None):
-            raise ValueError(f"step {self.step} of whole numbers is none; correct it")
+            raise ValueError(f"step {self.step} must be a whole number, like the bounds")
         return self
 
     @property
@@ -164,7 +164,7 @@ class Space(Settings):
         given = {"sampler", "pruning"} & self.model_fields_set
         if self.population and given:
             named = " and ".join(sorted(given))
-            raise ValueError(f"a population does without {named}; leave it out")
+            raise ValueError(f"a population has no {named}; leave it out")
         return self
 
     @property
@@ -187,7 +187,7 @@ def read_space(path: Path) -> Space:
                 raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
     for key, other in combinations(space.settings, 2):
         if overlap(key, other):
-            raise InputError(f"{path}: space: {key} and {other} set the same; leave one out")
+            raise InputError(f"{path}: space: {key} and {other} are one setting; leave one out")
     places = {key: _place(found, f"{path}: space.{key}") for key, found in space.settings.items()}
     return space.model_copy(update={"settings": places})
 
@@ -200,7 +200,7 @@ def _place(found: Any, where: str) -> Range | Choices:
     try:
         is_repeated = len(Choices(found).by_label) < len(found)
     except TypeError as error:  # YAML knows dates, too
-        raise InputError(f"{where}: no setting has such a value ({error}); remove it") from None
+        raise InputError(f"{where}: no setting takes this value ({error}); remove it") from None
     if is_repeated:
         raise InputError(f"{where}: a value is listed twice; remove one")
     return Choices(found)
@@ -247,9 +247,7 @@ def plan_search(
     for given in overrides:
         for key in space.settings:
             if overlap(given.partition("=")[0], key):
-                raise InputError(
-                    f"{given}: the space searches {key}; leave it out of one of the two"
-                )
+                raise InputError(f"{given}: the space searches {key}; leave it out of one")
     common = [*overrides, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
     known = _held_back(configuration)

@@ -162,7 +162,7 @@ def read_merge_tree(path: Path) -> MergeTree:
         )
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
-        raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; train it again")
+        raise InputError(f"{path}: has other features than {', '.join(FEATURES)}; train it again")
     tensors = opened.read("quality")
     check_columns(tensors, _LAYOUT, _SIZES, str(path))
     weights = tuple(tensors[name] for name in _WEIGHTS)

@@ -70,9 +70,9 @@ def restore(
 ) -> None:
     """Loads a checkpoint of any engine and ranks; raises InputError if it is of another model."""
     if averages and not checkpoint.averaged:
-        raise InputError(f"{folder}: has no averaged weights (training.average_decay)")
+        raise InputError(f"{folder}: has no averaged weights; set training.average_decay=null")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
-        raise InputError(f"{folder}: of another model (such as in {differ[0][0]})")
+        raise InputError(f"{folder}: is of another model ({differ[0][0]} differs)")
     reader = _Reader(folder, checkpoint)
     for piece in (*engine.pieces(), *(averages.pieces() if averages else ())):
         with traced(piece.name):

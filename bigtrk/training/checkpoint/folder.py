@@ -76,7 +76,7 @@ def last_good(run: Path) -> Found:
             f"weights of a run that has ended (model.init_from)"
         )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
-    raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
+    raise InputError(f"{run}: all checkpoints are damaged ({said}); start a new run")
 
 
 def has_any(run: Path) -> bool:
@@ -217,17 +217,17 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     """Returns a run's configuration with `overrides`; InputError if one would make another run."""
     content = read_run_record(run).config
     if not content:
-        raise InputError(f"{run / RUN}: holds no config, without which no run is resumed")
+        raise InputError(f"{run / RUN}: holds no config, so it cannot be resumed; start a new run")
     for override in overrides:
         if override.startswith(FIXED):
             raise InputError(
-                f"{override}: the state of one optimizer is none of another; start a new run from "
-                f"the weights of this one once it has ended (model.init_from)"
+                f"{override}: a resumed run keeps its optimizer; once it has ended, start a new "
+                "run from its weights (model.init_from)"
             )
         if not override.startswith(CHANGEABLE):
             raise InputError(
-                f"{override}: a resumed run takes changes of {', '.join(CHANGEABLE)} only; "
-                f"start a new run for others"
+                f"{override}: a resumed run can change only {', '.join(CHANGEABLE)}; start a new "
+                "run for other changes"
             )
     return apply_overrides(Configuration, content, overrides, str(run / RUN))
 
@@ -243,8 +243,8 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
         raise InputError(
-            f"{run}: was trained on other events than its data folders hold now, so that what is "
-            f"left of an epoch is not known; restore the folders, or start a new run"
+            f"{run}: its data folders hold other events than it was trained on; restore them, or "
+            "start a new run"
         )
     if ranks.is_first:
         say(
@@ -263,8 +263,8 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
     best = progress.best
     if best and best.is_over(configuration.training.best.patience):
         raise InputError(
-            f"{run}: ended since its last {best.waited} epochs were no better than the best before "
-            f"them; to go on, set training.best.patience={best.waited + 1} or more, or null"
+            f"{run}: ended after {best.waited} epochs without a better one; to go on, set "
+            f"training.best.patience={best.waited + 1} or more, or null"
         )
 
 
@@ -294,7 +294,7 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
     if len(steps) < progress.step:
         say(
             f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps until the "
-            f"checkpoint; reports lack the others, the training does not"
+            "checkpoint; only reports lack the others"
         )
 
 

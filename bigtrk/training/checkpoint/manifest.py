@@ -156,7 +156,7 @@ def write_shard(
     with disk_errors(), atomic_path(path) as temporary:
         temporary.write_bytes(content)
     if damage := _damage(folder, shard):
-        raise InputError(f"{folder}: {damage} as soon as it is written; is the disk sound?")
+        raise InputError(f"{folder}: {damage} right after it was written; check the disk")
     return shard
 
 
@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             raise InputError(f"{MANIFEST} is missing")
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
-        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
+        raise InputError(f"{MANIFEST} belongs to {checkpoint.name}")
     damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
@@ -187,7 +187,7 @@ def _decoded(raw: bytes) -> Checkpoint:
         content = unseal(raw)
     except ValueError as error:
         raise InputError(
-            f"{MANIFEST} is damaged, or of an older version ({reason(error)})"
+            f"{MANIFEST} is damaged or of an older version ({reason(error)})"
         ) from None
     if content.get("format") != FORMAT:
         version = one_line(str(content.get("format")))
@@ -202,9 +202,7 @@ def _decoded(raw: bytes) -> Checkpoint:
     for rank, shard in enumerate(checkpoint.shards):
         if shard.file != shard_name(rank):
             named = one_line(repr(shard.file))
-            raise InputError(
-                f"{MANIFEST}: shards.{rank}.file: is {named}, not {shard_name(rank)!r}"
-            )
+            raise InputError(f"{MANIFEST}: shards.{rank}.file is {named}, not {shard_name(rank)!r}")
         for name, piece in shard.pieces.items():
             pieces.setdefault(name, []).append(piece)
     for name, found in pieces.items():

@@ -346,9 +346,7 @@ class BatchMaker:
     def _prepare(self, event: int | None, sector: Sector, exchanges: bool) -> Batch:
         device = self.world.device
         if sector.y is None:
-            raise InputError(
-                f"{sector.event}: has no truth; build its graph from events with truth"
-            )
+            raise InputError(f"{sector.event}: has no truth; build graphs of events with truth")
         self._check(sector)
         known = sector.y, sector.edge_index, sector.particle_id, sector.particles
         is_target = target_edges(*known, self._target)

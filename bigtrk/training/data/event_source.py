@@ -46,8 +46,8 @@ class EventSource:
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
             raise InputError(
-                f"{self.where}: the manifest does not say which graph it is of; make the folder "
-                f"again"
+                f"{self.where}: the manifest does not say which graph it was cut from; make the "
+                "folder again"
             )
         return str(digests["graph"])
 
@@ -86,20 +86,21 @@ class EventSource:
             )
         if with_pt and "particles" not in record["digests"]:
             raise InputError(
-                f"{self.where}: knows no particles, so no pT; set training.pt_weight=0, or build "
-                f"it from events with truth"
+                f"{self.where}: has no particles, so pT is unknown; set training.pt_weight=0, or "
+                "build it from events with truth"
             )
 
     def check_true_edges(self) -> None:
         """Raises InputError where the event is cut or has other edges than true ones."""
         if self.parts > 1:
             raise InputError(
-                f"{self.where}: is cut into sectors; an embedding is trained on whole events"
+                f"{self.where}: is cut into sectors, but an embedding trains on whole events; "
+                "name their graphs"
             )
         if self.record["edges"] and self.record.get("purity") != 1:
             raise InputError(
-                f"{self.where}: has other edges than true ones; an embedding is trained on graphs "
-                f"of 'bigtrk build EVENTS OUT --true-edges'"
+                f"{self.where}: has edges that are not true; an embedding trains on graphs of "
+                "'bigtrk build EVENTS OUT --true-edges'"
             )
 
     def read(self, part: int, parts: int) -> Sector:
@@ -129,7 +130,9 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
         if known.parts < source.parts:
             sources[source.name] = source
     if not sources:
-        raise InputError(f"{', '.join(map(str, folders))}: no events there")
+        raise InputError(
+            f"{', '.join(map(str, folders))}: no events; make some with 'bigtrk build'"
+        )
     return [sources[name] for name in sorted(sources, key=by_numbers)]
 
 
@@ -160,8 +163,8 @@ def split_validation(
     if isinstance(validation, int):
         if not 0 <= validation < len(sources):
             raise InputError(
-                f"data.validation={validation}: must leave some of the {len(sources)} events to "
-                f"train on"
+                f"data.validation={validation}: must leave some of {len(sources)} events to train "
+                "on"
             )
         cut = len(sources) - validation
         sources, held = sources[:cut], sources[cut:]
@@ -171,9 +174,7 @@ def split_validation(
             if other := trained.get(source.name):
                 same = other.origin == source.origin
                 remedy = "remove it from one" if same else _remedy(other, source)
-                raise InputError(
-                    f"data.validation: event {source.name} is also in data.train; {remedy}"
-                )
+                raise InputError(f"data.validation: {source.name} is also in data.train; {remedy}")
     if events is not None and events > len(sources):
         raise InputError(
             f"data.events={events}: there are {len(sources)} events to train on; lower it, or add "

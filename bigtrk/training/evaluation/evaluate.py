@@ -58,7 +58,7 @@ def evaluated_configuration(run: Path) -> Configuration:
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
             f"{run}: holds no {WEIGHTS} with {DESCRIPTION}, which a run writes when its training "
-            f"ends, and no {CHECKPOINTS}; name a run that has got so far"
+            f"ends, and no {CHECKPOINTS}; name a run that has trained longer"
         )
     return resumed_configuration(run, [])
 
@@ -111,7 +111,7 @@ def _read_unfinished(
         raise InputError(f"{run}: has not ended, and {error}, {remedy}") from None
     if Events(train, held).training_digest != checkpoint.data:
         raise InputError(
-            f"{run}: was trained on other events than its data folders hold now, {remedy}"
+            f"{run}: its data folders hold other events than it was trained on, {remedy}"
         )
     trained_on = {*(source.origin for source in train), *earlier_events(configuration)}
     if found.complaint:
@@ -197,8 +197,8 @@ def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
         path = write_evaluation(run_of(run), evaluation)
     if "purity_by_eta" not in evaluation.edge_bins:
         complain(
-            f"{evaluation.data}: graphs store neither eta nor r and z of hits, so that the "
-            f"evaluation has no edge purity by eta"
+            f"{evaluation.data}: graphs store neither eta nor r and z of hits, so the evaluation "
+            "leaves out edge purity by eta"
         )
     complain(f"evaluation in {path}")
     return evaluation

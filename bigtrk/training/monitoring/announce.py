@@ -51,7 +51,7 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
     if end == "patience":
         say(f"no better epoch in {search.waited}: training.best.patience ends the training")
     if best is None:
-        say(f"no epoch has {search.metric}, so that none is the best (training.best.metric)")
+        say(f"no epoch has {search.metric} (training.best.metric), so none is the best")
     else:
         say(f"best epoch {best.epoch + 1}: {best.metric} {best.value:.5f}, in {best.checkpoint}")
 

@@ -31,10 +31,7 @@ def check_loggers(names: Sequence[str]) -> None:
     """Raises InputError where the package of one of these loggers is not installed."""
     for name in names:
         if find_spec(name) is None:
-            raise InputError(
-                f"run.loggers: {name} is not installed; pip install 'bigtrk[{name}]', or leave "
-                f"it out"
-            )
+            raise InputError(f"run.loggers: {name} is not installed; pip install 'bigtrk[{name}]'")
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def test_a_column_of_another_type(
 def test_an_event_without_particles(tmp_path: Path) -> None:
     hits, particles = rows()
     write_sample(tmp_path, hits, particles[:1])
-    message = f"{tmp_path}: no file of particles has event 90001, whose hits name theirs; fetch"
+    message = f"{tmp_path}: the hits of event 90001 have particles, but no file of particles has"
     refused(lambda: read_event(tmp_path, NAME), message, "the folder that holds both")
     (tmp_path / "particles" / FILE).unlink()
     refused(lambda: read_event(tmp_path, NAME), message)
@@ -165,10 +165,10 @@ def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("build csv out --from colliderml", "csv: holds no events of --from colliderml ("),
-        ("build sample out --events 9-1", "--events 9-1: is not FIRST-LAST, such as 0-99"),
+        ("build csv out --from colliderml", "csv: holds no events in the format --from collider"),
+        ("build sample out --events 9-1", "--events 9-1: give the first and the last number"),
         ("build sample out --events 1-2", "sample: none of its 3 events, event000090000 to "),
-        ("build sample out --from pyg --events 1-2", "--events is of events, not of graphs"),
+        ("build sample out --from pyg --events 1-2", "--events: --from pyg imports all graphs"),
         ("build sample out --true-edges", ", row 2 (event 90001): x is nan at place 0 of its list"),
     ],
 )

@@ -41,7 +41,7 @@ def test_events_without_truth_have_the_same_hits(tmp_path: Path) -> None:
     measured = {f"event{i:09d}-{table}.csv.gz" for i in (3, 4) for table in ("hits", "cells")}
     assert {name for name in alone if name.startswith("event")} == measured
     assert {name: alone[name][1] for name in measured} == {n: whole[n][1] for n in measured}
-    with pytest.raises(InputError, match="its files were made by other options"):
+    with pytest.raises(InputError, match="its files were made with other options"):
         simulate_folder(tmp_path / "all", range(5, 6), 20, 0, None, with_truth=False)
     with pytest.raises(InputError, match="and --no-truth to add events"):
         simulate_folder(tmp_path / "hits", range(5, 6), 20, 0, None)
@@ -59,7 +59,7 @@ def test_foreign_folders_and_other_simulations_are_refused(tmp_path: Path) -> No
     before = content(out)
     write_detectors(other, replace(TRACKML_LAYERS, high=TRACKML_LAYERS.high + 1))
     for particles, seed, detectors in ((21, 0, None), (20, 1, None), (20, 0, other)):
-        with pytest.raises(InputError, match="its files were made by other options"):
+        with pytest.raises(InputError, match="its files were made with other options"):
             simulate_folder(out, range(2), particles, seed, detectors)
     assert content(out) == before
     for particles, seed, event in ((0, 1, 1), (5, -1, 1), (5, 1, -1)):

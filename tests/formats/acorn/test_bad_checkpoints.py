@@ -47,7 +47,7 @@ def not_finite(state: dict[str, Any]) -> None:
 
 EDGE_NORM = "batchnorm=True, as in CTD_2023's models"
 CASES: dict[str, tuple[Write, str]] = {
-    "truncated": (truncated, "is no file of torch.save, or damaged"),
+    "truncated": (truncated, "is not a file of torch.save, or is damaged"),
     "missing": (lambda path: path.exists(), "no such file"),
     "no settings": (lambda path: checkpoint(path, None, {}), "has no hyper_parameters"),
     "no weights": (lambda path: checkpoint(path, settings(), None), "has no state_dict"),

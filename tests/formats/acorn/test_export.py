@@ -86,7 +86,7 @@ def test_what_lightning_leaves_in_a_config(
     content["config"].append(settings(model="InteractionGNN", hidden=128))
     content["adjacency"] = sparse()
     import_acorn_folder(write(tmp_path / "event000000001.pyg", content), tmp_path / "graphs")
-    assert "adjacency is of a class that is not read" in capsys.readouterr().err
+    assert "adjacency is left out, since bigtrk does not read" in capsys.readouterr().err
     (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
     found = load(path)
     assert found["config"] == [columns(1)["config"][0], {"model": "InteractionGNN", "hidden": 128}]
@@ -165,10 +165,10 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y": None}, "event000000007: knows no y; build the graph from events with truth"),
-        ({"particles": None}, "event000000007: knows no particles"),
-        ({"hit_id": None}, "event000000007: knows no hit_id"),
-        ({"name": "event7_g000"}, "event7_g000: this name of an event has no number"),
+        ({"y": None}, "event000000007: has no y; build the graph from events with truth"),
+        ({"particles": None}, "event000000007: has no particles"),
+        ({"hit_id": None}, "event000000007: has no hit_id"),
+        ({"name": "event7_g000"}, "event7_g000: files of tracks tell events by a number"),
         ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:
     for place in ("/tmp", "../..", "a\x1b"):
         graphs = tmp_path / f"graphs{len(place)}"
         folder_of(graphs, a_graph(), acorn_folder=place)
-        with pytest.raises(InputError, match="has no folder of acorn's"):
+        with pytest.raises(InputError, match="lacks its folder of acorn"):
             export_acorn_folder(graphs, tmp_path / "out")
 
 

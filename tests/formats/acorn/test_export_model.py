@@ -131,7 +131,7 @@ def test_what_acorn_cannot_hold_is_refused(
 def test_what_is_there_is_kept(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     (tmp_path / "a.ckpt").write_text("precious")
-    with pytest.raises(InputError, match=r"a\.ckpt: is there already"):
+    with pytest.raises(InputError, match=r"a\.ckpt: exists already"):
         export_model(tmp_path / "run", tmp_path / "a.ckpt")
     assert (tmp_path / "a.ckpt").read_text() == "precious"
     with pytest.raises(InputError, match="No such file"):

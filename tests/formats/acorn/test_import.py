@@ -118,7 +118,7 @@ def test_a_stage_with_its_sub_folders(
     status, _, error = run_here(
         ["bigtrk", "build", *command[4:], "--pt-unit", "gev"], monkeypatch, capsys
     )
-    assert (status, "--pt-unit is of --from acorn" in error) == (2, True)
+    assert (status, "--pt-unit needs --from acorn" in error) == (2, True)
 
 
 def test_how_good_a_graph_is(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
     ("absent", None, "absent/config.json: no such file, which a run writes when its training ends"),
     ("mine/classifier", attention, "its model (attention) has no form that ACTS loads; export one"),
     ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
-    ("mine", another, "out: holds something else, such as notes.txt; name another folder"),
-    ("mine", not_ours, "out: holds something else, such as model.onnx; name another folder"),
+    ("mine", another, "out: holds other files, such as notes.txt; name another folder"),
+    ("mine", not_ours, "out: holds other files, such as model.onnx; name another folder"),
     ("mine", no_package, "onnx is not installed; pip install 'bigtrk[onnx]'"),
 ]
 

@@ -48,7 +48,7 @@ def test_the_same_numbers_twice(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".gz":
             assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(InputError, match="were made by other options"):
+    with pytest.raises(InputError, match="were made with other options"):
         simulate_with_acts(tmp_path, range(1), FatrasOptions(particles=500, seed=6))
 
 
@@ -57,7 +57,7 @@ def test_what_failed_at_once_leaves_a_folder_that_others_may_take(tmp_path: Path
     claim(tmp_path, "record.json", {"seed": 2})
     (tmp_path / "event000000000-tracks.parquet").touch()
     claim(tmp_path, "record.json", {"seed": 2})
-    with pytest.raises(InputError, match="were made by other options"):
+    with pytest.raises(InputError, match="were made with other options"):
         claim(tmp_path, "record.json", {"seed": 1})
     with pytest.raises(InputError, match="holds other files"):
         claim(tmp_path, "other.json", {"seed": 2})
@@ -202,7 +202,7 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
     counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
     events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
     assert counts == events
-    with pytest.raises(InputError, match="holds tracks; `bigtrk score` judges these"):
+    with pytest.raises(InputError, match="holds tracks; judge them with 'bigtrk score"):
         read_run(tmp_path / "kalman")
     assert "Resolution of d0" in (tmp_path / "fits.html").read_text()
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10
@@ -214,7 +214,7 @@ def test_what_is_no_hepmc3_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.hepmc3").write_text("garbage\n")
     (tmp_path / "bad.hepmc3.gz").write_bytes(b"garbage")
     for name, events, told in (
-        ("bad.hepmc3", range(1), "is not HepMC's text"),
+        ("bad.hepmc3", range(1), "is not HepMC3 text"),
         ("bad.hepmc3.gz", range(1), "cannot be read"),
         ("none.hepmc3", range(1), "no such file"),
         ("two.hepmc3", range(2, 3), "two.hepmc3 is whole and has it"),

@@ -133,7 +133,7 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
             plan(kind, *arguments, **changes).open()
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").touch()
-    with pytest.raises(InputError, match="holds something else; choose another --out"):
+    with pytest.raises(InputError, match="holds other files; choose another --out"):
         plan(folder=tmp_path / "else").open()
 
 
@@ -281,4 +281,4 @@ def test_a_small_series_from_its_command_to_its_report(
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
     status, _, error = run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd)
     assert status == 2
-    assert "belongs to --slurm" in error
+    assert "--ranks-per-node needs --slurm" in error

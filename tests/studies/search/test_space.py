@@ -61,14 +61,17 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ),
         (
             "metric: auc\nspace: {optimizer.lr: {low: 0.1, high: 0.01}}",
-            r"space.yaml: space.optimizer.lr: low 0.1 is above high 0.01; exchange them",
+            r"space.yaml: space.optimizer.lr: low 0.1 is above high 0.01; swap them",
         ),
         (
             "metric: auc\nspace: {optimizer.lr: {low: 0, high: 1, log: true}}",
             "low 0 has no logarithm; raise it above 0",
         ),
         ("metric: auc\nspace: {a: {low: 1, high: 2, log: true, step: 1}}", "exclude each other"),
-        ("metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 of whole numbers"),
+        (
+            "metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}",
+            "step 0.5 must be a whole number",
+        ),
         (
             "metric: auc\nspace: {a: {low: .nan, high: 2}}",
             "space.a: low.int: Input should be a finite number",
@@ -76,11 +79,11 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ("metric: auc\nspace: {training: [{seed: 1}]}", "search sets training.best.metric"),
         (
             "metric: auc\nspace: {model: [{layers: 1}], model.hidden: [8, 16]}",
-            "space.yaml: space: model and model.hidden set the same; leave one out",
+            "space.yaml: space: model and model.hidden are one setting; leave one out",
         ),
         ("metric: auc\nspace: {a: 3}", r"space.a: write bounds, such as {low: 1, high: 8}, or"),
         ("metric: auc\nspace: {a: [1, 1]}", "space.a: a value is listed twice; remove one"),
-        ("metric: auc\nspace: {a: [[2020-01-01]]}", "space.a: no setting has such a value"),
+        ("metric: auc\nspace: {a: [[2020-01-01]]}", "space.a: no setting takes this value"),
         ("metric: auc\nspace: {run.folder: [a, b]}", "bigtrk search sets run.folder; use --out"),
     ],
 )

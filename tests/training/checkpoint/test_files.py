@@ -124,7 +124,7 @@ def test_without_a_good_one_all_damaged_files_are_named(run: Path) -> None:
     (run / "checkpoints" / "step-00000004" / MANIFEST).unlink()
     for file in FILES[1:]:
         (run / "checkpoints" / "step-00000008" / file).write_bytes(b"x")
-    with pytest.raises(InputError, match="no checkpoint is undamaged") as raised:
+    with pytest.raises(InputError, match="all checkpoints are damaged") as raised:
         last_good(run)
     assert "step-00000004: manifest.json is missing" in str(raised.value)
     assert "step-00000008: shard-00000.safetensors has 1 bytes instead of" in str(raised.value)

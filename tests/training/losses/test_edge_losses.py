@@ -79,15 +79,15 @@ def test_a_loss_of_ones_own_by_hand() -> None:
     [
         ("missing", "has no missing"),
         ("NOT_CALLABLE", "is a float; name a function"),
-        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); mend it"),
-        ("failing", r"fails \(RuntimeError: no loss of 400\); mend it"),
+        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); correct it"),
+        ("failing", r"fails \(RuntimeError: no loss of 400\); correct it"),
         ("mean_loss", r"gives shape \[\] for 400 edges; return the loss of each"),
-        ("rounded", r"gives torch.float16 for logits of torch.float64; return the same"),
+        ("rounded", r"gives torch.float16 for torch.float64; return that"),
         ("constant", "has no gradient in the logits"),
         ("of_pt", r"gives a loss of nan .* pt nan GeV; give a finite one .* where pt is NaN"),
         ("of_masked", "gives a loss of inf .*or weights are 0"),
         ("rooted", "gives a gradient of nan"),
-        ("ranking", "another loss alone than among the others, so it would depend on the cut"),
+        ("ranking", "another loss alone than among other edges, so it would depend on the cut"),
     ],
 )
 def test_a_loss_that_breaks_its_rules_is_told(name: str, words: str) -> None:

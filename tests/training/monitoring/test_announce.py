@@ -82,7 +82,7 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ended = "no better epoch in 4: training.best.patience ends the training"
     assert told(search, "patience") == [ended, best]
     assert told(Best("auc"), "epochs") == [
-        "no epoch has auc, so that none is the best (training.best.metric)"
+        "no epoch has auc (training.best.metric), so none is the best"
     ]
     assert told(None, "epochs") == []
 

@@ -131,8 +131,8 @@ def warned_of(ranks: Ranks, folder: Path) -> str:
 def test_validation_on_events_that_trained_the_weights_is_told(tmp_path: Path) -> None:
     write_events(tmp_path, make=with_pulse)
     [said] = run_ranks(1, warned_of, tmp_path)
-    assert said.count("1 of the 1 events to validate on trained the weights") == 1
-    assert "set data.validation to others" in said
+    assert said.count("1 of the 1 validation events trained the weights") == 1
+    assert "set data.validation to other events" in said
 
 
 def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_folders_on_a_network_or_in_memory_are_known_by_their_mount(
         check_folder(SpillFolder(tmp_path))
     said = capsys.readouterr().err
     assert "lies on a network file system (lustre), which is slower" in said
-    assert "lies in memory (tmpfs), where files spare none; name" in said
+    assert "lies in memory (tmpfs) and saves none; name" in said
 
 
 def test_what_memory_has_no_room_for_must_fit_the_disk(
@@ -141,7 +141,7 @@ def test_only_the_interaction_gnn_on_a_cpu_scores_with_files(tmp_path: Path) -> 
     gpu: Any = SimpleNamespace(device=torch.device("cuda"))
     folder, held = SpillFolder(tmp_path), {"event": HeldSectors(1000)}
     for config, ranks, told in (
-        (EdgeMLPConfig(), discover(), "--spill: only the Interaction GNN keeps edges"),
+        (EdgeMLPConfig(), discover(), "--spill: only the Interaction GNN can spill edges"),
         (InteractionGNNConfig(), gpu, "--spill: .*not of cuda; .*=offload"),
     ):
         with pytest.raises(InputError, match=told):

@@ -88,7 +88,7 @@ def assert_refused(path: Path, why: str) -> None:
     [
         ({"format": "bigtrk model"}, "holds no merge tree"),
         ({"threshold": 1.5}, "threshold"),
-        ({"features": ["hits"]}, "is of other features than hits, lowest_score"),
+        ({"features": ["hits"]}, "has other features than hits, lowest_score"),
     ],
 )
 def test_records_of_something_else(path: Path, change: dict[str, object], why: str) -> None:
