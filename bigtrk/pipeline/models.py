@@ -114,7 +114,7 @@ def cut_for(run: Path, efficiency: float) -> float:
     def cuts(epoch: EpochRecord) -> dict[str, float] | None:
         return epoch.validation.cuts if epoch.validation else None
 
-    return _validated(run, efficiency, edge_metrics.KEPT, "cut", cuts)
+    return _validated(run, efficiency, edge_metrics.KEPT, "score cut", cuts)
 
 
 def _validated(
@@ -127,15 +127,15 @@ def _validated(
     """Returns the last validation's value for `efficiency`, one of the shares `kept` by name;
     InputError if it looked for no such share.
     """
-    names = {share: name for name, share in kept.items()}
+    names, option = {share: name for name, share in kept.items()}, "--" + what.replace(" ", "-")
     if efficiency not in names:
         shares = ", ".join(f"{share:g}" for share in names)
-        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give --{what}")
+        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give {option}")
     epochs = read_run(run).epochs
     found = values(epochs[-1]) if epochs else None
     if not found or names[efficiency] not in found:
         raise InputError(
-            f"{run}: its validation found no {what}; train with data.validation=1, or give --{what}"
+            f"{run}: its validation found no {what}; train with data.validation=1, or give {option}"
         )
     return found[names[efficiency]]
 

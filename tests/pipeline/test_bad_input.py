@@ -18,6 +18,7 @@ SMALL = ["model.hidden=8", "model.layers=1", "training.epochs=1"]
 TRUE = ["bigtrk", "build", "events", "truth", "--true-edges"]
 GRAPHS = ["bigtrk", "build", "events", "graphs"]
 NEAR = ["bigtrk", "build", "events", "near", "--embedding"]
+FILTER = ["bigtrk", "filter", "classifier", "graphs", "out", "--efficiency"]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         "nothing.yaml: is neither a detector that windows are shipped for (trackml, odd) nor a",
         None,
     ),
-    ([*NEAR, "embedding"], "its validation found no radius", only_radius),
+    ([*NEAR, "embedding"], "found no radius; train with data.validation=1, or give", only_radius),
+    ([*FILTER, "0.5"], "choose one of 0.98, 0.99, 0.995, 0.998, or give --score-cut", None),
     ([*GRAPHS, "--radius", "1"], "need --embedding RUN", None),
     (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
