@@ -161,11 +161,13 @@ def _open_study(search: Search) -> "Study":
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     space, pruning, path = search.space, search.space.pruning, search.folder / JOURNAL
-    is_there = path.exists() and path.stat().st_size > 0
-    if not is_there and any(search.folder.glob("trial[0-9]*")):
-        raise InputError(
-            f"{path}: is missing, but trials are there; restore {JOURNAL}, or choose another --out"
-        )
+    lost = InputError(
+        f"{path}: has no trials, but their folders are there; restore {JOURNAL}, or choose "
+        f"another --out"
+    )
+    has_folders = any(search.folder.glob("trial[0-9]*"))
+    if has_folders and not (path.exists() and path.stat().st_size):
+        raise lost
     try:
         study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(path))),
@@ -179,6 +181,8 @@ def _open_study(search: Search) -> "Study":
             f"{path}: cannot be opened as a study ({type(error).__name__}: {reason(error)}); "
             f"restore it, or choose another --out"
         ) from error
+    if has_folders and not drawn:
+        raise lost
     # A sampler that began with the same seed again would draw what was drawn.
     seed = int(np.random.SeedSequence([space.seed, drawn]).generate_state(1)[0])
     samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
