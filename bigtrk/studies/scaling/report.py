@@ -112,9 +112,7 @@ def read_series(folder: Path) -> Series:
         if isinstance(planned, int) and len(run.epochs) < planned:
             notes.append(f"{run.folder.name} has {len(run.epochs)} of {planned} epochs.")
     if not by_ranks:
-        raise InputError(
-            f"{folder}: no run of the series has finished an epoch yet; wait for one; wait for one"
-        )
+        raise InputError(f"{folder}: no run of the series has finished an epoch yet; wait for one")
     names = {run.folder.name for run in found}
     wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]
     if missing := [name for name in wanted if name not in names]:
