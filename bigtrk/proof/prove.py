@@ -381,7 +381,9 @@ def _check_gradient(name: str, gradient: Tensor | None, part: Sector) -> None:
     if gradient is None:
         raise SectorError(f"{gives} no gradient for {which}; use it in every pass, or leave it out")
     if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
-        raise SectorError(f"{gives} a gradient that is not zero for an empty sector; take no means")
+        raise SectorError(
+            f"{gives} a gradient that is not zero for an empty sector; take no means over its rows"
+        )
     if not gradient.isfinite().all():
         raise SectorError(f"{gives} a gradient that is not finite for {which}; {_DIVISION}")
 
@@ -432,5 +434,8 @@ def _wrong_state(model: nn.Module) -> str | None:
     for name in model.state_dict().keys() - parameters.keys():
         if name in every:
             return f"{name} is another of its parameters, too; give it its own"
-        return f"keeps {name}, which is no parameter; register it with persistent=False"
+        return (
+            f"keeps {name}, which is no parameter, so checkpoints would lack it; make it in "
+            f"__init__ and register it with persistent=False"
+        )
     return None
