@@ -123,7 +123,7 @@ MIXES = "normalises or reduces over all rows"
         ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
         ("ExchangesAll", "ExchangesAll", "give it the owned rows [n_owned, H] alone"),
         ("NotANumber", "last.bias", "its gradient is not finite in a sector"),
-        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; rec"),
+        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; do not"),
         ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
