@@ -124,7 +124,9 @@ def load_weights(file: Path) -> dict[str, Tensor]:
     """Loads weights by name; raises InputError where the file is damaged or of other types."""
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
-            raise InputError(f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}")
+            raise InputError(
+                f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}; train again"
+            )
     return load_file(file)
 
 

@@ -55,7 +55,7 @@ def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("config.json", ("scales",), {}, "feature 'r' was scaled by None, here by 300.0"),
-    ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is beyond"),
+    ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is too large"),
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "is not among those that need it"),
     ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' has no mean and"),
     ("config.json", ("configuration", "model", "hidden"), 100_000, "less than or equal to 65536"),
@@ -64,7 +64,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("manifest.json", ("averaged",), False, "is not as manifest.json describes it"),
     ("metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
     ("metrics.jsonl", (0, "routes"), {"a\nb": "x"}, "line 1: routes.a b: Input should be"),
-    ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: not JSON (a number is beyond"),
+    ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: not JSON (a number is too large"),
     ("metrics.jsonl", (4, "validation", "loss"), float("nan"), ""),
     ("stall.json", ("ranks",), [-1], "stall.json: ranks.0: Input should be greater"),
     ("stall.json", ("text",), "x" * 10**5, "text: String should have at most 10000 characters"),

@@ -161,7 +161,7 @@ def assert_told(line: str, model: nn.Module, kind: Kind = "edge") -> None:
     ("line", "change"),
     [
         (r"gives a result of shape \[140, 1\] for a .* return \[E\] or", lambda m: m[:, None]),
-        (r"gives torch.float16 for a sector of .*; return float32", Tensor.half),
+        (r"gives torch.float16 for a sector of .*; return float32 at least", Tensor.half),
         (r"gives a tuple for a sector of .*; return a tensor", lambda made: (made, 1)),
         (r"gives a result that is not finite for a sector", lambda made: made / 0),
         (r"gives its parameter nodes.weight no gradient for a sector", Tensor.detach),

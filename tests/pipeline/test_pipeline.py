@@ -90,7 +90,7 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"radius_efficiency": 0.97}, "radius_efficiency: choose one of 0.95"),
     ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
     ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
-    ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is given by the pipeline"),
+    ({"filter": {"data": {"train": ["x"]}}}, "the pipeline sets filter.data.train"),
     ({"fakes": 1.5}, "fakes"),
 ]
 

@@ -111,7 +111,7 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
             ["--choose", "--ranks", "7", "--memory", "4"],
             "--ranks 7: is not a multiple of the 4 ranks per host",
         ),
-        (["--choose", "--memory", "4", "sampling.method=shadow"], "is for whole events"),
+        (["--choose", "--memory", "4", "sampling.method=shadow"], "plan counts whole events"),
     ],
 )
 def test_bad_questions_end_in_one_line(arguments: list[str], said: str, run_program: Run) -> None:
