@@ -74,6 +74,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "sampling": ("sampling", training_tables.sampling),
     "scaling": ("scaling", parallel_tables.scaling),
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
+    "scoreboard": ("scoreboard", stage_tables.scoreboard),
+    "scoreboard_losses": ("scoreboard", stage_tables.scoreboard_losses),
     "sharding": ("sharding", cost_tables.sharding),
     "sharding_hidden128": ("sharding_hidden128", cost_tables.sharding),
     "soak": ("soak", fault_tables.soak),

@@ -6,6 +6,13 @@ from typing import Any
 from scripts.docs.table import Table, percent
 
 EVENTS = {"simulated": "simulated", "event1000": "event 1000"}
+JUDGED = {
+    "fatras": "Fatras",
+    "event1000": "event 1000",
+    "fatras_pixels": "Fatras, pixels",
+    "event1000_pixels": "event 1000, pixels",
+}
+BY = {"ckf": "Kalman filter", "bigtrk": "bigtrk"}
 BUILDERS = {
     "components": "components",
     "junction_removal": "junction removal",
@@ -90,3 +97,35 @@ def _tracks(row: Any) -> list[str]:
         "" if score is None else f"{score:.3f}",
         f"{row['seconds']:.2f}",
     ]
+
+
+def scoreboard(found: Any) -> Table:
+    """Lists the tracks of bigtrk and of the Kalman filter on the same events, by several rules."""
+    rows = [
+        [
+            JUDGED[events],
+            BY[by],
+            *(percent(row[key], 1) for key in ("efficiency", "fake", "two_way")),
+            *(percent(row["heptv2"][key], 1) for key in ("efficiency", "fake")),
+            percent(row["soft"]["efficiency"], 1),
+            "" if row["seconds"] is None else f"{row['seconds']:.1f}",
+        ]
+        for events, judged in found["found"].items()
+        for by, row in judged.items()
+    ]
+    columns = (
+        "events", "tracks by", "strict", "fakes", "two-way", "HEPTv2", "fakes", "above 0.5 GeV",
+        "s",
+    )  # fmt: skip
+    return Table(columns, rows, texts=2)
+
+
+def scoreboard_losses(found: Any) -> Table:
+    """Lists which share of the particles above 1 GeV each stage of the pipeline loses."""
+    budgets = found["losses"]
+    names = list(dict.fromkeys(name for budget in budgets.values() for name in budget))
+    rows = [
+        [JUDGED[events], *(percent(budget[name] / sum(budget.values()), 1) for name in names)]
+        for events, budget in budgets.items()
+    ]
+    return Table(("events", *(name.replace("_", " ") for name in names)), rows)
