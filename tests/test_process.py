@@ -89,9 +89,7 @@ def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize(
-    ("chosen", "spins"), [({}, "1000"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
-)
+@pytest.mark.parametrize(("chosen", "spins"), [({}, "1000"), ({"OMP_WAIT_POLICY": "passive"}, "0")])
 def test_openmp_spins_briefly_unless_the_user_says_otherwise(
     chosen: dict[str, str], spins: str
 ) -> None:

@@ -1,11 +1,9 @@
 """Prints the messages of the programs with file and line, to be read as a user reads them.
 
-python scripts/docs/messages.py [--draw N] [--seed S]
+python scripts/docs/messages.py
 """
 
-import argparse
 import ast
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,15 +42,12 @@ def _text(node: ast.expr) -> str:
 
 
 def main() -> None:
-    """Prints all messages, or some that are drawn."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draw", type=int, help="how many to draw (all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    asked = parser.parse_args()
-    paths = sorted(path for room in ("bigtrk", "partition") for path in Path(room).rglob("*.py"))
-    found = [f"{path}:{line}: {text}" for path in paths for line, text in sorted(messages(path))]
-    drawn = random.Random(asked.seed).sample(found, asked.draw) if asked.draw else found
-    print(*drawn, sep="\n")
+    """Prints all messages."""
+    for path in sorted(
+        path for room in ("bigtrk", "partition") for path in Path(room).rglob("*.py")
+    ):
+        for line, text in sorted(messages(path)):
+            print(f"{path}:{line}: {text}")
 
 
 if __name__ == "__main__":

@@ -108,14 +108,13 @@ ETA_MAX = 4.0
 MATCHING = Matching("two_way", "strict", pt_min=0.9, min_track_length=3, hits_min=3)
 
 
-def write_pixel_events(events: Path, out: Path) -> None:
-    """Writes the events of a folder to `out` without the hits of other volumes; those that are
-    there stay.
-    """
+def write_pixel_events(events: Path, out: Path) -> Path:
+    """Writes a folder's events, pixel hits alone, to `out`, unless there; returns that folder."""
     there = {path.name for path in out.glob("*-hits.csv.gz")}
     for name in find_events(events):
         if f"{name}-hits.csv.gz" not in there:
             write_event(pixel_event(read_event(events, name)), out)
+    return out
 
 
 def pixel_event(event: Event) -> Event:

@@ -63,9 +63,7 @@ def judged(tracks: Path, events: Path, pt_min: float = PT_MIN) -> dict[str, Any]
 
 
 def found_by(how: str, events: Path, out: Path) -> dict[str, Any]:
-    """Finds tracks by a command, HOW EVENTS OUT, and judges them. seconds: of an event, None where
-    a run that was stopped had found all.
-    """
+    """Judges the tracks of a command, HOW EVENTS OUT; seconds: None if all were found before."""
     made = once(out / "made.json", f"{how} {events} {out}")
     seconds = [sum(event["seconds"].values()) for event in made["events"].values()]
     soft = judged(out, events, SOFT)
@@ -77,17 +75,6 @@ def trained(events: Path, out: Path, settings: Path) -> Path:
     if not (out / PIPELINE).exists():
         run(f"bigtrk pipeline train {events} {out} {settings}")
     return out
-
-
-def pixels_of(events: Path, out: Path) -> Path:
-    """Writes the pixels' hits of events to a folder, and returns that."""
-    write_pixel_events(events, out)
-    return out
-
-
-def tracks_of(out: Path, events: str) -> Path:
-    """Names the folder of all tracks of a set of events."""
-    return out / f"{events}_tracks"
 
 
 def fitted(tracks: Path, events: Path) -> dict[str, Any]:
@@ -137,7 +124,7 @@ def main() -> None:
     pipelines = {
         "bigtrk": trained(out / "training", out / "pipeline", arguments.settings or default),
         "bigtrk_pixels": trained(
-            pixels_of(out / "training", out / "training_pixels"),
+            write_pixel_events(out / "training", out / "training_pixels"),
             out / "pixel_pipeline",
             arguments.pixel_settings or default,
         ),
@@ -147,7 +134,7 @@ def main() -> None:
     for name, events in sets.items():
         if events is None:
             continue
-        tracks = tracks_of(out, name)
+        tracks = out / f"{name}_tracks"
         found[name] = {
             "ckf": found_by("bigtrk baseline", events, tracks / "ckf"),
             "bigtrk": found_by(
@@ -155,12 +142,15 @@ def main() -> None:
             ),
         }
         pixels = f"bigtrk reconstruct {pipelines['bigtrk_pixels']}"
-        by_pixels = found_by(pixels, pixels_of(events, out / f"{name}_pixels"), tracks / "pixels")
+        by_pixels = found_by(
+            pixels, write_pixel_events(events, out / f"{name}_pixels"), tracks / "pixels"
+        )
         found[f"{name}_pixels"] = {"ckf": found[name]["ckf"], "bigtrk": by_pixels}
-    fits = {by: fitted(tracks_of(out, "fatras") / by, out / "fatras") for by in ("ckf", "bigtrk")}
+    fits = {by: fitted(out / "fatras_tracks" / by, out / "fatras") for by in ("ckf", "bigtrk")}
     losses = {
         name: once(
-            tracks_of(out, name) / "losses.json", f"bigtrk evaluate {pipelines['bigtrk']} {events}"
+            out / f"{name}_tracks" / "losses.json",
+            f"bigtrk evaluate {pipelines['bigtrk']} {events}",
         )["losses"]
         for name, events in sets.items()
         if events is not None
