@@ -188,9 +188,7 @@ def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
     [
         ("chunk", CPU, 2, "set training.spill=FOLDER of a local disk, or "),
         ("chunk", CPU, 0.2, ""),
-        ("none", CPU, 2, ""),
         ("none", CPU, 8, "set model.recompute=chunk, or "),
-        ("chunk", A100, 2, "set model.recompute=offload, or "),
         ("chunk", A100, 6, "set model.recompute=offload or model.precision=bf16, or "),
     ],
 )
