@@ -142,8 +142,8 @@ def _complaint(
         return f"{where}: key {key!r} is gone; {GONE[key]}"
     if error["type"] == "extra_forbidden":
         known, section = keys(kind), key.rpartition(".")[0]
-        beside = [one for one in known if one.rpartition(".")[0] == section]
-        return f"{where}: unknown key {key!r}{nearest(key, known, beside)}"
+        siblings = [one for one in known if one.rpartition(".")[0] == section]
+        return f"{where}: unknown key {key!r}{nearest(key, known, siblings)}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     if error["type"] == "union_tag_invalid":
@@ -164,14 +164,13 @@ def overlap(key: str, other: str) -> bool:
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
-def nearest(key: str, known: Sequence[str], beside: Sequence[str] = ()) -> str:
-    """Hints at the nearest known key, without the key's own section, or lists those `beside` it.
-
-    Without `beside` it lists all.
+def nearest(key: str, known: Sequence[str], siblings: Sequence[str] = ()) -> str:
+    """Hints at the nearest known key except the key's own section; if none is near, lists the keys
+    of the same section (`siblings`), or all.
     """
     others = [one for one in known if not key.startswith(f"{one}.")]
     close = difflib.get_close_matches(key, others, n=1, cutoff=0.5)
-    listed = ", ".join(beside or known)
+    listed = ", ".join(siblings or known)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {listed}"
 
 
