@@ -173,7 +173,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
         least, cut = cuts.least_of_all(size)
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
-        settings = " or ".join(_fitting_settings(size, cuts))
+        settings = " or ".join(_fitting_settings(size, cut, cuts))
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
             f"{memory_of_cut(least, cut.parts)}: {f'set {settings}, or ' if settings else ''}"
@@ -187,15 +187,15 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     return f"cut them with {command}, and add SECTORS to data.train"
 
 
-def _fitting_settings(size: EventSize, cuts: FittingCuts) -> list[str]:
-    """Lists the settings that each make an event fit by counted memory."""
+def _fitting_settings(size: EventSize, cut: Cut, cuts: FittingCuts) -> list[str]:
+    """Lists the settings that each make an event fit in `cut` by counted memory."""
     found, away = [], setting_away(cuts.configuration, cuts.cost.machine.shared)
     for setting in filter(None, (away, "model.recompute=chunk", "model.precision=bf16")):
         content = cuts.configuration.model_dump(mode="json")
         with suppress(InputError):  # the model has no such setting
             changed = apply_overrides(Configuration, content, [setting], "the remedy")
             cost = replace(cuts.cost, model=changed.model)
-            if FittingCuts(changed, cost, cuts.budget).least_of_all(size)[0] <= cuts.budget:
+            if FittingCuts(changed, cost, cuts.budget).needed(size, cut) <= cuts.budget:
                 found.append(setting)
     return found
 
