@@ -7,7 +7,7 @@
     torchrun --nproc-per-node 2 -m bigtrk train data.train=sectors training.routing=stored SETTINGS
     python scripts/docs/halo_picture.py sectors runs/0001 runs/0002
 
-SETTINGS are model.hidden=32 model.layers=4 optimizer.lr=0.003 training.epochs=5.
+SETTINGS: model.hidden=32 model.layers=4 model.precision=fp32 optimizer.lr=0.003 training.epochs=5.
 """
 
 import argparse
