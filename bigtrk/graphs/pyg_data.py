@@ -51,12 +51,16 @@ def from_data(
     if "edge_attr" in content or edge_names:
         edge_attr, edge_attr_names = _columns(content, "edge_attr", edge_names, where)
     if len(edge_attr) != n_edges:
-        raise InputError(f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges")
+        raise InputError(
+            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
+        )
     y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
     particles = content.get("particles")
     if particles is not None:
         if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
-            raise InputError(f"{where}: particles is {_kind(particles)}, not tensors by name")
+            raise InputError(
+                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
+            )
         check_particles(particles, f"{where}, particles")
     graph = EventGraph(
         name=name,

@@ -98,7 +98,7 @@ def read_description(run: Path) -> Description:
 
 
 def load_model(run: Path) -> StoredModel:
-    """Loads the model of a run, or of weights in it; InputError where files do not fit."""
+    """Loads the model of a run, or of weights in it; InputError for damaged or unlike files."""
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
     configuration = _parsed(Configuration, description.configuration, path)
@@ -166,8 +166,8 @@ def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
         return parse(kind, content, str(path))
     except InputError as error:
         raise InputError(
-            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} beside it names the "
-            f"version that did)"
+            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} next to it names "
+            f"the version that did)"
         ) from None
 
 

@@ -42,7 +42,7 @@ def message(folder: Path) -> str:
 
 
 UNFIT: list[tuple[Callable[[Sectors], Sectors], str]] = [
-    (hostile.sends_less, r"sector 0 sends \d+ rows to 1, not \d+"),
+    (hostile.sends_less, r"sector 0 sends \d+ rows to sector 1, which expects \d+"),
     (hostile.sends_to_itself, "sector 0 sends rows to itself"),
     (hostile.sends_another_row, "do not send each other the nodes that they expect"),
     (hostile.repeats_an_edge, "do not own each of the event's edges once"),

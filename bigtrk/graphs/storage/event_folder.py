@@ -164,7 +164,7 @@ class SectionFile:
 
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
-WINDOWS = "windows.yaml"  # beside the graphs that were built with them
+WINDOWS = "windows.yaml"  # next to the graphs that were built with them
 # In a record: the digest of the event, where made_from's source is that of something else.
 ORIGIN = "origin"
 
@@ -246,7 +246,9 @@ class SectorsEntry(GraphEntry):
             if not len(sector.send_splits) == len(sector.recv_splits) == self.parts:
                 raise ValueError(f"the splits of sector {number} are not one for each part")
             if sum(sector.recv_splits) != sector.halo:
-                raise ValueError(f"recv_splits of sector {number} are not its {sector.halo} halos")
+                raise ValueError(
+                    f"recv_splits of sector {number} are not its {sector.halo} halo rows"
+                )
         if sum(sector.owned for sector in self.sectors) != self.nodes:
             raise ValueError(f"the sectors do not own the event's {self.nodes} nodes")
         # Merging allocates a row for each node; each has its id in the file.
@@ -269,7 +271,9 @@ class SectorsEntry(GraphEntry):
         sent = np.array([sector.send_splits for sector in self.sectors])
         received = np.array([sector.recv_splits for sector in self.sectors])
         for a, b in np.argwhere(sent != received.T).tolist():
-            raise ValueError(f"sector {a} sends {sent[a, b]} rows to {b}, not {received[b, a]}")
+            raise ValueError(
+                f"sector {a} sends {sent[a, b]} rows to sector {b}, which expects {received[b, a]}"
+            )
         for a in np.flatnonzero(sent.diagonal()).tolist():
             raise ValueError(f"sector {a} sends rows to itself")
 

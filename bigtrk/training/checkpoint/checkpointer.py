@@ -70,7 +70,7 @@ def restore(
 ) -> None:
     """Loads a checkpoint of any engine and ranks; raises InputError if it is of another model."""
     if averages and not checkpoint.averaged:
-        raise InputError(f"{folder}: has no averaged weights; set training.average_decay=null")
+        raise InputError(f"{folder}: lacks training.average_decay's weights; start a new run")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
         raise InputError(f"{folder}: is of another model ({differ[0][0]} differs)")
     reader = _Reader(folder, checkpoint)

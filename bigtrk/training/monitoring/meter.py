@@ -39,7 +39,7 @@ class Accelerator:
         try:
             import pynvml
         except ImportError:
-            raise LookupError("nvidia-ml-py is not there: pip install 'bigtrk[power]'") from None
+            raise LookupError("nvidia-ml-py is missing: pip install 'bigtrk[power]'") from None
         self.uuid = uuid
         self._nvml: Any = pynvml
         try:
