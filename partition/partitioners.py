@@ -79,7 +79,8 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     RuntimeError if METIS fails (G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359).
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
-    any smaller power of two K. A part may be empty where `parts` comes close to N.
+    any smaller power of two K. A part may be empty where `parts` comes close to N. METIS
+    crashes on what `check_parts` and `check_width` refuse.
     """
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)

@@ -172,7 +172,7 @@ def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, Scale], chosen: Sequence[str]
 ) -> Tensor:
-    """Scales the columns `chosen`: [rows, F] -> [rows, chosen]; InputError if one has no scale."""
+    """Scales `chosen` of [rows, F]: [rows, chosen]; InputError if one or its scale is missing."""
     for name in chosen:
         if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")

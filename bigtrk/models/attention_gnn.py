@@ -2,9 +2,9 @@
 
 Farrell et al., "Novel deep learning methods for track reconstruction" (2018), there with dense
 matrices (attention_reference.py). An edge network weighs each edge by the states of its nodes, a
-node network reads the weighted sums of a node's neighbours, and again; the input features stand
-beside every state, and by choice the edges' beside both. The edge network at the end gives the
-logits.
+node network reads the weighted sums of a node's neighbours, and again. Each state is joined
+with the input features; by choice the edge network also reads the edges' features. At the end it
+gives the logits.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F and G node and
 edge features, H = hidden, D = H + F the width of a state with the input features.
@@ -86,7 +86,7 @@ class Neighbours:
         return made
 
     def _at_edges(self, x: Tensor) -> Tensor:
-        """Returns rows [E, D], as a product reads of x [N, D], without memory."""
+        """Stands for the rows of x [N, D] that a product reads: [E, D], without memory."""
         return x[:1].expand(len(self.source), -1)
 
 

@@ -139,7 +139,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
     @abstractmethod
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[Graph], list[Tensor], list[Tensor]]:
-        """Returns each sector's input of layers: nodes [N, H] (with halo) and edges [E, ...]."""
+        """Returns, by sector, graphs, nodes [N, H] (halo rows, too) and edges [E, ...]."""
 
     @abstractmethod
     def decode(self, graphs: list[Graph], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:

@@ -145,7 +145,7 @@ class FittingCuts:
 
 
 def memory_of_cut(n_bytes: float, parts: int) -> str:
-    """Writes the bytes of a cut into `parts`, rounded up: so much memory would do."""
+    """Writes the bytes of a cut into `parts`, rounded up, so that this memory would do."""
     where = f"in {parts} sectors" if parts > 1 else "whole"
     return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 

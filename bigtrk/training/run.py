@@ -87,7 +87,7 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
 
 
 def completed(job: Job) -> Job:
-    """Chooses open settings. Collective. InputError if a logger is not installed or none fit."""
+    """Chooses open settings. Collective. InputError if a logger is missing or no settings fit."""
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
     configuration = with_degrees(configuration, events.train)  # collective

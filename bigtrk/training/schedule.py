@@ -151,7 +151,7 @@ class Best:
         return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
-        """Lists what to keep beside `step`: the best, and the former best if that is `step`."""
+        """Lists what to keep besides `step`: the best, and the former best if that is `step`."""
         known = [self.best, self.before if self.best and self.best.step == step else None]
         return [checkpoint_name(one.step) for one in known if one]
 

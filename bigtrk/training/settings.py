@@ -199,7 +199,7 @@ class TrainingSettings(Settings):
     `memory_gib` has no room. The files vanish with the process. An event may be as large as the
     disk allows. For model.name=interaction with model.recompute=chunk."""
     minutes: float | None = Field(None, gt=0)
-    """End the run after this time of training, without validation; by default none [min]."""
+    """End the run after this time of training, validation not counted; by default none [min]."""
     validate_minutes: float | None = Field(None, gt=0)
     """Time between validations within an epoch; by default there are none [min]."""
     lr_factors: dict[str, Annotated[float, Field(ge=0)]] = Field({}, max_length=100)

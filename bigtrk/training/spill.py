@@ -73,7 +73,9 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Keeps edges in files where memory is short; returns files for their inputs. Collective."""
+    """Keeps edges in files where memory is short; returns files for their inputs. Raises
+    InputError as open_spill. Collective.
+    """
     if configuration.training.spill is None:
         return None
     assert isinstance(model, InteractionGNN), "the configuration says so"
@@ -146,7 +148,9 @@ def _scored_tensors(model: InteractionGNN) -> int:
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store of edges for a rank with `budget` bytes; InputError if the disk lacks room."""
+    """Opens a store of edges for a rank with `budget` bytes; InputError if the folder does not
+    take files, or lacks space for all ranks of this host.
+    """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
     largest = max(needs, key=lambda need: need.spilled(room))
@@ -185,7 +189,9 @@ def check_folder(folder: SpillFolder) -> None:
         raise InputError(f"{folder}: cannot be written; name a folder of your own")
     kind = file_system(folder.path)
     if kind in NETWORK:
-        complain(f"{folder} lies on a network file system ({kind}), which is slower than a disk")
+        complain(
+            f"{folder} lies on a network file system ({kind}), which is slower than a local disk"
+        )
     if kind in MEMORY:
         complain(f"{folder} lies in memory ({kind}) and saves none; name a folder on a disk")
 

@@ -134,7 +134,7 @@ def _grad(weight: Tensor) -> Tensor:
 
 
 def computed(inputs: Inputs, blocks: int = 1, recounts: bool = True) -> Results:
-    """The same by the fused passes, in `blocks` of edges. recounts: sums of made edges, beside
+    """The same by the fused passes, in `blocks` of edges. recounts: sums of made edges, besides
     those of the gradient, have the same bits again.
     """
     inputs = _on_device(inputs)

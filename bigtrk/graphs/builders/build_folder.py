@@ -147,7 +147,7 @@ def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
     return [f"{record['nodes']:,}", f"{record['edges']:,}", *shares, f"{record['bytes'] / 1e6:.1f}"]
 
 
-MODULE_MAP = "module_map.safetensors"  # beside the graphs that were built with it
+MODULE_MAP = "module_map.safetensors"  # next to the graphs that were built with it
 
 
 def build_by_module_map(
