@@ -125,7 +125,9 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
             f"which is then weighted, summed and divided"
         )
     if made.dtype != edges.logits.dtype:
-        raise InputError(f"{KEY}={name}: gives {made.dtype} for {edges.logits.dtype}; return that")
+        raise InputError(
+            f"{KEY}={name}: gives {made.dtype} for logits of {edges.logits.dtype}; return the same"
+        )
     return made
 
 

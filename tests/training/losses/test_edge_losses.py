@@ -82,7 +82,7 @@ def test_a_loss_of_ones_own_by_hand() -> None:
         ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); correct it"),
         ("failing", r"fails \(RuntimeError: no loss of 400\); correct it"),
         ("mean_loss", r"gives shape \[\] for 400 edges; return the loss of each"),
-        ("rounded", r"gives torch.float16 for torch.float64; return that"),
+        ("rounded", r"gives torch.float16 for logits of torch.float64; return the same"),
         ("constant", "has no gradient in the logits"),
         ("of_pt", r"gives a loss of nan .* pt nan GeV; give a finite one .* where pt is NaN"),
         ("of_masked", "gives a loss of inf .*or weights are 0"),
