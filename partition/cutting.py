@@ -208,7 +208,7 @@ Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Raises InputError, before any writing, for no graphs, another folder or other events."""
+    """Raises InputError without graphs, or if `out` holds other files or other events so named."""
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
     if out.exists() and not out.is_dir():

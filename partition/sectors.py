@@ -53,7 +53,7 @@ def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -
 
 
 def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-    """Returns halo nodes [H] of cut edges [2, C], by (receiver, owner, id), and pairs' counts."""
+    """Returns halo nodes [H] of cut edges [2, C] by (receiver, owner, id), counts [K, K]."""
     n_nodes = max(len(part), 1)
     owner = part[cut_edges]
     pair = owner.flip(0) * parts + owner  # receiver, owner

@@ -72,7 +72,6 @@ class EmbeddingConfig(ModelSettings):
     """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
 
     has_chunks: ClassVar[bool] = True
-
     has_plain_form: ClassVar[bool] = True
 
     name: Literal["embedding"] = "embedding"

@@ -39,7 +39,7 @@ class UserModelConfig(ModelSettings):
     precision: ClassVar[Literal["fp32"]] = "fp32"
 
     name: Annotated[str, AfterValidator(_path)]
-    """`package.module:Class` of the class, also in the folder where you start."""
+    """The class as `package.module:Class`, installed or in the folder where you start."""
     gives: Kind = "edge"
     """Its output: a logit for each edge (`edge`), or an embedding of each hit (`hit`)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)

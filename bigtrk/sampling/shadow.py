@@ -68,7 +68,9 @@ class ShaDow:
         ranks: int = 1,
         first: int = 0,
     ) -> Iterator[Sector]:
-        """Yields this rank's mini-batches of an epoch from the `first` on, sampled a bulk ahead."""
+        """Yields this rank's mini-batches of an epoch from the `first` on, in CPU memory. A thread
+        samples them on `device`, one bulk ahead.
+        """
         roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)[first:]
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
         engine = fastest(device)

@@ -285,7 +285,9 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model with all events that trained it; warns if it is validated on one."""
+    """Describes the model with all events that trained it; warns if it is validated on one. Raises
+    InputError as earlier_events.
+    """
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)
     if seen:

@@ -54,7 +54,7 @@ class Found:
 
     @property
     def complaint(self) -> str | None:
-        """Warns the user of damaged checkpoints, if there are any."""
+        """Returns a warning of damaged checkpoints, if there are any."""
         if not self.damaged:
             return None
         said = "; ".join(f"{name} is damaged: {what}" for name, what in self.damaged.items())

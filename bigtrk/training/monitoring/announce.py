@@ -44,7 +44,7 @@ def announce(
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
-    """Prints which epoch was the best, if runs keep it, and whether its want ended the run."""
+    """Prints which epoch was the best, if one is searched, and whether patience ended the run."""
     if not ranks.is_first or search is None:
         return
     best = search.record

@@ -36,7 +36,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def open_logger(name: str, folder: Path) -> Iterator[Logger]:
-    """Yields a function that logs records without delay, in a thread; InputError if it fails."""
+    """Yields a function that logs records in a thread; InputError if the logger does not open."""
 
     def warn(what: str) -> None:
         warn_once(
