@@ -48,7 +48,7 @@ def test_the_series(tmp_path: Path) -> None:
     scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
     assert scale in README
     small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
-    assert "predicted: an epoch by a measured step" in " ".join(run_shell(small, tmp_path).split())
+    assert "predicted: from a measured step" in " ".join(run_shell(small, tmp_path).split())
 
 
 # `make demo` runs nearly the same commands; these take two minutes.
