@@ -45,7 +45,7 @@ SIZES = {"1M": 13_900, "3M": 24_200, "10M": 44_400, "40M": 93_000}
 QUICK = {"small": 500, "larger": 1000}
 LEAST = 100  # particles of the event that each process starts with
 SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
-# Windows learnt from the sample for particles above it leave 44 edges per hit of the largest event.
+# Windows learnt from the sample for particles above it leave 45 edges per hit of the largest event.
 PT_MIN = 1.5  # GeV
 PARTS = 8
 ROUNDS, OFTEN = 3, 3
