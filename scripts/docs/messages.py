@@ -11,7 +11,7 @@ from pathlib import Path
 _SAID_BY = {
     *("InputError", "RankError", "StoppedError", "SectorError", "ContractError", "ValueError"),
     *("BadParameter", "LookupError", "OSError", "PermissionError", "damage_told", "too_large"),
-    *("complain", "warn_once", "warn", "say", "tell", "notice", "refuse", "_bad", "_refusal"),
+    *("complain", "warn_once", "warn", "say", "tell", "refuse", "_bad", "_refusal"),
 }
 
 

@@ -50,8 +50,6 @@ _DOCSTRING = re.compile(
     r"|Beside|Between|Beyond|But|By|During|For|From|In|Inside|Into|Of|On|Out|Over|Per|Since|Through"
     r"|To|Towards|Under|Until|Upon|With|Within|Without)\b"
 )
-# Texts, by a part of them, that break a pattern and are right as they are: at most 30.
-ALLOWED: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def _pieces(text: str, between: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 def break_of(text: str) -> str | None:
     """Returns the words of a sentence that fit a pattern of no text, if any."""
     found = _ANYWHERE.search(text) or _OPENING.match(text)
-    return None if found is None or any(one in text for one in ALLOWED) else found[0][:40]
+    return found[0][:40] if found else None
 
 
 def breaks_of_page(page: str, limited: bool) -> Iterator[tuple[int, str, str]]:
@@ -118,7 +116,7 @@ def breaks_of_module(source: str) -> Iterator[tuple[int, str, str]]:
         text = " ".join(node.value.split())
         is_docstring = id(node) in docstrings
         beginning = _DOCSTRING.match(text) if is_docstring else None
-        if beginning and not any(one in text for one in ALLOWED):
+        if beginning:
             yield node.lineno, f"begins with '{beginning[0]}'", text
         for sentence in _END.split(text) if is_docstring or text.count(" ") > 2 else ():
             if words := break_of(sentence):
