@@ -1,4 +1,4 @@
-"""Measures exported models beside ours: the seconds that each takes of an event, on one core.
+"""Measures exported models and ours: the seconds that each takes of an event, on one core.
 
     python scripts/bench/bench_acts.py RUN GRAPHS [--events 5] [--output FILE] [--publish]
 

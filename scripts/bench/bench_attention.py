@@ -4,7 +4,7 @@
 
 The sides are those of the slides of Farrell et al. (2019): dense matrices [nodes, edges]; gathering
 and scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The
-three differ in nothing else. Beside them stands bigtrk's model at its settings. Graphs: one of
+three differ in nothing else. bigtrk's model runs next to them at its settings. Graphs: one of
 HEPTrkX, and two simulated events, the larger of which is far too large for dense matrices.
 
 Sides alternate, each in a process that has done nothing else but a warm-up. Memory is the peak

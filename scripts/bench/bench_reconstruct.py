@@ -86,7 +86,7 @@ def measured(pipeline: Path, hits: int, folder: Path) -> dict[str, Any]:
 
 
 def measure_here(pipeline: Path, events: Path) -> dict[str, Any]:
-    """Makes the tracks of `events`, beside them, by `bigtrk reconstruct`."""
+    """Makes the tracks of `events`, next to them, by `bigtrk reconstruct`."""
     tracks = events.with_suffix(".tracks")
     sys.argv = ["bigtrk", "reconstruct", str(pipeline), str(events), str(tracks), "--json"]
     with redirect_stdout(io.StringIO()) as printed:

@@ -3,9 +3,9 @@
     python scripts/faults/soak.py [--steps 8000] [--output FILE] [--publish]
 
 It trains on 2 ranks by torchrun with DDP: small simulated events in sectors that exchange halos, a
-checkpoint every 10 steps, validation after each epoch of 20, norms, spike guard, clipping. Beside
-it, each second, it reads what each rank holds. The first fifth of the steps is left out: there,
-caches, buffers and the allocator's heaps fill. Events are small and steps many, since memory
+checkpoint every 10 steps, validation after each epoch of 20, norms, spike guard, clipping. Each
+second it reads what each rank holds. The first fifth of the steps is left out: there, caches,
+buffers and the allocator's heaps fill. Events are small and steps many, since memory
 wanders by a few MiB: so a leak of 1 kB in each step shows.
 
 Growth: the slope over the steps is above 3 standard errors, and comes to more than 2 % of the

@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """The merge tree as the pipeline has it, beside the best tracks of components that hold no
+    """The merge tree as the pipeline has it, and the best tracks of components that hold no
     more fakes; None where no cut gives so few.
     """
 

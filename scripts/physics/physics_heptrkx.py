@@ -6,9 +6,9 @@
 
 Interaction GNN, attention network and an MLP without message passing are trained with one recipe,
 three seeds each. Figures are those of validation after the last epoch, means and standard
-deviations over seeds. With `--pyg` the first and the last train for five epochs, and the networks
-of PyG's layers in examples/pyg_nets.py beside them, as result `pyg_heptrkx`. Finished runs are
-kept. The last line is one JSON object: the means of each model.
+deviations over seeds. With `--pyg` the first, the last, and the networks of PyG's layers in
+examples/pyg_nets.py train for five epochs, as result `pyg_heptrkx`. Finished runs are kept. The
+last line is one JSON object: the means of each model.
 """
 
 import argparse

@@ -19,7 +19,7 @@ _AT_ONCE = 8  # of processes, most of whose time is the compiler's
 def tests(extent: Extent) -> Row:
     """Runs the tests marked `gpu`: says whether all passed, and pytest's last line."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow"]
-    # Installed beside, pytest-benchmark warns of the several processes.
+    # If it is installed, pytest-benchmark warns of the several processes.
     command += _DRY_TESTS if extent.dry else (*_TESTS, "-n", str(_AT_ONCE), "-p", "no:benchmark")
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()

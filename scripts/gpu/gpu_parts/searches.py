@@ -1,4 +1,4 @@
-"""Sampling and searching on the device, beside what a CPU does today."""
+"""Sampling and searching on the device, compared with a CPU."""
 
 import time
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def sampling(extent: Extent) -> Row:
 
 
 def radius(extent: Extent) -> Row:
-    """Finds the pairs of points within a radius by all distances, beside a k-d tree on the CPU."""
+    """Finds the pairs of points within a radius by all distances, and by a k-d tree on the CPU."""
     n_points = 200 if extent.dry else extent.graph(EVENT_1000).n_nodes
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(n_points, DIMENSIONS, generator=generator)

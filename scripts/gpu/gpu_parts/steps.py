@@ -1,4 +1,4 @@
-"""Training steps beside the plain model: times, memory, and shares of the card's data sheet;
+"""Training steps next to the plain model: times, memory, and shares of the card's data sheet;
 and trainings that are repeated, whose weights have the same bits.
 """
 
