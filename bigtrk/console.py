@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 10  # of progress in a log: one command's
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
-INTERRUPTED = 128 + signal.SIGINT
+INTERRUPTED, ENDED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 _warned: set[str] = set()
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})", re.ASCII)
 Item = TypeVar("Item")
@@ -116,7 +117,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         sys.stdout.reconfigure(errors="replace")
     try:
         result = run()
-        sys.stdout.flush()  # here an error can be told in a line
+        sys.stdout.flush()  # here an error can be printed in a line
         return result
     except (StoppedError, KeyboardInterrupt) as end:
         stopped = isinstance(end, StoppedError)
@@ -133,17 +134,19 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
 @contextmanager
 def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
-    """Lets SIGTERM end the block in a line and as an exception does, so that what was started is
-    ended, too. Ranks end without: one may wait for the others, where it takes no signal.
+    """Lets SIGTERM end the block in a line and as an exception does, so that started programs end,
+    too. Several ranks do without: one that waits for others takes no signal. So do other threads
+    than the main one.
     """
 
     def end(*_: object) -> None:
         complain(f"{program}: ended by SIGTERM")
-        sys.exit(128 + signal.SIGTERM)
+        sys.exit(ENDED)
 
     before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
     with suppress(InputError):
-        if find_place().world_size == 1:
+        if is_main and find_place().world_size == 1:
             signal.signal(signal.SIGTERM, end)
     try:
         yield

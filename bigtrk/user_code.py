@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from bigtrk.console import ENDED
 from bigtrk.errors import InputError, one_line, reason
 
 _allowed: set[str] = set()
@@ -115,6 +116,8 @@ def no_exit() -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
+        if end.code == ENDED:  # by SIGTERM, in the meantime
+            raise
         said = f"it calls sys.exit({end.code!r}), which would end the program; raise an error there"
         raise RuntimeError(said).with_traceback(end.__traceback__) from None
 

@@ -2,17 +2,20 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from bigtrk import user_code
+from bigtrk.console import ended_by_sigterm
 from bigtrk.errors import InputError
-from bigtrk.user_code import allow_code, code_options, code_origin, load_code, names_code
+from bigtrk.user_code import allow_code, code_options, code_origin, load_code, names_code, no_exit
 from tests.programs import CHECKOUT
 
 
@@ -60,14 +63,9 @@ def test_an_installed_module_needs_no_word() -> None:
 def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> None:
     """A script's folder leads the search path: in that of the training `models` is a package."""
     (folder / "models.py").write_text("Net = None\n")
-    script = CHECKOUT / "bigtrk" / "train.py"
-    done = subprocess.run(
-        [sys.executable, script, "model.name=models:Absent"],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, f"{CHECKOUT}/bigtrk/train.py", "model.name=models:Absent"]
+    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert f"models ({folder / 'models.py'}) has no Absent" in " ".join(done.stderr.split())
 
@@ -82,9 +80,7 @@ def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> 
         (["users_leaving"], "users_leaving:Net", r"calls sys.exit\(0\), which would.*correct it"),
     ],
 )
-def test_what_cannot_be_imported_is_told_in_one_line(
-    allowed: list[str], name: str, words: str
-) -> None:
+def test_a_failing_import_is_told_in_a_line(allowed: list[str], name: str, words: str) -> None:
     allow_code(allowed)
     with pytest.raises(InputError, match=words) as failure:
         load_code(name, "model.name")
@@ -92,9 +88,13 @@ def test_what_cannot_be_imported_is_told_in_one_line(
     assert "users_own" not in sys.modules or allowed
 
 
-@pytest.mark.parametrize(
-    ("name", "is_code"),
-    [("my.module:Net", True), ("interaction", False), ("a:", False), ("a b:c", False)],
-)
-def test_names_of_code_have_a_module_and_a_name_in_it(name: str, is_code: bool) -> None:
-    assert names_code(name) == is_code
+def test_names_of_code_have_a_module_and_a_name_in_it() -> None:
+    names = ("my.module:Net", "interaction", "a:", "a b:c")
+    assert [names_code(name) for name in names] == [True, False, False, False]
+
+
+def test_sigterm_in_users_code_ends_the_program_and_other_threads_take_none() -> None:
+    with pytest.raises(SystemExit), ended_by_sigterm(), no_exit():
+        signal.raise_signal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as thread, ended_by_sigterm():
+        assert thread.submit(ended_by_sigterm().__enter__).result() is None
