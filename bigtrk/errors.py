@@ -49,7 +49,8 @@ def damage_told(problem: str, remedy: str) -> Iterator[None]:
 
 def disk_reason(error: OSError) -> str:
     """Writes an error of the disk as a line: the file, what is wrong, and the remedy if known."""
-    named = "" if error.filename is None else f"{error.filename}: "
+    unnamed = "the output: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    named = unnamed if error.filename is None else f"{error.filename}: "
     return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 

@@ -66,8 +66,8 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:
     with Path("/dev/full").open("w") as full:
         program = [sys.executable, "-m", "bigtrk", "--version"]
         ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    said = "bigtrk: error: No space left on device; free some space, or name another disk\n"
-    assert (ended.returncode, ended.stderr) == (2, said)
+    said = "the output: No space left on device; free some space, or name another disk"
+    assert (ended.returncode, ended.stderr) == (2, f"bigtrk: error: {said}\n")
 
 
 @pytest.mark.parametrize(
