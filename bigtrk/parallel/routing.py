@@ -203,7 +203,7 @@ def as_stored(
         return even_cut(stored, world_size) if several else Cut(merged, merged)
 
     known = ((cut(stored), edges) for stored, edges in sizes)
-    return Router([{cut: edges / cut.ranks} for cut, edges in known], world_size, lockstep)
+    return Router([{one: edges / one.ranks} for one, edges in known], world_size, lockstep)
 
 
 def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:

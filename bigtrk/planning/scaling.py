@@ -42,7 +42,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     steps = [step for step in run.steps if step.routes][1:]
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
-        raise InputError(f"{run.folder}: has less than two steps of whole events; train longer")
+        raise InputError(f"{run.folder}: has fewer than two steps of whole events; train longer")
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 
 
@@ -79,13 +79,9 @@ def _counted(run: Run, steps: Sequence[StepRecord], machine: Machine) -> list[fl
     with suppress(InputError, OSError):  # OSError: for instance, the name of a folder is too long
         known = {source.name: source.size for source in open_events(configuration.data.train)}
     cost = make_cost(configuration, world, world, machine, events=data.train_events)
-    return [
-        step_seconds(
-            cost,
-            [
-                (known.get(name, mean), Cut(parts, step.ranks.get(name, parts)))
-                for name, parts in step.routes.items()
-            ],
-        )
-        for step in steps
-    ]
+
+    def tasks(step: StepRecord) -> list[Task]:
+        cuts = {name: Cut(n, step.ranks.get(name, n)) for name, n in step.routes.items()}
+        return [(known.get(name, mean), cut) for name, cut in cuts.items()]
+
+    return [step_seconds(cost, tasks(step)) for step in steps]
