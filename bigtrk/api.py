@@ -224,9 +224,8 @@ def partition(
 ) -> list[Sector]:
     """Cuts a graph into sectors that train together with halo exchange, as `bigtrk partition` does.
 
-    Give either `parts`, the number of sectors, or `max_edges`, for 1, 2, 4 ... sectors of at
-    most that many edges. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed:
-    of METIS.
+    Give either `parts`, the number of sectors, or `max_edges`, the most edges of each of 1, 2, 4
+    ... sectors. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
     """
     if (parts is None) == (max_edges is None):
         raise InputError("give either parts or max_edges")

@@ -28,7 +28,7 @@ GONE = {
     **dict.fromkeys(("flops_profiler", "comms_logger", "wall_clock_breakdown"), "set profile=true"),
     **dict.fromkeys(("memory_breakdown", "dump_state", "compute_grad_norm"), "remove it"),
 }
-# Values are told as they are, but a bad one may be of any size.
+# Messages quote values as they are, but a bad one may be of any size.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 

@@ -28,9 +28,7 @@ def simulate(
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="seed of the simulation")] = 0,
-    first_event: Annotated[
-        int, typer.Option(min=0, max=10**17, help="number of the first event")
-    ] = 0,
+    first_event: Annotated[int, typer.Option(min=0, max=10**17, help="first event's number")] = 0,
     detectors: Annotated[
         str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv file")
     ] = "trackml",

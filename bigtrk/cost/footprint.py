@@ -129,7 +129,7 @@ def footprint(
         **{name: solve @ np.array([getattr(one, name) for one in passes]) for name in _COUNTS},
         busy_rows=busy if on_gpu else None,
         exchanged=passes[0].exchanged,
-        width=config.hidden or most_outputs,  # which stand for that of a model that tells none
+        width=config.hidden or most_outputs,  # instead of the width, which only our models state
         weights=Weights(
             total=_numel(model),
             layer=max((_numel(unit) for unit in units(model)), default=_numel(model)),

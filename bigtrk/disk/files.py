@@ -70,7 +70,7 @@ def sync_folder(folder: Path) -> None:
 def atomic_path(
     path: Path, mode: int = 0o666, place: Callable[[Path, Path], object] = os.replace
 ) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on success it is fsynced and renamed to `path` (or
+    """Yields a temporary path next to `path`; on success it is fsynced and renamed to `path` (or
     what else `place` does), with the permissions of `mode` that the umask leaves. Their folder must
     be there. If the block raises, `path` is left as it was. A symbolic link is replaced; a device,
     pipe or socket is refused.
@@ -250,7 +250,7 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder beside `path`; on success its files are fsynced, and it
+    """Yields an empty temporary folder next to `path`; on success its files are fsynced, and it
     takes the place of `path` and all that was there. If the block raises, `path` is left as it was.
     """
     unlinked(path)

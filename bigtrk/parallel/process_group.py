@@ -95,8 +95,8 @@ def meet(ranks: Ranks, seconds: float) -> Met:
     """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
 
     Raises:
-        RankError: no other rank came in time; ranks differ in WORLD_SIZE, or have the
-            same RANK; or another program has the port.
+        RankError: no other rank came in time; ranks differ in WORLD_SIZE, or have the same RANK; or
+            another program has the port.
     """
     meeting = _Meeting(ranks, seconds)
     threading.Thread(target=meeting.attend, name="meeting", daemon=True).start()

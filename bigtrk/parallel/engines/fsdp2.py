@@ -97,7 +97,7 @@ class FSDP2Engine(TorchEngine):
 
     def weights(self) -> dict[str, Tensor]:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        # A model's state dict may also hold what is no tensor; ours holds none.
+        # A model's state dict may also hold other things than tensors; ours does not.
         return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
 
 
