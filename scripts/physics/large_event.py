@@ -29,7 +29,7 @@ from scripts.on_ranks import torchrun
 from scripts.results import CHECKOUT, Results, add_options
 
 RECORDING = CHECKOUT / "scripts/large_events/record_process.py"
-PARTICLES, QUICK = 23_300, 400  # a little more than 250,000 hits, and 4,000
+PARTICLES, QUICK = 24_700, 400  # a little more than 250,000 hits, and 4,000
 SECTORS, RANKS, STEPS = 4, 2, 3
 LIMIT = 20.0  # GiB, of all ranks
 GIB = 2**30
