@@ -72,19 +72,16 @@ class HitTree:
 
         Of equal sums the larger union is taken, and none where nothing is won.
         """
-        pairs, n_hits = self.children.tolist(), len(self.hits)
-        best = [0.0] * n_hits
-        taken = []
-        for (left, right), own in zip(pairs, values.tolist(), strict=True):
+        best = [0.0] * len(self.hits)
+        for left, right, own in zip(*self.children.T.tolist(), values.tolist(), strict=True):
             below = best[left] + best[right]
-            taken.append(own > 0 and own >= below)
-            best.append(own if taken[-1] else below)
-        within = [False] * len(best)
-        for union in reversed(range(len(pairs))):
-            taken[union] = taken[union] and not within[n_hits + union]
-            for child in pairs[union]:
-                within[child] = taken[union] or within[n_hits + union]
-        return np.flatnonzero(taken)
+            best.append(own if own >= below else below)
+        won = np.flatnonzero((values > 0) & (values == best[len(self.hits) :]))
+        order = won[np.lexsort((-self.size[won], self.first[won]))]
+        end = self.first[order] + self.size[order]
+        # Those within a larger one end no later than those before.
+        outermost = end > np.append(0, np.maximum.accumulate(end))[:-1]
+        return np.sort(order[outermost])
 
 
 def grow(graph: ScoredGraph) -> HitTree:
@@ -158,15 +155,15 @@ def _plain_unite(edges: Ids, graph: ScoredGraph) -> tuple[Ids, Ids]:
 
 def _lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
     """Orders hits so that those of each node are consecutive: first, size [N + M]."""
-    pairs = children.tolist()
+    lefts, rights = children.T.tolist()  # a list of pairs takes many times as long
     size = [1] * n_hits
-    for left, right in pairs:
+    for left, right in zip(lefts, rights, strict=True):
         size.append(size[left] + size[right])
     first, place = [-1] * len(size), 0
     for node in reversed(range(len(size))):
         if first[node] < 0:
             first[node], place = place, place + size[node]
         if node >= n_hits:
-            left, right = pairs[node - n_hits]
+            left, right = lefts[node - n_hits], rights[node - n_hits]
             first[left], first[right] = first[node], first[node] + size[left]
     return np.array(first, np.int64), np.array(size, np.int64)
