@@ -107,10 +107,7 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
     for name in folder.events:
         graph = folder.read(name)
         if graph.hit_id is None:
-            raise InputError(
-                f"{name} in {graphs}: has no ids of its hits, which ACTS needs; build it from "
-                "events"
-            )
+            raise InputError(f"{name} in {graphs}: has no ids of its hits; build it from events")
         source, destination = graph.hit_id.numpy()[graph.edge_index.numpy()]
         columns: Columns = {"edge0": source, "edge1": destination, "weight": scorer(graph).numpy()}
         path = out / f"{event_name(event_number(name))}-gnn-graph.csv"

@@ -1,11 +1,13 @@
 """`bigtrk display`: one event with its scored edges and its tracks, as a page shows it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from bigtrk.config import nearest
 from bigtrk.errors import InputError, printable
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
@@ -46,22 +48,22 @@ def display_event(
     if is_pipeline(folder):
         run, made_by = folder / CLASSIFIER, "the pipeline's merge tree"
         pipeline = load_pipeline(folder, device)
-        event = read_event(data, wanted or find_events(data)[0])
+        event = read_event(data, _chosen(find_events(data), wanted, data))
         graph, _ = pipeline.graph(event)
         edges, builder = classified(graph, pipeline.classifier), pipeline.builder
         if event.truth is not None:
             truth = hit_particles(event), true_particles(event)
     else:
         run, graphs = run_of(folder), GraphFolder(data)
-        if not graphs.events:
-            raise InputError(f"{data}: holds no events; name another folder")
-        graph = graphs.read(wanted or graphs.events[0])
+        graph = graphs.read(_chosen(graphs.events, wanted, data))
         edges = classified(graph, load_scorer(folder, device))
         builder = made = make_builder(*of_run)
         made_by = f"{of_run[0].value} from edges with a score above {made.score_cut:g}"
         if graph.particle_id is not None and graph.particles is not None:
             truth = graph.particle_id.numpy(), listed_particles(graph.particles)
     if parts is not None:
+        if parts > (n := graph.n_nodes):
+            raise InputError(f"--parts {parts}: {graph.name} has {n} hits; lower it")
         sector = divide(graph, CutSettings(parts, None, Method.METIS, seed=0))[0]
     tracks, scores = builder(edges, criteria.min_hits), edges.scores.astype(np.float64)
     picture = EventPicture(edges.position, edges.edge_index, scores, tracks, sector)
@@ -84,3 +86,11 @@ def display_event(
     if run == folder.parent:
         told["weights"] = printable(folder.name)
     write_page(display_report(graph.name, picture, told, read_run_if_any(run)), page)
+
+
+def _chosen(events: Sequence[str], wanted: str | None, data: Path) -> str:
+    if not events:
+        raise InputError(f"{data}: holds no events; name another folder")
+    if wanted is not None and wanted not in events:
+        raise InputError(f"{data}: holds no event {wanted!r}{nearest(wanted, events[:20])}")
+    return wanted or events[0]

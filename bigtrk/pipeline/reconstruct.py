@@ -267,10 +267,7 @@ def infer_folder(
     def graph(name: str) -> tuple[EventGraph, Passage]:
         found = folder.read(name)
         if found.hit_id is None:
-            raise InputError(
-                f"{name} in {graphs}: has no ids of its hits, which tracks list; build it from "
-                "events"
-            )
+            raise InputError(f"{name} in {graphs}: has no ids of its hits; build it from events")
         return found, Passage(edges={"graph": found.n_edges})
 
     maker = TrackMaker(graph, scorer, builder, options, make_world(ranks, [ranks.world_size]))

@@ -29,9 +29,8 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     judged = typed("score", "tracks", others, "--pt-min", "0.7")["events"][0]
     [strict] = [r for r in judged["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
     event = ["--event", judged["event"], "--pt-min", "0.7", "--parts", "2"]
-    status, printed, _ = run_here(
-        ["bigtrk", "display", mine, others, "event.html", *event], monkeypatch, capsys
-    )
+    command = ["bigtrk", "display", mine, others, "event.html", *event]
+    status, printed, _ = run_here(command, monkeypatch, capsys)
     assert (status, printed) == (0, "event.html: open it in a browser\n")
     page = self_contained(pages / "event.html")
     words = " ".join(page.texts)
@@ -50,7 +49,8 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--event", "event1"], "has no event1-hits.csv or"),
+        (["--event", "event00000011"], "no event 'event00000011'; did you mean 'event000000011'"),
+        (["--parts", "99999"], "--parts 99999: event000000010 has "),
         (["--builder", "walk"], "a pipeline sets these itself; leave out --builder, "),
     ],
 )
