@@ -233,7 +233,7 @@ def find_trackml(path: Path) -> TrackmlEvents | None:
 
 
 def read_detectors(path: Path) -> Columns:
-    """Reads the module table `detectors.csv` beside the events: one row per module.
+    """Reads the module table `detectors.csv` next to the events: one row per module.
 
     volume_id layer_id module_id [M] int64; cx cy cz, the half widths module_minhu module_maxhu
     module_hv, module_t, pitch_u pitch_v (mm) and the rotation rot_xu ... rot_zw [M] float64.

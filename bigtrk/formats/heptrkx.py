@@ -106,7 +106,7 @@ def _task(file: Path, phi_sections: int | None) -> GraphToMake:
 
 
 def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
-    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, if it
+    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz next to it, if it
     fits, else None, and particles are not known.
 
     phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
@@ -150,7 +150,7 @@ def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
 
 
 def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
-    """Returns the ids in a file beside a graph; None if there is no such file, or, with a warning,
+    """Returns the ids in a file next to a graph; None if there is no such file, or, with a warning,
     if they do not fit.
     """
     if not file.exists():

@@ -15,7 +15,7 @@ from bigtrk.graphs.pyg_data import from_data
 from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
 
 SUFFIXES = (".pt", ".pyg")
-_OF_DATASET = ("pre_filter.pt", "pre_transform.pt")  # a Dataset writes them beside its graphs
+_OF_DATASET = ("pre_filter.pt", "pre_transform.pt")  # a Dataset writes them next to its graphs
 _REMEDY = "save each graph by itself as torch.save(Data(x=..., edge_index=...), FILE)"
 _READER = TorchReader(
     # An event graph has no place for what these make, which is left out or refused by its name.

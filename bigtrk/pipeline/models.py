@@ -73,7 +73,7 @@ class Embedding(TrainedModel):
                     f"{event.name}: has no feature {name!r}, which the embedding reads"
                     f"{nearest(name, list(columns))}; use events with cells, or train it without"
                 )
-        with np.errstate(over="ignore"):  # a hit that is told below
+        with np.errstate(over="ignore"):  # such a hit is named below
             hits = StoredColumns(as_tensor(columns), tuple(columns))
             hit_id = torch.from_numpy(event.hits["hit_id"].astype(np.int64))
             x = self.features.of_hits(hits, f"{event.name}: hit", hit_id)

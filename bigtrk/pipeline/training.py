@@ -122,7 +122,7 @@ def read_settings(file: Path) -> PipelineSettings:
 class StageRecord(FileRecord):
     """`STAGE.json`: graphs is the digest of those that a stage is trained on."""
 
-    made_again: ClassVar[str] = "remove it and the run beside it"
+    made_again: ClassVar[str] = "remove it and the run next to it"
 
     format: Literal[1] = 1
     graphs: Text

@@ -41,7 +41,7 @@ class ThresholdRecord(Record):
 
 
 class PipelineRecord(FileRecord):
-    """`pipeline.json`, beside the folders of the stages' runs. radius: within which hits of the
+    """`pipeline.json`, next to the folders of the stages' runs. radius: within which hits of the
     embedding are joined. cut: the score of the filter that an edge needs. weights: the digests of
     the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
     """

@@ -136,7 +136,7 @@ class BestRecord(FileRecord):
 
 STALL = "stall.json"
 Rank = Annotated[int, Field(ge=0, lt=2**17)]
-LONGEST = 10_000  # letters: each rank at fault is told with its place
+LONGEST = 10_000  # letters: each rank at fault is named with its place
 
 
 class StallRecord(FileRecord):

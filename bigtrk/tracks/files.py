@@ -229,7 +229,7 @@ def open_tracks(path: Path) -> TrackSource:
         return _open_files(path, [path])
     if path.suffix != ".parquet":
         return _open_csv(path)
-    with suppress(pa.ArrowException, OSError):  # of damage, which is told below
+    with suppress(pa.ArrowException, OSError):  # of damage, which is reported below
         if LISTS_COLUMN in pq.read_schema(path).names:
             return _open_colliderml(path)
     return _open_parquet(path)

@@ -15,7 +15,7 @@ from bigtrk.events.event import Event, EventFormat, event_name
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 
-RECORD = "simulation.json"  # beside the events: what they were simulated with
+RECORD = "simulation.json"  # next to the events: what they were simulated with
 
 
 def simulate_folder(

@@ -193,7 +193,7 @@ def of_model(config: InteractionGNNConfig, edge_features: list[str]) -> HyperPar
 
 _REMEDY = "name a checkpoint (.ckpt) of an acorn training"
 _READER = TorchReader(
-    # Lightning writes paths, counters of schedules and numpy's numbers beside weights and settings.
+    # Lightning writes paths, schedules' counters and numpy's numbers besides weights and settings.
     held=(
         *NUMPY,
         *LIGHTNING,

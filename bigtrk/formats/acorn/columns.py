@@ -1,4 +1,4 @@
-"""The columns of acorn's graphs: read from its files, and kept beside an imported graph.
+"""The columns of acorn's graphs: read from its files, and kept with an imported graph.
 
 acorn's newer names (`variable_with_prefix: true`) begin with the kind of the rows: hit_x [N],
 edge_y [E], track_particle_pt [T], of true edges. Its older ones do not: x, y, pt.
@@ -99,9 +99,7 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     for name in [
         name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
     ]:
-        warn_once(
-            name, f"{file}: {one_line(name)} is left out, since bigtrk does not read its class"
-        )
+        warn_once(name, f"{file}: {one_line(name)} is left out: its class is not read")
         del others[name]
     budget = iter(range(MOST_VALUES))
     try:

@@ -1,7 +1,7 @@
 """ACTS itself: its model of TrackML's detector, and chains of its algorithms on our events.
 
-The package `pyacts` is an extra, and bigtrk works without it. Units are
-ACTS's, which are ours: mm, GeV, rad. Shapes: N hits, S sensitive surfaces.
+The package `pyacts` is an extra, and bigtrk works without it. Units are ACTS's, which are ours: mm,
+GeV, rad. Shapes: N hits, S sensitive surfaces.
 
 Source: ACTS 48, `acts.examples`; numbers of the detector's resolution by the TrackML challenge.
 """
