@@ -280,8 +280,8 @@ class Watchdog:
         self._noted = found is not None
 
     def _store_is_silent(self) -> Verdict:
-        """Makes the verdict on rank 0. No rank can be notified: all find out, and only that which
-        hears rank 0's beats prints it.
+        """Makes the verdict on rank 0. No rank can be notified: all find out, and only the rank
+        that hears rank 0's beats prints it.
         """
         last = self._seen if self._next == 0 and self._seen else self._first
         verdict = silence(
