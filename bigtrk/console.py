@@ -135,8 +135,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 @contextmanager
 def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
     """Lets SIGTERM end the block in a line and as an exception does, so that started programs end,
-    too. Several ranks do without: one that waits for others takes no signal. So do other threads
-    than the main one.
+    too; only in the main thread, and not among several ranks: one that waits takes no signal.
     """
 
     def end(*_: object) -> None:

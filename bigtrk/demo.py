@@ -59,7 +59,11 @@ def _run(words: list[str]) -> int | None:
     forks.set_forkserver_preload(["bigtrk.api", "bigtrk.reports"])
     process = forks.Process(target=_main, args=(words[2:] if words[0] == "python" else words,))
     process.start()
-    process.join()
+    try:
+        process.join()
+    except SystemExit:  # of SIGTERM
+        process.terminate()
+        raise
     return process.exitcode
 
 

@@ -285,11 +285,8 @@ def _in_processes(
     while left:
         # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
         # can hang.
-        pool = ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-        )
+        spawn = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_start_worker)
         jobs: dict[Any, str] = {
             pool.submit(cut_event, graphs, out, event, settings): event for event in left
         }
