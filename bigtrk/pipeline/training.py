@@ -131,7 +131,7 @@ class StageRecord(FileRecord):
 def train_stage(
     stage: str, settings: PipelineSettings, graphs: Path, out: Path, launcher: Sequence[str]
 ) -> None:
-    """Trains a stage on `graphs` in `out`/`stage`, unless a run of other settings is there."""
+    """Trains a stage in `out`/`stage`; InputError if a run of other graphs or settings is there."""
     run, file, about = out / stage, out / f"{stage}.yaml", out / f"{stage}.json"
     folder = GraphFolder(graphs)
     contents = repr([(event, folder.record(event)["digests"]) for event in folder.events])

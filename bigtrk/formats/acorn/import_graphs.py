@@ -103,7 +103,7 @@ def _particle_table(
     columns: AcornColumns, particle_id: Tensor, pt_unit: PtUnit | None
 ) -> ParticleTable:
     """Tabulates the particles that have a true edge, ascending by id. Values that the file lacks
-    are NaN, but numbers of hits, which are counted then. particle_id [N]: of hits.
+    are NaN, except numbers of hits, which are counted. particle_id [N]: of hits.
     """
     ids, first = np.unique(columns.tensors[PARTICLE].numpy(), return_index=True)
     ids, first = ids[ids != NOISE].astype(np.int64), first[ids != NOISE]
