@@ -82,6 +82,18 @@ CELL_FEATURES = ("cluster_count", "cluster_value", "cluster_u", "cluster_v")
 FROM_PHI: dict[str, Callable[[Tensor], Tensor]] = {"cos_phi": torch.cos, "sin_phi": torch.sin}
 POSITIONS = ("r", "phi", "z")  # the features of nodes that those of edges are computed from
 EDGE_FEATURES = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
+# These are computed when they are asked for, never stored. z0 (mm): where the straight line through
+# both hits in (r, z) meets the beam line. A track keeps z0 and phislope from edge to edge, so their
+# waves tell a network finely which edges agree, where both numbers alone are too coarse.
+Z0_LIMIT = 1000.0  # mm
+_LENGTHS = {"z0": (4.0, 16.0, 64.0, 256.0), "phislope": (0.0001, 0.0004, 0.0016)}  # mm, rad/mm
+WAVES = {
+    f"{wave}_{column}_{length:g}": (function, column, 2.0 * math.pi / length)
+    for column, lengths in _LENGTHS.items()
+    for length in lengths
+    for wave, function in (("sin", np.sin), ("cos", np.cos))
+}
+FROM_POSITIONS = (*EDGE_FEATURES, "z0", *WAVES)
 
 # About the standard deviations in the graphs of event 1000 and of simulated events; those of
 # clusters about their 90 % quantiles. The field's usual 1000 mm and pi leave edge features at 0.01
@@ -103,6 +115,8 @@ SCALES: dict[str, float] = {
     "deta": 0.03,
     "phislope": 0.0005,
     "rphislope": 0.1,
+    "z0": 100.0,
+    **dict.fromkeys(WAVES, 0.7),
 }
 
 # acorn clamps dphi / dr to 100 in units of pi / 1000 mm.
@@ -125,13 +139,33 @@ def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Flo
     return dict(zip(EDGE_FEATURES, columns, strict=True))
 
 
-def edge_table(nodes: Mapping[str, Floats], edge_index: Ints) -> Tensor:
-    """Computes `EDGE_FEATURES` of edges [2, E] from the columns of their nodes: [E, G] float32."""
+def _with_waves(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
+    """Computes `FROM_POSITIONS` of edges [2, E], each [E]; z0 is clamped, and 0 where dr is 0."""
+    columns = edge_columns(nodes, edge_index)
+    inner_r, inner_z = (nodes[c][edge_index[0]] for c in ("r", "z"))
+    dr, dz = columns["dr"], columns["dz"]
+    with np.errstate(over="ignore"):  # of a tiny dr, clamped
+        slope = np.divide(dz, dr, out=np.zeros_like(dr), where=dr != 0)
+        z0 = np.where(dr != 0, np.clip(inner_z - inner_r * slope, -Z0_LIMIT, Z0_LIMIT), 0.0)
+    columns["z0"] = z0
+    for name, (function, column, factor) in WAVES.items():
+        columns[name] = function(columns[column] * factor)
+    return columns
+
+
+def edge_table(
+    nodes: Mapping[str, Floats], edge_index: Ints, chosen: Sequence[str] = EDGE_FEATURES
+) -> Tensor:
+    """Computes features `chosen` of `FROM_POSITIONS` of edges [2, E] from the columns of their
+    nodes: [E, len(chosen)] float32.
+    """
     n_edges = edge_index.shape[1]
-    table = torch.empty(n_edges, len(EDGE_FEATURES))
+    compute = edge_columns if set(chosen) <= {*EDGE_FEATURES} else _with_waves
+    table = torch.empty(n_edges, len(chosen))
     for start in range(0, n_edges, AT_A_TIME):
         some = slice(start, start + AT_A_TIME)
-        table[some] = as_tensor(edge_columns(nodes, edge_index[:, some]))
+        columns = compute(nodes, edge_index[:, some])
+        table[some] = as_tensor({name: columns[name] for name in chosen})
     return table
 
 
@@ -165,7 +199,7 @@ def available(names: Sequence[str]) -> list[str]:
 
 def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str]:
     """Lists the features of edges that graphs have, those that nodes' positions give too."""
-    from_positions = EDGE_FEATURES if {*POSITIONS} <= {*node_names} else ()
+    from_positions = FROM_POSITIONS if {*POSITIONS} <= {*node_names} else ()
     return [*dict.fromkeys((*names, *from_positions))]
 
 
@@ -306,8 +340,8 @@ class ComputedFeatures:
         if not missing or not {*columns} >= {*POSITIONS}:
             return sector
         places = (sector.node_features[:, columns.index(name)].double() for name in POSITIONS)
-        table = edge_table(with_eta(*(p.numpy() for p in places)), sector.edge_index.numpy())
-        added = table[:, [EDGE_FEATURES.index(name) for name in missing]]
+        nodes, edges = with_eta(*(p.numpy() for p in places)), sector.edge_index.numpy()
+        added = edge_table(nodes, edges, missing)
         features = torch.cat([sector.edge_features, added], dim=1)
         return replace(sector, edge_features=features, edge_feature_names=(*stored, *missing))
 

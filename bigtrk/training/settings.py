@@ -117,8 +117,11 @@ class DataSettings(Settings):
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], max_length=64
     )
     """Features of an edge that the model reads: columns of the graphs, or functions of your own of
-    these and of the columns of both nodes, `package.module:function`. If graphs lack the default
-    ones and nodes have r, phi and z, they are computed. `[]`: none."""
+    these and of the columns of both nodes, `package.module:function`. Of nodes with r, phi and z
+    the default ones are computed where graphs lack them; so are z0, where a straight line through
+    both hits meets the beam line [mm], and waves: the sine and cosine of z0 (sin_z0_L and cos_z0_L
+    for a length L of 4, 16, 64 and 256 mm) and of phislope (L of 0.0001, 0.0004 and 0.0016 rad/mm).
+    `[]`: none."""
 
     @property
     def feature_counts(self) -> tuple[int, int]:

@@ -1,9 +1,11 @@
 """Functions of users' own add columns to nodes and edges, and broken rules are named."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,13 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
-from bigtrk.graphs.features import EDGE_FEATURES, ComputedFeatures, load_functions
+from bigtrk.graphs.features import (
+    EDGE_FEATURES,
+    ComputedFeatures,
+    edge_table,
+    load_functions,
+    with_eta,
+)
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph
 from tests.training import user_functions
@@ -66,6 +74,21 @@ def test_positions_give_the_features_of_edges_that_a_graph_lacks() -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     lost = replace(without, node_feature_names=("x", "phi", "z", "eta"))
     assert ComputedFeatures({}, {}, EDGE_FEATURES).of(whole_sector(lost)).edge_features.numel() == 0
+
+
+def test_edges_of_a_straight_track_have_its_z0_and_waves() -> None:
+    r, z0 = np.array([30.0, 70.0, 110.0, 110.0]), -37.25
+    z = z0 + 2.5 * r
+    z[3] = 20.0  # on the radius of the hit before
+    nodes = with_eta(r, np.array([-3.14, 3.14, 3.12, 3.12]), z)
+    chosen = ["phislope", "z0", "sin_z0_4", "cos_z0_256", "cos_phislope_0.0016"]
+    found = edge_table(nodes, np.array([[0, 1, 2], [1, 2, 3]]), chosen).double()
+    torch.testing.assert_close(found[:, 1], torch.tensor([z0, z0, 0.0]).double())
+    for name, column, length in (("sin_z0_4", 1, 4), ("cos_z0_256", 1, 256)):
+        wave = getattr(torch, name[:3])(2 * math.pi * found[:, column] / length)
+        torch.testing.assert_close(found[:, chosen.index(name)], wave, rtol=0, atol=1e-5)
+    wave = torch.cos(2 * math.pi * found[:, 0] / 0.0016)
+    torch.testing.assert_close(found[:, 4], wave, rtol=0, atol=1e-5)
 
 
 def without_edge_features(graph: EventGraph) -> EventGraph:

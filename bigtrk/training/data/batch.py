@@ -18,7 +18,7 @@ from bigtrk.graphs.event_graph import (
     target_edges,
 )
 from bigtrk.graphs.features import (
-    EDGE_FEATURES,
+    FROM_POSITIONS,
     SCALES,
     ComputedFeatures,
     Rows,
@@ -78,7 +78,7 @@ def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURE
     """Imports the functions among the features; raises InputError if one cannot be imported."""
     nodes = load_functions(data.node_features, "data.node_features")
     edges = load_functions(data.edge_features, "data.edge_features")
-    of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
+    of_positions = [name for name in FROM_POSITIONS if name in data.edge_features]
     return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
 
 
