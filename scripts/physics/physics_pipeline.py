@@ -1,6 +1,6 @@
 """Trains pipelines on full simulated events, and judges their tracks of others and of a real one.
 
-    python scripts/physics/physics_pipeline.py OUT --event1000 FOLDER [--pixel-training] [--publish]
+    python scripts/physics/physics_pipeline.py OUT --event1000 FOLDER [--publish]
 
 Each seed trains all stages by the shipped settings on 18 simulated events of 10,000 particles; four
 more of which choose radius, cuts and the quality of tracks. Tracks are made of four others and of
@@ -9,8 +9,7 @@ kept. The last line is one JSON object, of means over the seeds: ATLAS matching 
 two-way matching, for particles above 1 GeV; the target edges and the number of edges after the
 filter; the seconds from hits to tracks of an event; and the gain of the merge tree over components
 at equal fakes on the same scores (builders_table.py). Two more judge "pixel",
-tracks of the hits of the pixel volumes alone, and "pixel_part", the pixel hits of all tracks. With
-`--pixel-training` the former are made by pipelines that are trained on such hits, too.
+tracks of the hits of the pixel volumes alone, and "pixel_part", the pixel hits of all tracks.
 """
 
 import argparse
@@ -59,12 +58,12 @@ def run(command: str) -> str:
     return done.stdout or ""
 
 
-def trained(out: Path, seed: int, events: str = "events", name: str = "pipeline") -> Path:
+def trained(out: Path, seed: int) -> Path:
     """Trains the pipeline of a seed on `out`/events, unless it is there."""
-    folder, file = out / f"{name}{seed}", out / f"pipeline{seed}.yaml"
+    folder, file = out / f"pipeline{seed}", out / f"pipeline{seed}.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(DEFAULT.read_text()), "seed": seed}))
     if not (folder / PIPELINE).exists():
-        run(f"bigtrk pipeline train {out}/{events} {folder} {file}")
+        run(f"bigtrk pipeline train {out}/events {folder} {file}")
     return folder
 
 
@@ -173,12 +172,9 @@ def pixels(pipeline: Path, hits: Path) -> dict[str, float | None]:
     return judge_pixels(tracks, hits)
 
 
-def of_seed(out: Path, seed: int, folders: dict[str, Path], pixel_training: bool) -> dict[str, Any]:
+def of_seed(out: Path, seed: int, folders: dict[str, Path]) -> dict[str, Any]:
     """Trains and judges one seed; folders: of events by the names of EVENT_SETS."""
     pipeline, test = trained(out, seed), folders["simulated"]
-    for_pixels = (
-        trained(out, seed, "pixel_events", "pixel_pipeline") if pixel_training else pipeline
-    )
     compared = gain(score_events(pipeline, test), merge_tree_of(pipeline))
     found: dict[str, Any] = {
         **graphs_of(pipeline, test),
@@ -188,7 +184,7 @@ def of_seed(out: Path, seed: int, folders: dict[str, Path], pixel_training: bool
     for name, events in folders.items():
         tracks = out / f"{name}_tracks{seed}"
         found[name] = judged(pipeline, events, tracks)
-        found[f"pixel{EVENT_SETS[name]}"] = pixels(for_pixels, out / f"{name}_pixels")
+        found[f"pixel{EVENT_SETS[name]}"] = pixels(pipeline, out / f"{name}_pixels")
         found[f"pixel_part{EVENT_SETS[name]}"] = judge_pixels(tracks, events)
     found["seconds_per_event"] = found["simulated"]["seconds_per_event"]
     tell(found)
@@ -246,9 +242,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
     parser.add_argument("--event1000", type=Path, help="folder of a real event")
-    parser.add_argument(
-        "--pixel-training", action="store_true", help="train pipelines of pixel hits alone, too"
-    )
     add_options(parser, quick="one seed")
     arguments = parser.parse_args()
     results = Results("pipeline", arguments)
@@ -264,15 +257,9 @@ def main() -> None:
         folders["event1000"] = arguments.event1000
     for name, events in folders.items():
         write_pixel_events(events, out / f"{name}_pixels")
-    if arguments.pixel_training:
-        write_pixel_events(out / "events", out / "pixel_events")
     seeds = SEEDS[:1] if arguments.quick else SEEDS
-    found = [of_seed(out, seed, folders, arguments.pixel_training) for seed in seeds]
-    results.write(
-        summary(found),
-        pixel_training=arguments.pixel_training,
-        seeds=dict(zip(map(str, seeds), found, strict=True)),
-    )
+    found = [of_seed(out, seed, folders) for seed in seeds]
+    results.write(summary(found), seeds=dict(zip(map(str, seeds), found, strict=True)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Compares pipelines with ACTS's Kalman filter, on events that neither was trained or tuned on.
 
-    python scripts/physics/scoreboard.py OUT [--event1000 FOLDER] [--settings FILE]
-        [--pixel-settings FILE] [--quick | --publish]
+    python scripts/physics/scoreboard.py OUT [--event1000 FOLDER] [--quick | --publish]
 
 Fatras simulates 40 events to train on and 6 others to judge, of 8,800 particles. One pipeline is
 trained on all hits, another on those of the pixels. Both and `bigtrk baseline` find the tracks of
@@ -29,7 +28,7 @@ from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
 TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
 QUICK = (5, 2, 500)
-SETTINGS = Path(__file__).with_suffix(".yaml")
+SETTINGS = Path(__file__).with_suffix(".yaml"), Path(__file__).with_name("scoreboard_pixels.yaml")
 PT_MIN, SOFT = 1.0, 0.5  # GeV
 
 
@@ -121,14 +120,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
     parser.add_argument("--event1000", type=Path, help="folder of TrackML's event 1000")
-    parser.add_argument("--settings", type=Path, help="of the pipeline of all hits")
-    parser.add_argument("--pixel-settings", type=Path, help="of that of the pixels")
     add_options(parser, quick="7 events of 500 particles, and trainings of seconds")
     arguments = parser.parse_args()
     results = Results("scoreboard", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
     training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
-    default = shipped("configs/pipeline_quick.yaml") if quick else SETTINGS
+    of_all, of_pixels = [shipped("configs/pipeline_quick.yaml")] * 2 if quick else SETTINGS
     for name, first, events in (("training", 0, training), ("fatras", training, judge)):
         run(
             f"bigtrk simulate {out / name} --with acts --events {events} --first-event {first} "
@@ -136,8 +133,8 @@ def main() -> None:
         )
     pixels = write_pixel_events(out / "training", out / "training_pixels")
     pipelines = [
-        trained(out / "training", out / "pipeline", arguments.settings or default),
-        trained(pixels, out / "pixel_pipeline", arguments.pixel_settings or default),
+        trained(out / "training", out / "pipeline", of_all),
+        trained(pixels, out / "pixel_pipeline", of_pixels),
     ]
     sets = {"fatras": out / "fatras"}
     if arguments.event1000 is not None:

@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
@@ -34,7 +34,6 @@ from torch import Tensor, nn
 from bigtrk.config import apply_overrides
 from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import Sector
 from bigtrk.parallel.engines.engine import Engine, Piece, Shard
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import configure_process, discover
@@ -114,20 +113,6 @@ class GradientEngine(Engine):
 
     def weights(self) -> dict[str, Tensor]:
         return {name: value.cpu() for name, value in self.model.state_dict().items()}
-
-
-@dataclass(frozen=True)
-class HeldSource(EventSource):
-    """An event that stays in memory once it is read, since each draw reads it again."""
-
-    _held: dict[tuple[int, int], Sector] = field(default_factory=dict)
-
-    def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
-        """Reads parts `numbers` of the event in `parts` sectors."""
-        missing = [part for part in numbers if (part, parts) not in self._held]
-        read = super().read_several(missing, parts) if missing else []
-        self._held.update({(part, parts): one for part, one in zip(missing, read, strict=True)})
-        return [self._held[part, parts] for part in numbers]
 
 
 @dataclass(frozen=True)
@@ -299,10 +284,7 @@ def audit(run: Path, data: Path, ways: Sequence[str], arguments: argparse.Namesp
     configure_process(ranks)
     with process_group(ranks):
         world = make_world(ranks)
-        sources: list[EventSource] = [
-            HeldSource(one.name, one.parts, one.folder)
-            for one in open_events([data])[: arguments.events]
-        ]
+        sources = open_events([data])[: arguments.events]
         model = stored.model.to(world.device)
         subject = Audit(model, single, stored.measured, world, sources)
         exact = subject.exact()
