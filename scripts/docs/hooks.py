@@ -2,7 +2,9 @@
 root, and to the how-to pages every page of docs/adding.
 """
 
+import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -13,6 +15,8 @@ from scripts.docs.settings_reference import settings_reference
 
 ROOT = Path(__file__).parents[2]
 FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+_INLINE = re.compile(r"(?<=<code>)[^<]*-[^<]*(?=</code>)")
+_OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -33,3 +37,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keeps browsers from breaking a line behind the hyphens of an option."""
+    unbroken = r'<span class="option">\g<0></span>'
+    return _INLINE.sub(lambda code: _OPTION.sub(unbroken, code[0]), html)
