@@ -5,6 +5,7 @@ python scripts/docs/command_reference.py
 
 import argparse
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,7 @@ from bigtrk import cli
 from bigtrk.program import argument_parser
 from partition import cli as partition_cli
 from scripts.docs.table import Table
-from scripts.docs.types_in_words import cell, kind_of
+from scripts.docs.types_in_words import LARGEST, cell, kind_of
 
 HEAD = """# Commands
 
@@ -72,7 +73,8 @@ def _training() -> Command:
         for action in parser._actions
         if action.help != argparse.SUPPRESS and action.dest != "help"
     ]
-    return Command("train", f"{parser.description}\n\n{parser.epilog}", parameters)
+    example = re.sub("Example: (.*)", r"Example: `\1`", parser.epilog or "")
+    return Command("train", f"{parser.description}\n\n{example}", parameters)
 
 
 def _typed(action: argparse.Action) -> str:
@@ -89,15 +91,14 @@ def _command(name: str, registered: CommandInfo) -> Command:
 def _parameter(given: ParamMeta) -> Parameter:
     told, default = given.default, given.default.default
     default = default.value if isinstance(default, Enum) else default
-    limits = [
-        f"{sign} {end}" for sign, end in (("≥", told.min), ("≤", told.max)) if end is not None
-    ]
+    ends = (("≥", told.min), ("≤", told.max))
+    limits = [f"{sign} {end}" for sign, end in ends if end is not None and end < LARGEST]
     # A parameter that need not be given has no value that could be typed.
     kind = kind_of(given.annotation, *limits).replace(" or `null`", "")
     return Parameter(
         name=_option(given.name, told) or str(told.metavar or given.name.upper()),
         kind="" if given.annotation is bool else kind,
-        default="" if default in (None, ...) or default is False else f"`{default}`",
+        default="" if default in (None, ..., "") or default is False else f"`{default}`",
         meaning=told.help or "",
     )
 
@@ -112,7 +113,7 @@ def command_reference() -> str:
     parts = [HEAD]
     for command in commands():
         rows = [
-            (f"`{cell(one.name)}`", one.kind, one.default, cell(one.meaning))
+            (f"`{one.name}`", one.kind, one.default, cell(one.meaning))
             for one in command.parameters
         ]
         grid = Table(_COLUMNS, rows, texts=len(_COLUMNS)).markdown()

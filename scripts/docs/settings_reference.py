@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from bigtrk.config import section_kinds
 from bigtrk.training.settings import Configuration
 from scripts.docs.table import Table
-from scripts.docs.types_in_words import cell, kind_of
+from scripts.docs.types_in_words import LARGEST, cell, kind_of
 
 HEAD = """# Settings
 
@@ -37,8 +37,6 @@ no value, if a setting allows that. `~` and `$SCRATCH` are replaced in paths.
 """
 _COLUMNS = ("key", "type", "default", "unit", "meaning")
 _SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
-# Limits from here on only keep numbers within what machines can hold.
-_LARGEST = 2**31
 _UNIT = re.compile(r"\s*\[([^\]]+)\]\.?$")
 
 
@@ -106,8 +104,8 @@ def _setting(key: str, field: FieldInfo, default: Any) -> Setting:
 def _limits(field: FieldInfo) -> Iterator[str]:
     for kind, attribute, sign in _SIGNS:
         for limit in field.metadata:
-            value = getattr(limit, attribute) if isinstance(limit, kind) else _LARGEST
-            if value < _LARGEST:
+            value = getattr(limit, attribute) if isinstance(limit, kind) else LARGEST
+            if value < LARGEST:
                 yield f"{sign} {value:g}"
 
 

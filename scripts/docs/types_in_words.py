@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import JsonValue
 
+# Limits from here on only keep numbers within what machines can hold.
+LARGEST = 10**6
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "integer",
