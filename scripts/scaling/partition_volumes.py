@@ -200,20 +200,12 @@ def counted(graphs: Path, parts: int, kept: Path) -> dict[str, Any]:
 
 def parts_of(edge_index: Integers, nodes: int, parts: int, kept: Path) -> Integers:
     """Returns METIS's part of each node, [N], cut unless it is kept."""
-    path = kept / f"{parts}.npy"
+    path = kept / f"{parts}.int32"
     if not path.exists():
         say(f"METIS cuts {edge_index.shape[1]:,} edges in {parts} parts")
-        part = bisect(
-            adjacency(edge_index.astype(np.int64, copy=False), nodes), parts, SEED
-        ).astype(np.int32)
-        write_atomically(path, lambda temporary: save(temporary, part))
-    found: Integers = np.load(path)
-    return found
-
-
-def save(path: Path, part: Integers) -> None:
-    with path.open("wb") as file:  # np.save would add an ending to the name
-        np.save(file, part)
+        symmetric = adjacency(edge_index.astype(np.int64, copy=False), nodes)
+        write_atomically(path, bisect(symmetric, parts, SEED).astype(np.int32).tofile)
+    return np.fromfile(path, dtype=np.int32)
 
 
 def found_of(case: Case, work: Path, large: Path | None, parts: int) -> dict[str, Any]:
