@@ -66,7 +66,7 @@ CASES = (
     Case("event 1000, shipped windows"),
     Case("event 1000, windows learnt above 0.3 GeV", None, ("--learn-windows", "--pt-min", "0.3")),
     Case("simulated, 250,000 hits", 24_700),
-    Case("simulated, 1.0 M hits", 93_000, ("--learn-windows", "--pt-min", "1.6")),
+    Case("simulated, 1.0 M hits", 99_000, ("--learn-windows", "--pt-min", "1.6")),
 )
 QUICK = (Case("simulated, 2,000 hits", 200, ("--learn-windows", "--pt-min", "0.2")),)
 
