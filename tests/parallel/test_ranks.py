@@ -1,4 +1,11 @@
-"""Each launcher leaves the rank of a process in the environment."""
+"""Each launcher leaves the rank of a process in the environment; a rank configures its process:
+large tensors lie on huge pages, small blocks in memory that is kept.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -202,3 +209,132 @@ def test_omp_num_threads_is_the_users_word(
 ) -> None:
     given = {**environment, "OMP_NUM_THREADS": said}
     assert cores_of_rank(discover(given), 64, given) == expected
+
+
+ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+only_if_asked = pytest.mark.skipif(
+    not ENABLED.exists() or "[madvise]" not in ENABLED.read_text(),
+    reason="this kernel gives huge pages to all or to none",
+)
+START = """
+import bigtrk.program, torch
+from bigtrk.parallel.ranks import configure_process, discover
+configure_process(discover())
+"""
+HUGE = """
+large = torch.ones(16 * 2**20)
+lines = open("/proc/self/smaps_rollup").read().splitlines()
+print(next(line.split()[1] for line in lines if line.startswith("AnonHugePages")))
+"""
+# Of the second time that ten blocks of 1 MiB are filled and freed. They are not tensors, of which
+# small parts may lie at the heap's end and keep what is before them.
+FAULTS = """
+import ctypes
+from resource import RUSAGE_SELF, getrusage
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+for _ in range(2):
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    blocks = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(2**20))) for _ in range(10)]
+    for block in blocks:
+        ctypes.memset(block, 1, 2**20)
+    for block in reversed(blocks):
+        libc.free(block)
+print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+# MiB that a process holds after it has freed all but the last of ten blocks of 16 MiB.
+FREED = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
+
+before = held()
+blocks = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(size * 2**20))) for size in [16] * 10 + [1]]
+for block in blocks[:-1]:
+    ctypes.memset(block, 1, 16 * 2**20)
+for block in blocks[:-1]:
+    libc.free(block)
+print(held() - before)
+"""
+
+COUNTED = """
+import ctypes, tempfile
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+with tempfile.NamedTemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(file.read().decode().count("<heap nr="))
+"""
+# Of four threads that hold a small block each.
+HEAPS = """
+import ctypes, threading
+from bigtrk.process import share_heap
+share_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+all_hold = threading.Barrier(4)
+
+def hold():
+    libc.malloc(ctypes.c_size_t(1000))
+    all_hold.wait()
+
+threads = [threading.Thread(target=hold) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+# The size in ":4096:8", which is bigtrk's, or in a user's ":16:8".
+ORDER = """
+import os
+print(os.environ["CUBLAS_WORKSPACE_CONFIG"].split(":")[1])
+"""
+# How many different gradients of a weight one to three threads give.
+SUMS = """
+rows, made = torch.rand(5000, 16), torch.rand(5000, 16)
+found = set()
+for threads in (1, 2, 3):
+    torch.set_num_threads(threads)
+    found.add((made.t() @ rows).numpy().tobytes())
+print(len(found))
+"""
+
+
+def printed_by_a_rank(script: str, **environment: str) -> list[int]:
+    """Returns the numbers that `script` prints in a process that was configured as a rank."""
+    program = [sys.executable, "-c", START + script]
+    # Those of this process would hide that a program sets none.
+    ours = ("CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR")
+    inherited = {name: value for name, value in os.environ.items() if name not in ours}
+    return [*map(int, subprocess.check_output(program, env={**inherited, **environment}).split())]
+
+
+@only_if_asked
+def test_large_tensors_lie_on_huge_pages() -> None:
+    assert printed_by_a_rank(HUGE)[0] > 32 * 1024  # KiB, of 64 MiB
+
+
+def test_a_process_is_configured_unless_the_user_s_environment_says_otherwise() -> None:
+    heaps, faults, freed, workspace, orders = printed_by_a_rank(
+        HEAPS + COUNTED + FAULTS + FREED + ORDER + SUMS
+    )
+    assert faults < 1000, "of 2560 pages: small blocks are not faulted in again"
+    assert freed < 10, "MiB of 160: large blocks go back to the system"
+    assert (orders, workspace) == (1, 4096), "products have one on any number of threads"
+    assert heaps == 1, "threads share one"
+    heaps, freed, workspace = printed_by_a_rank(
+        HEAPS + COUNTED + FREED + ORDER,
+        MALLOC_MMAP_THRESHOLD_="33554432",
+        MALLOC_ARENA_MAX="8",
+        CUBLAS_WORKSPACE_CONFIG=":16:8",
+    )
+    assert freed > 100
+    assert workspace == 16
+    assert heaps > 1

@@ -48,7 +48,7 @@ def run_record(world_size: int = 1, **changes: Any) -> RunRecord:
         "parameters": 123456,
         "config": {
             "model": {"hidden": 64, "layers": 8, "recompute": True},
-            "target": {"pt_min": 1.0, "min_hits": 3},
+            "target": {"pt_min": 1.0, "hits_min": 3},
             "training": {"epochs": 3},
         },
         "data": DATA,
