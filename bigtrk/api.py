@@ -6,6 +6,7 @@ angles in rad; N nodes (hits), E edges.
 """
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bigtrk.config import nearest
+from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.events import reader
 from bigtrk.events.event import Event as Event
@@ -49,6 +51,7 @@ from partition.sectors import cut
 Name = TypeVar("Name", bound=StrEnum)
 
 
+@disk_errors()
 def simulate(
     folder: str | Path,
     events: int = 8,
@@ -68,6 +71,7 @@ def simulate(
     simulate_folder(Path(folder), numbers, particles, seed, detectors)
 
 
+@disk_errors()
 def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
     """Reads one event, tables of columns: hits with x, y, z in mm, and cells, particles and truth
     where they are known and `with_truth`.
@@ -89,6 +93,7 @@ def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph
     return graph_builders.build_graph(event, builder or WindowBuilder(find_windows(None, event)))
 
 
+@disk_errors()
 def build_graphs(
     events: str | Path, folder: str | Path, builder: GraphBuilder | None = None
 ) -> "Graphs":
@@ -100,16 +105,17 @@ def build_graphs(
     return open_graphs(folder)
 
 
+@disk_errors()
 def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
     """Writes graphs from anywhere, each of another name, to `folder`, where `train`, `open_graphs`
     and the commands find them. It is then the folder of these alone; those unchanged are kept.
     """
-    names: set[str] = set()
+    # The names of a folder's graphs differ, and reading its files twice takes time.
+    names = Counter(() if isinstance(graphs, Graphs) else (graph.name for graph in graphs))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise InputError(f"two graphs are called {twice[0]!r}; name each another way")
 
     def task(graph: EventGraph) -> GraphToMake:
-        if graph.name in names:
-            raise InputError(f"two graphs are called {graph.name!r}; name each another way")
-        names.add(graph.name)
         return GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
 
     tasks, made = map(task, graphs), {"from": "python"}

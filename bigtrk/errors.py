@@ -10,6 +10,7 @@ _REMEDIES = {
     errno.EEXIST: "; it is not a folder: name another",
     errno.ENOTDIR: "; a part of the path is a file: name another",
     errno.EACCES: "; change its permissions, or name another",
+    errno.EROFS: "; name another folder",
     errno.ENOSPC: "; free some space, or name another disk",
     errno.EDQUOT: "; free some space, or name another disk",
 }

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -25,6 +26,7 @@ from bigtrk.training.run_folder import WEIGHTS
 from partition.partitioners import Method
 from tests.distributed.graphs import random_graph
 from tests.hostile.reader import same
+from tests.mounts import mounted
 from tests.programs import run_in_one
 
 SETTINGS = ["model.hidden=8", "model.layers=1", "training.epochs=1", "data.events=1"]
@@ -104,7 +106,8 @@ def test_graphs_from_anywhere_are_written(tmp_path: Path) -> None:
     assert bigtrk.write_graphs(tmp_path / "graphs", known[:1]).names == (some[0].name,)
     assert (tmp_path / "graphs" / f"{some[0].name}.safetensors").stat().st_mtime_ns == first
     with pytest.raises(InputError, match="two graphs are called"):
-        bigtrk.write_graphs(tmp_path / "others", [some[0], some[0]])
+        bigtrk.write_graphs(tmp_path / "others", [some[0], some[1], some[0]])
+    assert not (tmp_path / "others").exists()
     original = GraphFolder.read
     with mock.patch.object(GraphFolder, "read", autospec=True, side_effect=original) as read:
         bigtrk.write_graphs(tmp_path / "copies", bigtrk.open_graphs(tmp_path / "graphs"))
@@ -232,3 +235,10 @@ def test_bad_input_is_a_value_error_in_one_line(
         call()
     assert "\n" not in str(raised.value)
     assert not list(workdir.iterdir())
+
+
+def test_an_error_of_the_disk_is_a_value_error_in_one_line(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "ro") as disk:
+        for write in (bigtrk.simulate, partial(bigtrk.write_graphs, graphs=[GRAPH])):
+            with pytest.raises(ValueError, match=f"{disk}.*: Read-only file system; name another"):
+                write(disk)
