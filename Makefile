@@ -12,12 +12,13 @@ export BIGTRK_TESTDATA ?= $(realpath ../shared)
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
+# The wheels of acts need glibc 2.34: tests of ACTS are skipped without.
 $(INSTALLED): pyproject.toml constraints.txt
+	@echo "Installing torch and bigtrk's requirements into $(VENV): this takes minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)/bin/python -m pip install --quiet torch==2.13.0 -c constraints.txt
 	$(VENV)/bin/python -m pip install --quiet -e '.[dev]' -c constraints.txt
-	# Its wheels need glibc 2.34: tests of ACTS are skipped without.
 	$(VENV)/bin/python -m pip install --quiet -e '.[acts]' -c constraints.txt || true
 	touch $@
 

@@ -32,7 +32,8 @@ class _Parser(argparse.ArgumentParser):
     """Takes a bad command line for bad input, as the other programs do."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} ({self.prog} --help tells more)")
+        form = "; a setting is written key.sub=value" if message.startswith("unrec") else ""
+        raise InputError(f"{message}{form} ({self.prog} --help tells more)")
 
 
 def argument_parser(program: str) -> argparse.ArgumentParser:
@@ -66,6 +67,11 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
+        if path.is_dir():
+            raise InputError(
+                f"{path}: is a folder; write data.train={path} to train on it, or --resume {path} "
+                "to continue its run"
+            )
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
     allow_code(arguments.code)

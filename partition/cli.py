@@ -61,7 +61,11 @@ def table(report: dict[str, Any]) -> Table:
     shown = list(report["events"].items())[:_LONGEST_TABLE]
     hidden = len(report["events"]) - len(shown)
     more = f"and {hidden} more in {REPORT}; " if hidden else ""
-    caption = f"{more}s: seconds to read, partition and cut, without writing"
+    caption = (
+        f"{more}cut: share of the edges; halo: received rows per node; imbalance: most edges of a "
+        "sector over the mean; neighbours: sectors that a sector exchanges rows with (mean)\n"
+        "s: seconds to read, partition and cut, without writing"
+    )
     result = Table(caption=caption, box=SIMPLE, padding=0)
     result.add_column("event", no_wrap=True)
     for name in ("parts", "edges", "cut", "halo", "imbalance", "neighbours", "s", "METIS s"):

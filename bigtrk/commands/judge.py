@@ -109,6 +109,8 @@ def _give(report: "Document", content: object, html: Path | None, as_json: bool)
     if html:
         write_page(report, html)
     print_result(content, as_json, lambda: show(report, console))
+    if html and not as_json:
+        say(f"{html}: open it in a browser")
 
 
 def score(

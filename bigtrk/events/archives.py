@@ -68,7 +68,7 @@ def open_source(path: Path) -> Source:
     if not path.exists():
         raise InputError(
             f"{path}: no such file or folder; name a folder or zip of events, or the beginning of "
-            "an event's file names"
+            "an event's file names, such as DIR/event000001000"
         )
     check_file(path)
     told = damage_told(

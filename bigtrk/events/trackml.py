@@ -191,11 +191,13 @@ class TrackmlEvents:
     path: Path
 
     def events(self) -> list[str]:
-        return _events_of(open_source(self.path))
+        path, name = split_prefix(self.path, None)
+        names = _events_of(open_source(path))
+        return names if name is None else [name]
 
     def sizes(self) -> dict[str, int]:
-        source = open_source(self.path)
-        return source.sizes({name: _file_of(source, name, HITS) for name in _events_of(source)})
+        source = open_source(split_prefix(self.path, None)[0])
+        return source.sizes({name: _file_of(source, name, HITS) for name in self.events()})
 
     def read(self, name: str | None, with_truth: bool) -> Event:
         path, name = split_prefix(self.path, name)
@@ -271,10 +273,14 @@ def _events_of(source: Source) -> list[str]:
             f"{source.path}: holds no events, but archives such as {archives[0]}; {unpack}name one "
             "of them"
         )
+    inner = (path for path in sorted(source.path.glob("*/")) if find_trackml(path))
+    if nearest := next(inner, None):
+        raise InputError(f"{source.path}: holds no events, but {nearest} does; name that")
+    unpack = "unpack Parquet, " if source.path.is_file() else ""
     raise InputError(
         f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "
-        "folder, ColliderML's tracker_hits/*.parquet); unpack Parquet, name the folder or zip "
-        "archive that holds some, or make some with 'bigtrk simulate'"
+        f"folder, ColliderML's tracker_hits/*.parquet); {unpack}name the folder or zip archive "
+        "that holds some, or make some with 'bigtrk simulate'"
     )
 
 

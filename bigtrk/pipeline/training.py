@@ -241,7 +241,8 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
         train_stage(EMBEDDING, settings, true, out, command)
         embedding = load_embedding(out / EMBEDDING)
         radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
-        say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
+        kept = f"{100 * settings.radius_efficiency:g} % of the target edges"
+        say(f"stage 2: graphs of hits within {radius:.3g} ({kept})", style="bold")
         build_with(events, near, RadiusBuilder(embedding, embedding.digest, radius))
         say("stage 3: filter", style="bold")
         train_stage(FILTER, settings, near, out, command)

@@ -271,8 +271,9 @@ def criteria_note(
     known = "unknown, since the truth does not give every hit a weight, or 0 to all"
     tracks = f"Tracks{by}; tracks" if by else "Tracks"
     return (
-        f"TrackML score {known if score is None else f'{score:.4f}'}. {tracks} and particles of at "
-        f"least {hits} hits, particles of at least {pt} GeV; matching fraction {share}."
+        f"TrackML score {known if score is None else f'{score:.4f} (of all particles)'}. {tracks} "
+        f"and particles of at least {hits} hits, particles of at least {pt} GeV; matching fraction "
+        f"{share}."
     )
 
 

@@ -13,7 +13,10 @@ from bigtrk.reports import figures
 from bigtrk.reports.document import Axis, Curve, Number, Plot
 from bigtrk.reports.figures import wilson
 
-PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
+PAPER = (
+    "Efficiency: kept among target edges. Of the kept edges, target purity: target edges; total "
+    "purity: true edges; purity: target edges, without the other true ones. Means over events."
+)
 # Title of the plot, column of tables and scale of each metric.
 METRICS = {
     "efficiency": ("Efficiency, %", "efficiency %", 100.0),
@@ -181,7 +184,7 @@ def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
     if not n:
         return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
     shares = ", ".join(f"the {what} {100 * n / total:.1f}" for what, n in lost.items())
-    return f"The {first} limits the tracks: of 100 particles are lost by {shares}."
+    return f"The {first} limits the tracks. Losses in 100 particles: {shares}."
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,9 @@ def check_folder(folder: SpillFolder) -> None:
             f"{folder} lies on a network file system ({kind}), which is slower than a local disk"
         )
     if kind in MEMORY:
-        complain(f"{folder} lies in memory ({kind}) and saves none; name a folder on a disk")
+        complain(
+            f"{folder} lies in memory ({kind}), so it saves no memory; name a folder on a disk"
+        )
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:

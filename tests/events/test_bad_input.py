@@ -131,6 +131,9 @@ def test_archives_in_an_archive_or_a_folder(tiny: Path, tmp_path: Path) -> None:
 
 def test_folders_without_what_is_asked_for(tiny: Path) -> None:
     (tiny / "none").mkdir()
+    (tiny / "outer").mkdir()
+    (tiny / "outer" / "inner").symlink_to(tiny)
+    refused(tiny / "outer", f"outer: holds no events, but {tiny}/outer/inner does; name that")
     refused(tiny / "absent", f"{tiny / 'absent'}: no such file or folder", "name a folder or zip")
     refused(tiny / "none", f"{tiny / 'none'}: holds no events", "bigtrk simulate")
     with pytest.raises(InputError, match=r"holds no events.*bigtrk simulate"):

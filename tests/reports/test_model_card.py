@@ -86,7 +86,7 @@ def test_a_card_says_what_the_records_say(make_run: MakeRun) -> None:
         "Evaluation on 2 events of /data/graphs",
         f"{low} to {high}; of 120",
         "97.00 % of the true edges and 98.50 % of those of particles above 1 GeV",
-        "of 100 particles are lost by the graph 2.0, the model 23.0",
+        "Losses in 100 particles: the graph 2.0, the model 23.0",
         "Tested in pT, GeV: 1 to 2 (80), 4 to 8 (20).",
         "Tested in eta: -1 to 1 (100).",
         "Data: not stated in the folders of graphs.",

@@ -81,7 +81,7 @@ def test_first_screen_says_what_was_trained_and_what_limits_it(
     interval = f"<span>{low} to {high}; of 120</span>"
     assert f"<span>track efficiency</span><b>90.0 %</b>{interval}" in first
     assert (
-        "The model limits the tracks: of 100 particles are lost by the graph 2.0, the model 23.0."
+        "The model limits the tracks. Losses in 100 particles: the graph 2.0, the model 23.0."
         in first
     )
     assert "Time: compute takes 85.0 % of it; reduction 6.0 %, exchange 5.0 %" in first

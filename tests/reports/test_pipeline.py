@@ -93,7 +93,7 @@ def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
     # 970 of 970 + 6200 target and false edges after the filter, 980 of 980 + 38100 before it.
     assert gained["y"][1] == pytest.approx(100 * (970 / 7170 - 980 / 39080))
     words = " ".join(page.texts)
-    assert "The classifier limits the tracks: of 100 particles" in words
+    assert "The classifier limits the tracks. Losses in 100 particles" in words
     assert "the radius graph 1.0, the filter 2.0, the classifier 7.0, the track builder" in words
     assert "123 K parameters, 6 events of 51.0 K edges, 2026-11-20T19:00:00Z, bigtrk 0.1.0" in words
 

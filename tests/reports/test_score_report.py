@@ -45,7 +45,7 @@ def test_events_are_judged_alone_and_together() -> None:
     assert text.startswith("Tracks of event000000000, 100 hits\n")
     row = ["ATLAS", "strict", "90.00", "1.25", "-", "10", "9", "80", "79"]
     assert cells(text, "ATLAS  ") == [row] * 2
-    told = "TrackML score 0.5000. Tracks and particles of at least 3 hits"
+    told = "TrackML score 0.5000 (of all particles). Tracks and particles of at least 3 hits"
     assert told in " ".join(text.split())
     text = shown(0.25, None, 0.75, events_without_tracks=4)
     assert text.startswith("Tracks of 3 events, 300 hits\n")

@@ -12,7 +12,13 @@ from rich.table import Table
 from bigtrk.console import follow, say
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, format_of, read_event
-from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
+from bigtrk.graphs.builders.builder import (
+    TARGET_HITS,
+    TARGET_PT,
+    GraphBuilder,
+    WindowBuilder,
+    build_with_record,
+)
 from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
 from bigtrk.graphs.builders.window_learning import learn_windows
@@ -95,6 +101,10 @@ SHOWN = {
     "purity": "purity",
     "target_purity": "target\npurity",
 }
+RATIOS = (
+    "eff.: share of the true edges that the graph holds; purity: share of its edges that are true; "
+    f"target: true edges of particles above {TARGET_PT:g} GeV with {TARGET_HITS} hits or more"
+)
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
@@ -103,8 +113,9 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     known = [key for key in SHOWN if any(one.get(key) is not None for one in records.values())]
     hidden = len(records) - LONGEST_TABLE
     more = f"and {hidden} more in {MANIFEST}; " if hidden > 0 else ""
-    caption = f"{more}all: sums, and means over events" if len(records) > 1 else None
-    table = Table(box=SIMPLE, padding=0, caption=caption)  # fits 80 columns
+    caption = f"{more}all: sums, and means over events. " if len(records) > 1 else ""
+    caption += RATIOS if known else ""
+    table = Table(box=SIMPLE, padding=0, caption=caption or None)  # fits 80 columns
     table.add_column("event", no_wrap=True)
     for heading in ("nodes", "edges", *(SHOWN[key] for key in known), "MB"):
         table.add_column(heading, no_wrap=True, justify="right")

@@ -244,7 +244,9 @@ class SectorsEntry(GraphEntry):
             raise ValueError(f"parts is {self.parts}, but there are {len(self.sectors)} sectors")
         for number, sector in enumerate(self.sectors):
             if not len(sector.send_splits) == len(sector.recv_splits) == self.parts:
-                raise ValueError(f"the splits of sector {number} are not one for each part")
+                raise ValueError(
+                    f"sector {number}: send_splits and recv_splits need {self.parts} numbers each"
+                )
             if sum(sector.recv_splits) != sector.halo:
                 raise ValueError(
                     f"recv_splits of sector {number} are not its {sector.halo} halo rows"
@@ -316,6 +318,11 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
     if not path.exists():
+        if any(folder.glob("event*-hits.csv*")):
+            raise InputError(
+                f"{folder}: holds events, not graphs; make graphs with 'bigtrk build {folder} "
+                "GRAPHS' and name those"
+            )
         problem = f"holds no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise InputError(
             f"{folder}: {problem}; make graphs with 'bigtrk build EVENTS {folder}' "

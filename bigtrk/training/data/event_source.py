@@ -164,7 +164,7 @@ def split_validation(
         if not 0 <= validation < len(sources):
             raise InputError(
                 f"data.validation={validation}: must leave some of {len(sources)} events to train "
-                "on"
+                "on; lower it (0: no validation), or add events to data.train"
             )
         cut = len(sources) - validation
         sources, held = sources[:cut], sources[cut:]

@@ -58,7 +58,7 @@ def evaluated_configuration(run: Path) -> Configuration:
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
             f"{run}: holds no {WEIGHTS} with {DESCRIPTION}, which a run writes when its training "
-            f"ends, and no {CHECKPOINTS}; name a run that has trained longer"
+            f"ends, and no {CHECKPOINTS}; name a run, such as runs/0001, that has trained longer"
         )
     return resumed_configuration(run, [])
 

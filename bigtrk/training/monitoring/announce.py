@@ -69,7 +69,7 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
 
 
 class EpochLines:
-    """Prints a line per epoch from rank 0; in a log the first, and one per tenth of a training."""
+    """Prints a line per epoch from rank 0; in a log of many the first and each tenth part."""
 
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
         self._ranks, self._settings = ranks, settings
@@ -99,7 +99,8 @@ class EpochLines:
         minutes = self._settings.minutes
         part = max(done / self._settings.epochs, self._trained / (60 * minutes) if minutes else 0)
         told, self._tenths = self._tenths, int(MOST_LINES * part)
-        return self._epochs == 1 or self._tenths > told
+        few = self._settings.epochs <= 2 * MOST_LINES
+        return few or self._epochs == 1 or self._tenths > told
 
     def _seconds_left(self, done: int) -> float:
         pace = (time.monotonic() - self._start) / self._epochs

@@ -70,6 +70,13 @@ def test_a_log_has_a_line_of_each_tenth(
     ]
 
 
+def test_a_log_of_few_epochs_has_a_line_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = EpochLines(Ranks(0, 1, 0, 1, "test"), TrainingSettings(epochs=12))
+    for epoch in range(12):
+        shown.show(record(epoch))
+    assert len(capsys.readouterr().out.splitlines()) == 12
+
+
 def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     def told(search: Best | None, end: End) -> list[str]:
         for rank in (0, 1):

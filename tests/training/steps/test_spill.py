@@ -76,7 +76,7 @@ def test_folders_on_a_network_or_in_memory_are_known_by_their_mount(
         check_folder(SpillFolder(tmp_path))
     said = capsys.readouterr().err
     assert "lies on a network file system (lustre), which is slower" in said
-    assert "lies in memory (tmpfs) and saves none; name" in said
+    assert "lies in memory (tmpfs), so it saves no memory; name" in said
 
 
 def test_what_memory_has_no_room_for_must_fit_the_disk(
