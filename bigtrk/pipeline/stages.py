@@ -142,7 +142,8 @@ def load_pipeline(
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(
-            f"{folder}: holds no {PIPELINE}; finish 'bigtrk pipeline train EVENTS {folder}' first"
+            f"{folder}: holds no {PIPELINE}; name a folder that 'bigtrk pipeline train' has "
+            "finished, or use 'bigtrk infer', which takes one run"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
     models = [f"{stage}/{file}" for stage in TRAINED for file in (DESCRIPTION, WEIGHTS)]

@@ -248,8 +248,8 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
                 )
     if not files:
         raise InputError(
-            f"{path}: holds no tracks of an event, as event000001000-tracks.parquet does; rename "
-            "the files so, or name their folder or a submission CSV"
+            f"{path}: holds no tracks (files such as event000001000-tracks.parquet); rename files "
+            "so, or name another folder or a submission CSV; it comes before the folder of events"
         )
 
     def read(number: int) -> HitTracks:
