@@ -230,7 +230,7 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     if n_events <= settings.validation:
         raise InputError(
             f"{events}: {n_events} events, of which {settings.validation} are held back to choose "
-            f"radius, cuts and quality; give more events"
+            f"radius, cuts and quality; give at least {settings.validation + 1}"
         )
     make_folder(out)
     with FolderLock() as lock:
