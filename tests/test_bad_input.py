@@ -42,7 +42,7 @@ def test_a_bad_event(tmp_path: Path, run_program: Run) -> None:
         (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
         (["bigtrk/train.py"], "graphs: no such folder; make graphs with 'bigtrk build"),
         (["bigtrk", "resume", "absent"], "absent/run.json: no such file"),
-        (["bigtrk", "build", "absent"], "'out'. (bigtrk build --help tells more)"),
+        (["bigtrk", "build", "absent"], "build --help tells more)"),
         (["bigtrk/train.py", "--data.train", "g"], "a setting is written key.sub=value"),
         (["bigtrk/train.py", "/"], "/: is a folder; write data.train=/ to train on it, or"),
     ],
