@@ -66,7 +66,9 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     files = _files(arguments)
     for path in files:
         if path.suffix not in (".yaml", ".yml") and not path.exists():
-            raise InputError(f"{path}: no such file; a setting is written key.sub=value, without spaces")
+            raise InputError(
+                f"{path}: no such file; a setting is written key.sub=value, without spaces"
+            )
         if path.is_dir():
             raise InputError(
                 f"{path}: is a folder; write data.train={path} to train on it, or --resume {path} "
