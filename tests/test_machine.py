@@ -10,7 +10,8 @@ import torch
 
 from bigtrk import console
 from bigtrk.machine import cpu_quotas, machine, memory_limits, slow_cards
-from bigtrk.models.edges import fused, passes_for, plain, triton_passes
+from bigtrk.models.edges import fused, plain, triton_passes
+from bigtrk.models.edges.states import passes_for
 from bigtrk.parallel.ranks import Ranks, configure_process
 from tests.programs import Run
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, linear
 
-from bigtrk.models.edges import passes_for
+from bigtrk.models.edges.states import passes_for
 from bigtrk.models.interaction_gnn import Perceptrons
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import Ends, LayerCall, LayeredModel, SectorInputs, accumulable

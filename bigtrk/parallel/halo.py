@@ -58,8 +58,6 @@ class HaloPlan:
 
     def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
         """Appends room for the halo rows of each sector, which come with the arrival."""
-        if self.group is None and len(owned) == 1:
-            return owned, NoHalo()  # it is whole
         with torch.no_grad():
             rows = owned[0] if len(owned) == 1 else torch.cat(owned)
             packed, n_sent = rows.index_select(0, self.packed), sum(self.send_splits)
@@ -110,7 +108,9 @@ class HaloPlan:
 
 
 def no_halo(world: World) -> HaloPlan:
-    """Plans the exchange of a sector that has no others, or is trained without them."""
+    """Plans the exchange of a sector that has no others, or is trained without them, for
+    `with_empty` ones.
+    """
     none = torch.zeros(0, dtype=torch.int64, device=world.device)
     return HaloPlan(none, (), (), ((),), None, world.stopwatch)
 
@@ -180,15 +180,6 @@ def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
         else:
             joined.append(piece)
     return tuple(joined)
-
-
-class NoHalo:
-    """The arrival of no rows."""
-
-    is_awaited = False
-
-    def wait(self) -> None:
-        pass
 
 
 class PendingHalo:

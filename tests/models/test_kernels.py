@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk import console
-from bigtrk.models.edges import Passes, native, passes_for, plain, triton_passes
+from bigtrk.models.edges import native, plain, triton_passes
+from bigtrk.models.edges.states import Passes, passes_for
 from bigtrk.models.protocol import Ends
 
 SHAPES = [(0, 16), (1, 1), (7, 6), (40, 64), (33, 100)]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import Passes, native, plain
+from bigtrk.models.edges import native, plain
+from bigtrk.models.edges.states import Passes
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
 # Rows, what they are multiplied with, and outputs.

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bigtrk.models.edges import passes_for, triton_passes
+from bigtrk.models.edges import triton_passes
+from bigtrk.models.edges.states import passes_for
 from tests.models.test_kernels import (
     CALLS,
     SHAPES,

@@ -23,23 +23,6 @@ Four rules follow:
   the work on a GPU's programs, work.py counts what each launch computes and moves, for the cost
   model.
 
-Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` chooses
-the fastest form for a device.
+Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` of
+states.py chooses the fastest form for a device.
 """
-
-from types import ModuleType
-
-import torch
-
-from bigtrk.models.edges import native, plain, triton_passes
-
-Passes = ModuleType  # the passes in one form; `plain` says what they compute
-
-
-def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
-    """Chooses the fastest passes over rows of `dtype` on `device`."""
-    if native.usable(device, dtype):
-        return native
-    if triton_passes.usable(device, dtype):
-        return triton_passes
-    return plain

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from bigtrk.models.edges import fused, passes_for
+from bigtrk.models.edges import fused
 from bigtrk.models.edges.passes import Activation, ChunkedMLP, EdgePass, Layer, Sink
 from bigtrk.models.edges.schedule import Shape
-from bigtrk.models.edges.states import Block, Rows
+from bigtrk.models.edges.states import Block, Rows, passes_for
 from bigtrk.models.edges.triton_passes import sum_at_ends
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced

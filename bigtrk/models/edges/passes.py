@@ -17,8 +17,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import passes_for, plain
-from bigtrk.models.edges.states import Block, EdgeStates, Encoded, HaloRows, Rows, Workspace
+from bigtrk.models.edges import plain
+from bigtrk.models.edges.states import (
+    Block,
+    EdgeStates,
+    Encoded,
+    HaloRows,
+    Rows,
+    Workspace,
+    passes_for,
+)
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
 

@@ -7,12 +7,13 @@ Shapes: E edges, N nodes, H = hidden, M rows.
 """
 
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges import fused, passes_for
+from bigtrk.models.edges import fused, native, plain, triton_passes
 from bigtrk.models.edges.work import as_on_gpu
 from bigtrk.models.protocol import Arrival, accumulable
 
@@ -20,6 +21,17 @@ Recompute = Literal["none", "layer", "chunk", "offload"]
 # Bytes of a chunk's features. Several buffers of a CPU's stay in a core's cache; a GPU starts fewer
 # operations with larger chunks, and holds several blocks of the edges on the host.
 CPU_BYTES, GPU_BYTES, HOST_BYTES = 2**19, 2**26, 2**24
+
+Passes = ModuleType  # the passes in one form; `plain` says what they compute
+
+
+def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
+    """Chooses the fastest passes over rows of `dtype` on `device`."""
+    if native.usable(device, dtype):
+        return native
+    if triton_passes.usable(device, dtype):
+        return triton_passes
+    return plain
 
 
 def chunk_rows(

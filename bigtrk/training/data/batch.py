@@ -29,7 +29,7 @@ from bigtrk.graphs.features import (
     normalised,
     with_columns,
 )
-from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges
+from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges, no_exchange
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment, MicroStep
@@ -224,18 +224,20 @@ class Batch:
 class Share:
     """The sectors of one event that a rank computes together, layer by layer, and the exchange of
     rows among them and with other ranks'; at least one, which is empty on a rank without an event.
+    exchange: None for a sector without others, such as a whole event.
     """
 
     batches: Sequence[Batch]
-    exchange: HaloPlan
+    exchange: HaloPlan | None
 
     @property
     def event(self) -> int | None:
         return self.batches[0].event
 
-    def padded(self, empty: Batch, n: int) -> "Share":
+    def padded(self, empty: Batch, n: int, world: World) -> "Share":
         """Appends `n` sectors that are `empty`."""
-        return Share([*self.batches, *[empty] * n], self.exchange.with_empty(n))
+        exchange = self.exchange or no_halo(world)
+        return Share([*self.batches, *[empty] * n], exchange.with_empty(n))
 
 
 class EdgePrediction(NamedTuple):
@@ -252,7 +254,8 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
         for batch in share.batches
     ]
     if len(inputs) == 1:
-        return [model(*inputs[0], OfOneSector(share.exchange))]
+        exchange = OfOneSector(share.exchange) if share.exchange else no_exchange
+        return [model(*inputs[0], exchange)]
     made: list[Tensor] = model(inputs, share.exchange)
     return made
 
@@ -325,7 +328,7 @@ class BatchMaker:
 
     def alone(self, event: int | None, sector: Sector) -> Share:
         """Prepares a sector of event number `event` that is trained without the event's others."""
-        return Share([self._prepare(event, sector, False)], no_halo(self.world))
+        return Share([self._prepare(event, sector, False)], None)
 
     def empty(self) -> Share:
         """Makes a share that only takes part."""
@@ -398,7 +401,7 @@ class Loader:
             most = max((len(one.held) for one in micro_step if one), default=1)
             lacking = most - len(share.batches)
             if lacking:
-                share = share.padded(self.make(None).batches[0], lacking)
+                share = share.padded(self.make(None).batches[0], lacking, self.world)
             shares.append(share)
         return shares
 

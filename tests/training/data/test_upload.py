@@ -14,11 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.parallel.halo import no_halo
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
-from bigtrk.training.data import batch
 from bigtrk.training.data.batch import BatchMaker, Lane, Loader, uploaded
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import source
@@ -100,15 +98,12 @@ class OnGPU(World):
         return GPU
 
 
-def test_a_step_waits_for_its_own_copies_alone(
-    gpu: NotingGPU, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_waits_for_its_own_copies_alone(gpu: NotingGPU) -> None:
     configuration = Configuration.model_validate({"training": {"pt_weight": 0.3}})
     events = [source(seed, 1) for seed in range(EVENTS)]
     with patch.dict(os.environ), process_group(ALONE):
         plain = make_world(ALONE, [])
         world = OnGPU(plain.ranks, plain.groups, plain.stopwatch, plain.memory)
-        monkeypatch.setattr(batch, "no_halo", lambda _: no_halo(plain))
         maker = BatchMaker(configuration, world)
         routes = [[[Assignment(event, (0,), 1, 0)]] for event in range(EVENTS)]
         for step, [share] in enumerate(Loader(maker.of(events), world).steps(routes)):
