@@ -1,6 +1,7 @@
 """Stores of edge states: the same bits wherever the rows are, and nothing is left behind."""
 
 import gc
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,10 @@ CPU = torch.device("cpu")
 TYPES = [torch.float32, torch.bfloat16, torch.float64]
 
 
-@pytest.fixture(params=["files", "memory and files", "host"])
+STORES = ["files", "memory and files", "host"]
+
+
+@pytest.fixture(params=STORES)
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> StreamedStore:
@@ -93,7 +97,14 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+# Each store with the default, and each option in one of them.
+TRAINED = [
+    *((store, OPTIONS[0]) for store in STORES),
+    *zip(itertools.cycle(STORES), OPTIONS[1:], strict=False),
+]
+
+
+@pytest.mark.parametrize(("store", "options"), TRAINED, indirect=["store"], ids=str)
 def test_training_and_scoring_give_the_same_bits(
     store: StreamedStore, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

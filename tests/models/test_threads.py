@@ -21,6 +21,11 @@ CASES: list[dict[str, Any]] = [
     *OPTIONS,
     *({"recompute": recompute} for recompute in get_args(Recompute) if recompute != "chunk"),
 ]
+# The plain passes are the same functions whatever the options.
+FORMS = [
+    *(("native", options) for options in CASES),
+    *(("plain", options) for options in ({}, {"recompute": "none"})),
+]
 each_precision = pytest.mark.parametrize("precision", ["fp32", "bf16"])
 
 
@@ -33,7 +38,7 @@ def deterministic() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["native", "plain"])
+@pytest.fixture
 def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
         monkeypatch.setattr(native, "usable", lambda *_: False)
@@ -65,7 +70,7 @@ def assert_same_bits(model: LayeredModel[Any], n_threads: tuple[int, ...] = (1, 
 
 @pytest.mark.usefixtures("passes")
 @each_precision
-@pytest.mark.parametrize("options", CASES, ids=str)
+@pytest.mark.parametrize(("passes", "options"), FORMS, indirect=["passes"], ids=str)
 def test_threads_change_no_bit_of_a_step(options: dict[str, Any], precision: str) -> None:
     assert_same_bits(make_model(**{"hidden": 16, **options, "precision": precision}))
 
@@ -81,6 +86,7 @@ def test_nor_at_widths_where_torch_s_own_products_depend_on_them(
 
 
 @pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("passes", ["native", "plain"], indirect=True)
 @each_precision
 def test_nor_of_the_attention_network(precision: str) -> None:
     config = AttentionGNNConfig.model_validate({"hidden": 16, "layers": 2, "precision": precision})
