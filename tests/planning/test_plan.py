@@ -105,10 +105,10 @@ def test_the_command_prints_tables(run_program: Run) -> None:
 
 
 def _shallow(value: Value) -> list[str]:
-    """Gives few layers to a model that is counted layer by layer, unless the value is of these."""
+    """Gives one layer to a model that is counted layer by layer, unless the value is of these."""
     model = value.value if value.key == "model.name" else value.needed.get("model.name")
     layered = model in {None, "interaction", "attention"} and value.key != "model.layers"
-    return ["model.layers=2"] if layered else []
+    return ["model.layers=1"] if layered else []
 
 
 def test_every_default_is_planned(run_program: Run) -> None:

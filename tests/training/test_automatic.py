@@ -147,7 +147,8 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
 
 
 def test_files_are_no_candidate_on_a_gpu(tmp_path: Path) -> None:
-    on_card = replace(task(1e-4, world=1, training={"spill": str(tmp_path)}), machine=A100)
+    asked = task(1e-4, world=1, training={"spill": str(tmp_path)})
+    on_card = replace(asked, machine=A100, cuttable=False)
     assert all(("training.spill", "null") in one.candidate.values for one in options(on_card))
     with pytest.raises(InputError, match=r"fit all events .* set model\.recompute=offload, give"):
         choose(on_card)

@@ -186,16 +186,16 @@ def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
 @pytest.mark.parametrize(
     ("recompute", "machine", "gib", "remedy"),
     [
-        ("chunk", CPU, 2, "set training.spill=FOLDER of a local disk, or "),
+        ("chunk", CPU, 1.2, "set training.spill=FOLDER of a local disk, or "),
         ("chunk", CPU, 0.2, ""),
-        ("none", CPU, 8, "set model.recompute=chunk, or "),
-        ("chunk", A100, 6, "set model.recompute=offload or model.precision=bf16, or "),
+        ("none", CPU, 3.5, "set model.recompute=chunk, or "),
+        ("chunk", A100, 3, "set model.recompute=offload or model.precision=bf16, or "),
     ],
 )
 def test_a_remedy_names_the_settings_that_fit(
     recompute: str, machine: Machine, gib: float, remedy: str
 ) -> None:
-    model = {"layers": 8, "recompute": recompute}
+    model = {"layers": 2, "recompute": recompute}
     configuration = Configuration.model_validate({"model": model})
     cost, size = make_cost(configuration, 1, 1, machine), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
