@@ -46,9 +46,10 @@ types: $(INSTALLED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-# The jobs of this make are nothing to those that tests start.
+# The jobs of this make are nothing to those that tests start. Compiled modules are kept, whatever
+# the environment says: tests start a hundred processes, each of which would compile them again.
 tests: $(INSTALLED)
-	MAKEFLAGS= $(VENV)/bin/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(SELECTED)
+	MAKEFLAGS= PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)
