@@ -6,6 +6,7 @@ Torch is imported inside the functions, so that `bigtrk doctor` works where it i
 import os
 import platform
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def software() -> dict[str, str | None]:
     return {**own, **{name: version(name) for name in PACKAGES}}
 
 
+@cache
 def version(package: str) -> str | None:
     """Returns the installed version of a distribution, without importing it."""
     try:
