@@ -1,14 +1,20 @@
 """A small pipeline: its settings, its events, its training; and how commands are typed."""
 
+import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 
+from bigtrk import program
 from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.pipeline import training
 from bigtrk.pipeline.training import train_pipeline
+from tests.distributed.ranks import FORKSERVER
 
 Typed = Callable[..., Any]
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
@@ -44,4 +50,21 @@ def make_pipeline(folder: Path) -> None:
     for file in (folder / "others").glob("*-hits.*"):
         shutil.copy(file, folder / "hits")
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings()))
-    train_pipeline(folder / "events", folder / "out", folder / "pipeline.yaml", None)
+    with patch.object(training, "train_logged", _train_in_a_fork):
+        train_pipeline(folder / "events", folder / "out", folder / "pipeline.yaml", None)
+
+
+def _train_in_a_fork(command: Sequence[str], log: Path, *_: object) -> None:
+    """Trains in a fork of a process that has imported torch; `make demo` starts programs."""
+    forked = FORKSERVER.Process(target=_main, args=(command[2:], log))
+    forked.start()
+    forked.join()
+    assert forked.exitcode == 0, log.read_text()
+
+
+def _main(arguments: Sequence[str], log: Path) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    sys.argv = [program.PROGRAM, *arguments]
+    program.main()
