@@ -121,7 +121,7 @@ def test_a_gpu_starts_the_edges_that_read_no_halo_first(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fused, "usable", usable_everywhere)
-    n_edges = 150 if precision == "fp32" else 200
+    n_edges = 150 if precision == "fp32" else 400
     options = {"hidden": 16, "precision": precision}
     (there, _), (late, before) = (trained(one, n_edges, **options) for one in (False, True))
     assert_same_bits(there, late)

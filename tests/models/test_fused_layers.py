@@ -123,7 +123,7 @@ def test_bfloat16_is_so_with_every_option(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"in_out": False, "concatenate": False}, {"pt_head": True, "shared_weights": True}],
+    [{"in_out": False, "concatenate": False}, {"pt_head": True, "shared_weights": True}],
     ids=str,
 )
 def test_sectors_with_halo_have_the_whole_graphs_logits_and_gradients(
