@@ -31,14 +31,15 @@ MODELS = (
 @pytest.mark.parametrize("config", MODELS, ids=lambda one: f"{one.name} {one.recompute}")
 def test_gradients_are_ready_in_one_order(config: ModelConfig) -> None:
     """ZeRO-2 averages them over the ranks as it finds them."""
-    maker = BatchMaker(Configuration(), make_world(ALONE, []))
+    world = make_world(ALONE, [])
+    maker = BatchMaker(Configuration(), world)
     events = [source(0, 2)]
     empty = maker.empty()
     two = maker.make(Assignment(0, (0, 1), parts=2, first_rank=0), events)
     whole = maker.make(Assignment(0, (0,), parts=1, first_rank=0), events).padded(
-        empty.batches[0], 1
+        empty.batches[0], 1, world
     )
-    none = empty.padded(empty.batches[0], 1)
+    none = empty.padded(empty.batches[0], 1, world)
     orders = [order_of_gradients(config, share) for share in (two, whole, none)]
     assert orders[0] == orders[1] == orders[2]
     assert len(orders[0]) == len({*orders[0]}) > 3
