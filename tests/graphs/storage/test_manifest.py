@@ -48,6 +48,11 @@ def test_folders_without_one_are_refused_with_the_remedy(tmp_path: Path) -> None
     ):
         with pytest.raises(InputError, match=said):
             read_manifest(tmp_path / name)
+    (tmp_path / "event1-hits.csv.gz").touch()
+    with pytest.raises(
+        InputError, match="holds events, not graphs; make graphs with 'bigtrk build"
+    ):
+        read_manifest(tmp_path)
     for content in ("[]", "{}", "{", '{"format": "bigtrk graphs", "events": {}}'):
         (tmp_path / MANIFEST).write_text(content)
         with pytest.raises(InputError, match=rf"{MANIFEST}: .*older version, .*has no checksum"):
