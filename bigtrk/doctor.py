@@ -19,7 +19,7 @@ from rich.table import Table
 
 import bigtrk
 from bigtrk.console import console, say
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.machine import machine, memory_bytes, open_cores, slow_cards, version
 from bigtrk.native_code import build, compiler
 
@@ -160,7 +160,7 @@ def show(findings: dict[str, Any]) -> None:
     count = f"{device['count']} x " if device["count"] > 1 else ""
     facts = {
         "host": host.get("host", "-"),
-        "CPU": f"{host.get('cpu', '-')}, {host['cores']} cores",
+        "CPU": f"{host.get('cpu', '-')}, {number_of(host['cores'], 'core')}",
         "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
         "accelerator": f"{count}{device['accelerator'] or '-'}",
         "communication": device["backend"] or "-",

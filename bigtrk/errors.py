@@ -55,6 +55,11 @@ def disk_reason(error: OSError) -> str:
     return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 
+def number_of(number: float, noun: str, shown: str | None = None) -> str:
+    """Counts things in words: "1 event", "12,000 events". shown: the number, written otherwise."""
+    return f"{f'{number:,}' if shown is None else shown} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Makes `text` one line that is safe to print: what is unprintable is escaped."""
     if text.isprintable():  # pages are of megabytes

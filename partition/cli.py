@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bigtrk.console import complain, console, follow, run_commands
 from bigtrk.disk.files import write_json
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of
 from bigtrk.graphs.storage.graph_folder import finish_folder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
@@ -163,8 +163,8 @@ def cut_share(
     again = [event for event in to_do if file_of(out, event).exists()]
     if again:
         complain(
-            f"{out}: {len(again)} events ({again[0]} first) are cut again: their sectors are of "
-            f"other options or graphs, or damaged"
+            f"{out}: cutting {number_of(len(again), 'event')} ({again[0]} first) again: sectors "
+            f"are of other options or graphs, or damaged"
         )
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def finish(
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
-        said = f"this task is done; {len(left)} event(s) are left to the other tasks"
+        said = f"this task is done; left to the other tasks: {number_of(len(left), 'event')}"
         print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
     done = [event for event in graphs.events if event not in failed]

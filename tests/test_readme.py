@@ -70,7 +70,7 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert "Track efficiency" in (tmp_path / "evaluation.html").read_text()
     assert "bigtrk resume runs/0001" in README
     alone = run_shell("bigtrk resume runs/0001 training.epochs=12 engine.name=ddp", tmp_path)
-    assert "written by DeepSpeed ZeRO-1 on 2 rank(s)" in alone
+    assert "written by DeepSpeed ZeRO-1 on 2 ranks" in alone
     assert "epoch 12/12" in alone
     assert "bigtrk watch runs/0001" in README
     assert "finished: all epochs are trained" in run_shell("bigtrk watch runs/0001", tmp_path)

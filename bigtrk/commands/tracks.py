@@ -17,7 +17,7 @@ from bigtrk.commands.options import (
     TracksFrom,
 )
 from bigtrk.console import complain, console, exit_on_bad_input, print_result, say
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
@@ -113,7 +113,8 @@ def baseline(
 
     found = baseline_folder(events, out, chain_settings(settings or []))
     tracks = sum(one["tracks"] for one in found.values())
-    said = f"{out}: {tracks:,} tracks of {len(found)} events were found; others there are kept"
+    counts = f"{number_of(tracks, 'track')} of {number_of(len(found), 'event')}"
+    said = f"{counts} in {out}; others there are kept"
     print_result({"events": found}, as_json, lambda: say(said))
 
 

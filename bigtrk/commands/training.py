@@ -12,6 +12,7 @@ import typer
 
 from bigtrk.commands.options import AsJson, TracksFrom
 from bigtrk.console import console, exit_on_bad_input, say
+from bigtrk.errors import number_of
 from bigtrk.formats.registry import (
     GRAPH_WRITERS,
     MODEL_READERS,
@@ -154,7 +155,7 @@ def export_tracks(
     options = options_of(TRACK_WRITERS, form, "--format", {"events": events})
     written = TRACK_WRITERS[form](tracks, out, **options)
     if written:
-        say(f"{len(written)} files are in {out}")
+        say(f"{number_of(len(written), 'file')} in {out}")
 
 
 def _add_graphs(name: str, form: Format) -> None:
@@ -175,7 +176,7 @@ def _add_graphs(name: str, form: Format) -> None:
         allow_code(code or ())
         options_of(GRAPH_WRITERS, name, "export", {"run": run})
         scorer = {} if run is None else {"scorer": load_scorer(run, discover().device)}
-        say(f"{len(form(graphs, out, **scorer))} files are in {out}")
+        say(f"{number_of(len(form(graphs, out, **scorer)), 'file')} in {out}")
 
 
 def _add_model(name: str, form: Format) -> None:

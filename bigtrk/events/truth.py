@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.console import warn_once
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event
 
 Int64 = NDArray[np.int64]
@@ -112,8 +112,9 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if NOISE in listed and (noise := int((particle == NOISE).sum())):
         warn_once(
             "particle 0",
-            f"{where}: lists particle {NOISE}, which means noise, so its {noise:,} hits are taken "
-            "as noise; if it is a particle, add 1 to every particle_id of particles and truth",
+            f"{where}: lists particle {NOISE}, which means noise: {number_of(noise, 'hit')} "
+            "taken as noise; if it is a particle, add 1 to every particle_id of particles and "
+            "truth",
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
     if len(unlisted):
@@ -125,16 +126,17 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
         warn_once(
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
-            f"{len(unlisted):,} particles ({unlisted[0]} first) that the table of particles "
-            f"lacks; in all events the momentum and vertex of such particles are unknown{remedy}",
+            f"{number_of(len(unlisted), 'particle')} ({unlisted[0]} first) that the table of "
+            f"particles lacks; in all events the momentum and vertex of such particles are "
+            f"unknown{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):
         warn_once(
             "nhits",
-            f"{where}: {len(odd):,} particles have more hits in truth than their nhits says, such "
-            f"as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give each "
-            "its own, or edges between them count as true",
+            f"{where}: {number_of(len(odd), 'particle')} with more hits in truth than nhits says, "
+            f"such as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give "
+            "each its own, or edges between them count as true",
         )
 
 

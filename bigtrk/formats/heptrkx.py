@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bigtrk.console import complain, follow, warn_once
 from bigtrk.disk.files import by_numbers, check_file, write_atomically
 from bigtrk.disk.unpacking import check_members, read_member
-from bigtrk.errors import InputError, damage_told
+from bigtrk.errors import InputError, damage_told, number_of
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, Floats, Ints, as_tensor, edge_table, with_eta
 from bigtrk.graphs.storage.event_folder import GraphFolder
@@ -80,7 +80,8 @@ def _graph_files(folder: Path) -> list[Path]:
     if others:
         warn_once(
             "others",
-            f"{folder}: {len(others)} files ({others[0]} first) hold no graph and are left out",
+            f"{folder}: left out: {number_of(len(others), 'file')} ({others[0]} first) without a "
+            "graph",
         )
     return graphs
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bigtrk.console import follow
 from bigtrk.disk.files import check_output_name, write_atomically
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.colliderml_reader import stored_particle_ids
 from bigtrk.events.event import Columns, EventFormat, event_name
 from bigtrk.events.reader import format_of, read_event
@@ -127,8 +127,10 @@ class Submitted:
     left_out: int = 0
 
     def __str__(self) -> str:
-        left_out = f"; {self.left_out} events without tracks are left out" if self.left_out else ""
-        return f"{self.events} events, {self.hits:,} hits, {self.tracks:,} tracks{left_out}"
+        counts = {"event": self.events, "hit": self.hits, "track": self.tracks}
+        told = ", ".join(number_of(n, noun) for noun, n in counts.items())
+        left = f"; left out: {number_of(self.left_out, 'event')} without tracks"
+        return f"{told}{left if self.left_out else ''}"
 
 
 def check_submission_name(out: Path) -> Path:

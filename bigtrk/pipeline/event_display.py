@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bigtrk.config import nearest
-from bigtrk.errors import InputError, printable
+from bigtrk.errors import InputError, number_of, printable
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.storage.event_folder import GraphFolder
@@ -63,7 +63,7 @@ def display_event(
             truth = graph.particle_id.numpy(), listed_particles(graph.particles)
     if parts is not None:
         if parts > (n := graph.n_nodes):
-            raise InputError(f"--parts {parts}: {graph.name} has {n} hits; lower it")
+            raise InputError(f"--parts {parts}: {graph.name} has {number_of(n, 'hit')}; lower it")
         sector = divide(graph, CutSettings(parts, None, Method.METIS, seed=0))[0]
     tracks, scores = builder(edges, criteria.min_hits), edges.scores.astype(np.float64)
     picture = EventPicture(edges.position, edges.edge_index, scores, tracks, sector)
@@ -77,10 +77,11 @@ def display_event(
             lost=particle[~judged.reconstructed],
             fake=judged.track_id[~judged.matched],
         )
+    least = number_of(criteria.min_hits, "hit")
     told = {
         "data": printable(str(data.resolve())),
         "tracks by": made_by,
-        "to be found": f"particles of {criteria.min_hits} hits and {criteria.pt_min:g} GeV or more",
+        "to be found": f"particles of {least} and {criteria.pt_min:g} GeV or more",
         "sectors": "not cut" if parts is None else f"{parts}, by METIS",
     }
     if run == folder.parent:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.graphs.event_graph import EventGraph, Sector
 from bigtrk.parallel.collectives import attempted, gather_items
 from bigtrk.parallel.halo import halo_plan
@@ -34,7 +34,8 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     """Cuts a graph into a sector per rank; InputError if one has more than `max_edges` edges."""
     if graph.n_nodes < ranks:
         raise InputError(
-            f"{graph.name}: {graph.n_nodes} hits are too few for {ranks} ranks; raise --max-edges"
+            f"{graph.name}: has {number_of(graph.n_nodes, 'hit')}, too few for {ranks} ranks; "
+            "raise --max-edges"
         )
     settings = CutSettings(parts=ranks, max_edges=None, method=Method.METIS, seed=0)
     part, parts, _ = divide(graph, settings)
@@ -42,7 +43,7 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     largest = max(sector.n_edges for sector in sectors)
     if largest > max_edges:
         raise InputError(
-            f"{graph.name}: on {ranks} rank(s) one would hold {largest:,} of its "
+            f"{graph.name}: on {number_of(ranks, 'rank')} one would hold {largest:,} of its "
             f"{graph.n_edges:,} edges, more than --max-edges {max_edges}; start more ranks, or "
             "raise it (on CPUs --spill FOLDER keeps edges on a disk)"
         )

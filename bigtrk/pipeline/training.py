@@ -15,7 +15,7 @@ from bigtrk.config import Settings, parse, read_yaml
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.reader import find_events
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
@@ -229,8 +229,8 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     n_events = len(find_events(events))
     if n_events <= settings.validation:
         raise InputError(
-            f"{events}: {n_events} events, of which {settings.validation} are held back to choose "
-            f"radius, cuts and quality; give at least {settings.validation + 1}"
+            f"{events}: has {number_of(n_events, 'event')}; {settings.validation} are held back to "
+            f"choose radius, cuts and quality; give at least {settings.validation + 1}"
         )
     make_folder(out)
     with FolderLock() as lock:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from bigtrk.console import say
+from bigtrk.errors import number_of
 from bigtrk.reports import figures
 from bigtrk.reports.document import Table
 from bigtrk.reports.terminal import at_width, show_header, show_table
@@ -85,7 +86,7 @@ def _answer(plan: Row) -> str:
         )
     files, on_a_rank = ", with edges in files" if plan["in_files"] else "", plan["sectors_per_rank"]
     several = f", {on_a_rank} on a rank," if on_a_rank > 1 else ""
-    return f"the largest event fits in {parts} sector(s){several} of {memory}{files}"
+    return f"the largest event fits in {number_of(parts, 'sector')}{several} of {memory}{files}"
 
 
 def _events(answer: Row) -> str:
@@ -140,12 +141,13 @@ def _sectors(plan: Row) -> Table:
 def _choice_facts(answer: Row) -> dict[str, str]:
     chosen = answer["choice"]
     why = "the fastest trial that fits" if answer["trials"] else FIRST_THAT_FITS
+    ranks = number_of(answer["ranks"], "rank")
     return {
         "machine": answer["machine"],
         "model": figures.settings(answer["model"]),
         "events": _events(answer),
-        "memory": f"{figures.memory(answer['memory_bytes'])} of each of {answer['ranks']} rank(s), "
-        f"of which {figures.memory(answer['budget_bytes'])} may be filled",
+        "memory": f"{figures.memory(answer['memory_bytes'])} of each of {ranks}, of which "
+        f"{figures.memory(answer['budget_bytes'])} may be filled",
         "choice": f"{_settings(chosen)}, {_cut(chosen)}: {why}",
         "counted": figures.memory(chosen["memory"]),
     }

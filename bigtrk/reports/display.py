@@ -71,8 +71,8 @@ def display_report(
         numbers += share_number("track efficiency", 1 - lost / n if n else None, n)
         numbers += share_number("fake tracks", fake / n_tracks if n_tracks else None, n_tracks)
         verdict.append(
-            f"Of {figures.count(n)} particles to be found {figures.count(lost)} are lost; "
-            f"{figures.count(fake)} of {figures.count(n_tracks)} tracks are fakes."
+            f"Lost: {figures.count(lost)} of {figures.count_of(n, 'particle')} to be found. "
+            f"Fake: {figures.count(fake)} of {figures.count_of(n_tracks, 'track')}."
         )
     counts = {"tracks": n_tracks, "hits": len(picture.position), "edges": len(picture.scores)}
     numbers += [Number(what, figures.count(n)) for what, n in counts.items()]

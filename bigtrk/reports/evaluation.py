@@ -86,13 +86,13 @@ def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Docum
     name = run.folder.resolve().name if run else "the model"
     weights = f"{name}, {record.weights}" if run and record.weights else name
     evaluated = {
-        "evaluated on": f"{record.events} events of {record.data}",
+        "evaluated on": f"{figures.count_of(record.events, 'event')} of {record.data}",
         "evaluated": f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}",
     }
     lead = f"{sentence(run)} " if run else ""
     return Document(
         title=f"bigtrk evaluation: {weights} on {record.data}",
-        lead=f"{lead}Evaluated on {record.events} events of {record.data}, {record.made:%Y-%m-%d}.",
+        lead=f"{lead}Evaluated on {evaluated['evaluated on']}, {record.made:%Y-%m-%d}.",
         numbers=[(weights, evaluation_numbers(record))],
         verdict=evaluation_verdict(record),
         parts=[
@@ -147,7 +147,7 @@ def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
-    return [f"{n} events that it was trained on are left out."] if n else []
+    return [f"Left out: {figures.count_of(n, 'event')} that it was trained on."] if n else []
 
 
 def evaluation_plots(
@@ -281,7 +281,7 @@ def score_report(record: ScoreRecord) -> Document:
     """Makes the report of tracks from files, of all events together."""
     n_events, n_hits = len(record.events), sum(event.hits for event in record.events)
     whose = record.events[0].event if n_events == 1 else f"{n_events} events"
-    title = f"Tracks of {whose}, {figures.count(n_hits)} hits"
+    title = f"Tracks of {whose}, {figures.count_of(n_hits, 'hit')}"
     rows, notes = map(matching_cells, record.matching), (*_score_notes(record), SCORE_RULES)
     parts: list[Table | Plots] = [table_of(title, rows, *notes, text_columns=2)]
     if found := record.colliderml:
@@ -335,9 +335,8 @@ def _fits_table(fits: FitScore) -> Table:
         }
         for one in fits.parameters
     ]
-    title = (
-        f"Fits: {figures.count(fits.converged)} of {figures.count(fits.tracks)} tracks converged"
-    )
+    tracks = figures.count_of(fits.tracks, "track")
+    title = f"Fits: {figures.count(fits.converged)} of {tracks} converged"
     return table_of(title, rows, f"{figures.count(fits.judged)} {FITS_RULE}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
+from bigtrk.errors import number_of
 from bigtrk.records.metrics import Shares
 from bigtrk.records.record import Record
 from bigtrk.records.run import RunRecord
@@ -40,18 +41,18 @@ def facts(run: Run) -> dict[str, str]:
         labels = ("model", "trained on", "target", "validated on", "engine", "machine")
         known = {"model": model, "software": software(record), "progress": engine_name(record)}
         return {**dict.fromkeys(labels, figures.DASH), **known}
-    ranks = "1 rank" if record.world_size == 1 else f"{record.world_size} ranks"
+    ranks = figures.count_of(record.world_size, "rank")
     launched = f", started by {record.launcher}" if record.launcher else ""
-    size = f"{figures.count(data.nodes)} nodes, {figures.count(data.edges)} edges"
+    size = f"{figures.count_of(data.nodes, 'node')}, {figures.count_of(data.edges, 'edge')}"
     folders = record.section("data").get("train")
     names = f" of {', '.join(map(str, folders))}" if isinstance(folders, list) and folders else ""
     accelerator = None if machine.accelerator == "cpu" else machine.accelerator
-    cores = None if machine.cores is None else f"{machine.cores} cores"
+    cores = None if machine.cores is None else figures.count_of(machine.cores, "core")
     return {
         "model": model,
-        "trained on": f"{_events(data.train_events)}{names} ({size})",
+        "trained on": f"{figures.count_of(data.train_events, 'event')}{names} ({size})",
         "target": figures.settings(record.section("target")),
-        "validated on": _events(data.validation_events),
+        "validated on": figures.count_of(data.validation_events, "event"),
         "engine": f"{engine_name(record)} on {ranks}{launched}",
         "machine": ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores))) or "-",
         "software": software(record),
@@ -95,15 +96,13 @@ def software(record: RunRecord) -> str:
     return ", ".join([f"bigtrk {figures.text(record.bigtrk)}{git}", *others, *own])
 
 
-def _events(number: int | None) -> str:
-    return f"{figures.count(number)} event{'' if number == 1 else 's'}"
-
-
 def _progress(run: Run) -> str:
     planned = run.record.section("training").get("epochs")
-    steps = f"{len(run.steps)} step{'' if len(run.steps) == 1 else 's'}"
+    steps = figures.count_of(len(run.steps), "step")
     since = f" since {run.record.started}" if run.record.started else ""
-    told = [f"{len(run.epochs)}{f' of {planned}' if planned else ''} epochs, {steps}{since}"]
+    of = f" of {planned}" if planned else ""
+    epochs = number_of(planned or len(run.epochs), "epoch", f"{len(run.epochs)}{of}")
+    told = [f"{epochs}, {steps}{since}"]
     if not run.epochs:
         told.append("no epoch has finished yet")
     if best := run.best:

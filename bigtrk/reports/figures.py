@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from bigtrk.errors import number_of
+
 DASH = "-"
 INTERVALS = (
     "Intervals, bars and ± of shares: Wilson's score interval (1927) at one standard deviation "
@@ -51,6 +53,11 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     centre = (share + 1 / (2 * n)) / scale
     half = math.sqrt(share * (1 - share) / n + 1 / (4 * n * n)) / scale
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def count_of(value: float | None, noun: str) -> str:
+    """Counts things as `count` does: "1 event", "12.3 K events"."""
+    return number_of(math.nan if value is None else value, noun, count(value))
 
 
 def count(value: float | None) -> str:

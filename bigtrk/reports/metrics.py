@@ -182,7 +182,7 @@ def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
             lost[what.partition(":")[0]] += losses.get(name, 0)
     [(first, n)] = lost.most_common(1)
     if not n:
-        return f"Nothing limits the tracks: all {figures.count(total)} particles are found."
+        return f"Nothing limits the tracks: of {figures.count_of(total, 'particle')} none is lost."
     shares = ", ".join(f"the {what} {100 * n / total:.1f}" for what, n in lost.items())
     return f"The {first} limits the tracks. Losses in 100 particles: {shares}."
 

@@ -139,7 +139,7 @@ def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
         yield "Its validation events are among these: settings may have been chosen by them."
     tracks = record.tracks or TrackRecord()
     if tracks.pt_min is not None and tracks.min_hits is not None:
-        least = f"{tracks.pt_min:g} GeV and {tracks.min_hits} hits"
+        least = f"{tracks.pt_min:g} GeV and {figures.count_of(tracks.min_hits, 'hit')}"
         yield f"Only particles of at least {least} were to be found."
     for axis in ("pt", "eta", "vertex", "hits"):
         if binned := tracks.bins("strict").get(f"efficiency_by_{axis}"):

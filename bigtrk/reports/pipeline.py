@@ -92,7 +92,7 @@ def summarise_pipelines(pipelines: Sequence[PipelineFolder]) -> dict[str, Any]:
 def _sentence(pipeline: PipelineFolder) -> str:
     stages = pipeline.stages.values()
     events = max((record.data.train_events or 0 for record in stages), default=0)
-    trained = f", its stages trained on {events} events" if events else ""
+    trained = f", its stages trained on {figures.count_of(events, 'event')}" if events else ""
     started = [record.started for record in stages if record.started]
     since = f" since {min(started)}" if started else ""
     return f"Pipeline {pipeline.name}: from hits to tracks in five stages{trained}{since}."
@@ -101,7 +101,7 @@ def _sentence(pipeline: PipelineFolder) -> str:
 def _numbers(record: PipelineEvaluationRecord) -> list[Number]:
     seconds = sum(stage.seconds for stage in record.stages)
     time = [Number("s per event", figures.seconds(seconds))] if seconds else []
-    events = Number("events", figures.count(record.events), f"{figures.count(record.hits)} hits")
+    events = Number("events", figures.count(record.events), figures.count_of(record.hits, "hit"))
     return [*track_numbers(record.tracks), *time, events]
 
 
@@ -114,8 +114,9 @@ def _facts(pipeline: PipelineFolder) -> Facts:
     ]
     stages = {
         stage: f"{figures.text(run.section('model').get('name'))}, "
-        f"{figures.count(run.parameters)} parameters, {figures.count(run.data.train_events)} "
-        f"events of {figures.count(run.data.edges)} edges, {figures.text(run.started)}, "
+        f"{figures.count(run.parameters)} parameters, "
+        f"{figures.count_of(run.data.train_events, 'event')} of "
+        f"{figures.count_of(run.data.edges, 'edge')}, {figures.text(run.started)}, "
         f"{software(run)}"
         for stage, run in pipeline.stages.items()
     }

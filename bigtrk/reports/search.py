@@ -75,8 +75,7 @@ class _Search:
 def search_report(folder: SearchFolder) -> Document:
     """Makes the report of a search."""
     search = _Search(folder)
-    number = len(search.trials)
-    trials = f"{figures.count(number)} trial{'' if number == 1 else 's'}"
+    trials = figures.count_of(len(search.trials), "trial")
     return Document(
         title=f"bigtrk search: {search.name}",
         lead=f"Search {search.name}: {trials}, {_method(search.record)}. {search.progress}.",
@@ -126,7 +125,7 @@ def _numbers(search: _Search) -> Iterator[Number]:
     epochs = [epoch.seconds for trial in search.trials for epoch in trial.epochs]
     yield Number("trials", figures.count(len(search.trials)), search.progress)
     yield Number(
-        "training, s", figures.seconds(sum(epochs)), f"{figures.count(len(epochs))} epochs"
+        "training, s", figures.seconds(sum(epochs)), figures.count_of(len(epochs), "epoch")
     )
 
 
@@ -179,7 +178,7 @@ def _trials(search: _Search) -> Table:
         f"{trial.folder.name} failed: {one_line(trial.record.reason) or unknown}"
         for trial in failed[:MOST_REASONS]
     ]
-    more = [f"{left} more trials are in result.json."] if left else []
+    more = [f"result.json has {figures.count_of(left, 'more trial')}."] if left else []
     columns = ("trial", "state", search.title, "epochs", "s", *record.space)
     return Table("Trials", columns, tuple(rows), (VALUE_NOTE, *more, *reasons), text_columns=2)
 

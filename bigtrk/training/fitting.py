@@ -10,7 +10,7 @@ from bigtrk.config import apply_overrides
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU, Machine, find_machine
 from bigtrk.cost.model import CostModel
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.ranks import Ranks, memory_of_rank
 from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, possible_parts, usable_parts
@@ -159,8 +159,9 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts
     more = len(oversized) - len(names)
     # Rounded down: less than what an event needs that it is too little for.
     budget = math.floor(100 * cuts.budget / GIB + 1e-6) / 100
+    do = "does" if len(oversized) == 1 else "do"
     return (
-        f"{len(oversized)} event(s) do not fit the {budget:.2f} GiB of a rank: "
+        f"{number_of(len(oversized), 'event')} {do} not fit the {budget:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
         f"{_advice(source, size, cuts)}"
     )
@@ -175,7 +176,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
         settings = " or ".join(_fitting_settings(size, cut, cuts))
         return (
-            f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
+            f"no number of sectors helps on {number_of(cuts.cost.world, 'rank')}, the least is "
             f"{memory_of_cut(least, cut.parts)}: {f'set {settings}, or ' if settings else ''}"
             f"lower model.hidden, add ranks, or {more}"
         )

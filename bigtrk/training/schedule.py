@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from bigtrk.config import Count
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.metrics import EpochRecord, metric_of
@@ -50,7 +50,8 @@ class Schedule:
         warmup = self.optimizer.warmup_steps
         if self.optimizer.schedule == "cosine" and warmup >= self.total_steps:
             raise InputError(
-                f"optimizer.warmup_steps={warmup}: the whole run has {self.total_steps} steps, "
+                f"optimizer.warmup_steps={warmup}: the whole run has "
+                f"{number_of(self.total_steps, 'step')}, "
                 f"which leaves none for the cosine; lower it or raise training.epochs"
             )
 

@@ -11,7 +11,7 @@ from torch import nn
 from bigtrk.console import complain, say
 from bigtrk.cost.machines import find_machine
 from bigtrk.disk.local_files import MEMORY, NETWORK, file_system, free_bytes
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.machine import memory_bytes
 from bigtrk.models.edges.stores import FileStore
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -158,8 +158,8 @@ def open_spill(
     if wanted > free:
         raise InputError(
             f"{folder}: has {gib(free)} GiB free, and the edges of {largest.event} need "
-            f"{gib(wanted)} GiB there for {ranks.local_size} rank(s); free some, name a larger "
-            f"disk, or use more hosts"
+            f"{gib(wanted)} GiB there for {number_of(ranks.local_size, 'rank')}; free some, name a "
+            f"larger disk, or use more hosts"
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.

@@ -65,7 +65,7 @@ def test_a_checkpoint_scores_as_the_model_it_became(
     alone = evaluated_here(run, data)
     told, _, written = capfd.readouterr().err.splitlines()
     assert told == (
-        f"{run}: has not ended; evaluating its checkpoint {NEWEST}, written by FSDP2 on 2 rank(s)"
+        f"{run}: has not ended; evaluating its checkpoint {NEWEST}, written by FSDP2 on 2 ranks"
     )
     assert written.startswith(f"evaluation in {run / EVALUATIONS}/graphs-")
     assert alone.step == 2

@@ -178,7 +178,7 @@ def test_what_does_not_fit_in_a_sector_on_each_rank_is_trained_in_several(
 def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path) -> None:
     graphs, budget = data / "graphs", floor(100 * halved_gib(data)) / 100
     for found in done.of[2]["whole"]:
-        assert f"1 event(s) do not fit the {budget:.2f} GiB of a rank: event000000009 (" in found
+        assert f"1 event does not fit the {budget:.2f} GiB of a rank: event000000009 (" in found
         assert "GiB whole); cut them with " in found
         assert found.endswith(
             f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"

@@ -39,7 +39,7 @@ def test_damage_costs_the_steps_since_the_checkpoint_before(
     printed = capfd.readouterr().out
     assert printed.count("step-00000006 is damaged: ") == 1
     assert "is damaged: shard-00001.safetensors is missing" in printed
-    assert "continuing from step-00000005, written by DDP on 2 rank(s)" in printed
+    assert "continuing from step-00000005, written by DDP on 2 ranks" in printed
     assert steps(run) == steps(whole)
     assert step_folders(run)[0] == "damaged-step-00000006"
 
@@ -102,7 +102,7 @@ def test_a_run_is_not_overwritten_nor_resumed_when_done_or_on_other_events(
     run_ranks(1, train, configuration)
     with pytest.raises(Exception, match="already holds a run; continue it with --resume"):
         run_ranks(1, train, configuration)
-    with pytest.raises(Exception, match=r"3 epochs are done already; add training\.epochs=4"):
+    with pytest.raises(Exception, match=r"has trained 3 epochs already; add training\.epochs=4"):
         run_ranks(1, train, configuration, run)
     content = json.loads((run / "run.json").read_text())
     content["config"]["data"]["events"] = 3

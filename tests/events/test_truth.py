@@ -134,8 +134,13 @@ def test_weights_are_of_the_hits_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("table", "old", "new", "said"),
     [
-        ("particles", "0.5,1,2\n", "0.5,1,2\n0,0,0,1,1,0,0.5,1,1\n", "lists particle 0, .* 1 hits"),
-        ("particles", "4503668346847233", "7", r"2 of 3 hits .* 1 particles \(4503668346847233 f"),
+        (
+            "particles",
+            "0.5,1,2\n",
+            "0.5,1,2\n0,0,0,1,1,0,0.5,1,1\n",
+            "particle 0, .* 1 hit taken",
+        ),
+        ("particles", "4503668346847233", "7", r"2 of 3 hits .* 1 particle \(4503668346847233 f"),
         ("truth", "1,4503668346847233", "1,9007199254740994", "if float64 has rounded ids"),
         ("truth", "1,4503668346847233", "1,-1", "if -1 is noise, write 0"),
         ("truth", "3,0,", "3,4503668346847233,", "such as 4503668346847233: 3, not 2;"),

@@ -39,7 +39,7 @@ def test_the_scores_of_a_run(
     assert run_here(train.split(), monkeypatch, capsys)[0] == 0
     command = f"bigtrk export acts-graphs {graphs} out --run runs/0001 --code own_code"
     status, text, errors = run_here(command.split(), monkeypatch, capsys)
-    assert (status, text) == (0, "2 files are in out\n"), errors
+    assert (status, text) == (0, "2 files in out\n"), errors
     scorer, folder = load_scorer(Path("runs/0001")), GraphFolder(graphs)
     for name in folder.events:
         graph, found = folder.read(name), rows(Path(f"out/{name}-gnn-graph.csv"))

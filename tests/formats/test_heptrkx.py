@@ -134,7 +134,7 @@ def test_files_of_ids_beside_graphs(
     assert read_heptrkx(source / "a2.npz").hit_id is None
     said = capsys.readouterr().err
     assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
-    assert "1 files (a2_pid.npz first) hold no graph and are left out" in said
+    assert "left out: 1 file (a2_pid.npz first) without a graph" in said
 
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:

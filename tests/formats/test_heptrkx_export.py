@@ -66,7 +66,7 @@ def test_graphs_built_from_events(
     status, text, _ = run_here(
         ["bigtrk", "export", "heptrkx", "graphs", "npz"], monkeypatch, capsys
     )
-    assert (status, text) == (0, "2 files are in npz\n")
+    assert (status, text) == (0, "2 files in npz\n")
     import_heptrkx_folder(Path("npz"), Path("again"))
     before, after = GraphFolder(Path("graphs")), GraphFolder(Path("again"))
     assert after.events == before.events

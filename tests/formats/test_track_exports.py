@@ -83,7 +83,7 @@ def test_prototracks_of_acts(
     hits["x"], hits["y"], hits["z"] = hits.hit_id * 1.5, -0.25, hits.hit_id * 100.0
     hits.sample(frac=1, random_state=0).to_csv("events/event000000021-hits.csv.gz", index=False)
     text = exported("acts --format acts --events events", monkeypatch, capsys)
-    assert text == "2 files are in acts\n"
+    assert text == "2 files in acts\n"
     names = [path.name for path in sorted(Path("acts").iterdir())]
     assert names == ["event000000021-prototracks.csv", "event000000022-prototracks.csv"]
     table = pd.read_csv(Path("acts") / names[0])
@@ -119,7 +119,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(
     _, text, _ = run_here(
         ["bigtrk", "submit", "one.csv", "events", "mine.parquet"], monkeypatch, capsys
     )
-    assert text.endswith("1 events, 6 hits, 2 tracks; 1 events without tracks are left out\n")
+    assert text.endswith("1 event, 6 hits, 2 tracks; left out: 1 event without tracks\n")
     assert pd.read_parquet("mine.parquet").event_id.unique().tolist() == [22]
 
 

@@ -113,17 +113,14 @@ def test_layers_wait_no_sooner_than_they_must(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are interpreted without a GPU")
-# Slow: the order is the same in both, and float32 takes another 30 s.
-@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 @pytest.mark.usefixtures("interpreted_bf16")
 def test_a_gpu_starts_the_edges_that_read_no_halo_first(
-    monkeypatch: pytest.MonkeyPatch, precision: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fused, "usable", usable_everywhere)
-    n_edges = 150 if precision == "fp32" else 400
-    options = {"hidden": 16, "precision": precision}
-    (there, _), (late, before) = (trained(one, n_edges, **options) for one in (False, True))
+    options = {"hidden": 16, "precision": "bf16"}
+    (there, _), (late, before) = (trained(one, 400, **options) for one in (False, True))
     assert_same_bits(there, late)
     assert before == [1] * (LAYERS - 1)
 

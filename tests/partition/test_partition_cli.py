@@ -125,7 +125,7 @@ def test_keeps_what_is_done_and_nothing_else(
     assert folder.record(second)["edges"] == 900
     assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
     assert run(*arguments, 4) == 0
-    assert f"4 events ({first} first) are cut again: " in capsys.readouterr().err
+    assert f"cutting 4 events ({first} first) again: " in capsys.readouterr().err
     assert file_of(out, first).stat().st_mtime_ns != before[first]
     assert SectorFolder(out).parts(first) == 4
 
@@ -148,7 +148,7 @@ def test_tasks_of_an_srun_share_the_events(
         assert run(graphs, out, "--parts", 2, "--workers", 1) == 0
         assert len(list(out.glob("*.safetensors"))) == files
     printed = capsys.readouterr().out
-    assert "1 event(s) are left to the other tasks" in printed
+    assert "left to the other tasks: 1 event" in printed
     assert "s: seconds to read, partition and cut, without writing" in printed
     assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
 

@@ -36,10 +36,8 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     words = " ".join(page.texts)
     lost = strict["n_particles"] - strict["n_reconstructed"]
     fakes = strict["n_tracks"] - strict["n_matched"]
-    assert (
-        f"Of {strict['n_particles']} particles to be found {lost} are lost; {fakes} of "
-        f"{strict['n_tracks']} tracks are fakes."
-    ) in words
+    assert f"Lost: {lost} of {strict['n_particles']} particles to be found." in words
+    assert f"Fake: {fakes} of {strict['n_tracks']} tracks." in words
     drawn = {trace["name"] for trace in page.figures[0].data}
     assert {"hits of particles found", "tracks", "sector 0", "sector 1", "cut edges"} <= drawn
     hits = read_event(Path(others), judged["event"]).hits

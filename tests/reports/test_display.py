@@ -112,6 +112,6 @@ def test_views_hold_the_hits(picture: EventPicture, tmp_path: Path) -> None:
     lost = across.trace("true tracks, lost")
     assert np.flatnonzero(np.isnan(numbers(lost["x"]))).tolist() == [10, 21, 32]
     told_words = " ".join(page.texts)
-    assert "Of 40 particles to be found 4 are lost; 2 of 40 tracks are fakes." in told_words
+    assert "Lost: 4 of 40 particles to be found. Fake: 2 of 40 tracks." in told_words
     for word in ("event<1>", "/data/<graphs>", "0001", "torch 2.13.0", "2026-11-20"):
         assert word in told_words

@@ -28,6 +28,20 @@ def test_count(value: float | None, text: str) -> None:
     assert figures.count(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 events"),
+        (1, "1 event"),
+        (2, "2 events"),
+        (12_300, "12.3 K events"),
+        (None, "- events"),
+    ],
+)
+def test_one_thing_is_counted_in_the_singular(value: float | None, text: str) -> None:
+    assert figures.count_of(value, "event") == text
+
+
 def test_small_and_unknown_values() -> None:
     assert figures.percent(0.87831) == "87.831"
     assert figures.seconds(34.36) == "34.36"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from bigtrk.console import follow, warn_once
 from bigtrk.disk.files import disk_errors, write_atomically
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.trackml import write_table
@@ -221,7 +221,8 @@ class FitCounts:
 
     def __str__(self) -> str:
         cut = f", {self.kept:,} of them within the cut," if self.kept < self.converged else ""
-        return f"fits of {self.converged:,} of {self.tracks:,} tracks{cut} in {self.events} events"
+        whole, where = number_of(self.tracks, "track"), number_of(self.events, "event")
+        return f"fits of {self.converged:,} of {whole}{cut} in {where}"
 
 
 def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:

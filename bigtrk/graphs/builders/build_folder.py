@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bigtrk.console import follow, say
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import (
     TARGET_HITS,
@@ -134,8 +134,8 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
         made = {*manifest["parameters"], manifest["parameters"].get("from")}
         advice = next((ADVICE[one] for one in ADVICE if one in made), ADVICE["windows"])
         say(
-            f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
-            f"edges: {advice}"
+            f"less than {WANTED:.0%} of the target edges are in the graphs of "
+            f"{number_of(len(poor), 'event')} ({poor[0]} first): {advice}"
         )
 
 

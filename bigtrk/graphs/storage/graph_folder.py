@@ -9,7 +9,7 @@ from typing import Any
 from bigtrk.config import parse
 from bigtrk.console import complain, follow, warn_once
 from bigtrk.disk.folder_lock import LOCK, FolderLock
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import GRAPH, EventGraph, Section
 from bigtrk.graphs.features import SCALES
@@ -142,9 +142,9 @@ def finish_folder(
                 unlike.append(event)
         if unlike:
             complain(
-                f"{out}: {len(unlike)} {kind.kind} ({unlike[0]} first) were made with other "
-                f"options and are left out of {MANIFEST}; make them again with these options, or "
-                "remove them"
+                f"{out}: {MANIFEST} leaves out {number_of(len(unlike), kind.kind[:-1])} "
+                f"({unlike[0]} first), made with other options; make them again with these "
+                f"options, or remove them"
             )
         return write_manifest(out, kind.kind, parameters, alike)
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from bigtrk.cost.machines import machine_of
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.planning.scaling import as_measured, epoch_seconds
 from bigtrk.records.metrics import Shares
 from bigtrk.records.record import read_record
@@ -110,7 +110,9 @@ def read_series(folder: Path) -> Series:
             by_ranks[run.record.world_size].append(run)
         planned = run.record.section("training").get("epochs")
         if isinstance(planned, int) and len(run.epochs) < planned:
-            notes.append(f"{run.folder.name} has {len(run.epochs)} of {planned} epochs.")
+            notes.append(
+                f"{run.folder.name} has {len(run.epochs)} of {number_of(planned, 'epoch')}."
+            )
     if not by_ranks:
         raise InputError(f"{folder}: no run of the series has finished an epoch yet; wait for one")
     names = {run.folder.name for run in found}
@@ -200,7 +202,8 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
         raise InputError(f"{', '.join(names)}: these series have the same name; rename a folder")
     by_series = {series.name: points(series) for series in every}
     headers = [Facts(f"Series {series.name}", _facts(series)) for series in every]
-    last = [(f"{own[-1].series}, {own[-1].ranks} ranks", own[-1]) for own in by_series.values()]
+    largest = [own[-1] for own in by_series.values()]
+    last = [(f"{one.series}, {number_of(one.ranks, 'rank')}", one) for one in largest]
     document = Document(
         title=f"bigtrk scaling: {', '.join(names)}",
         lead=" ".join(
@@ -245,10 +248,12 @@ def _facts(series: Series) -> dict[str, str]:
     record, first = series.record, series.first.record
     known = facts.facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
-    asked = f"{record.events} events{per} to train on, {record.validation}{per} to validate"
-    shared = f", {record.cores_per_rank} of {record.host_cores} cores per rank"
+    events, repeats = number_of(record.events, "event"), number_of(record.repeats, "repeat")
+    asked = f"{events}{per} to train on, {record.validation}{per} to validate"
+    cores = number_of(record.host_cores or 0, "core")
+    shared = f", {record.cores_per_rank} of {cores} per rank"
     return {
-        "scaling": f"{record.kind}: {asked}; {record.repeats} repeats with seeds of their own",
+        "scaling": f"{record.kind}: {asked}; {repeats}, each with its own seed",
         "model": known["model"],
         "target": known["target"],
         "engine": facts.engine_name(first),
@@ -351,7 +356,8 @@ def _notes(every: Sequence[Series]) -> Iterator[str]:
     for series in every:
         cores = series.record.host_cores
         if cores is not None and max(series.runs) > cores:
-            yield f"{series.name}: the host has {cores} cores, which more ranks than that share."
+            shared = number_of(cores, "core")
+            yield f"{series.name}: the host has {shared}, which more ranks than that share."
         yield from (f"{series.name}: {note}" for note in series.notes)
 
 

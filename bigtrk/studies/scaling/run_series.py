@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from bigtrk.console import console, say
 from bigtrk.disk.files import write_atomically
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.planning.command import read_ranks
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.reports.page import write_page
@@ -173,7 +173,7 @@ def _train(run: PlannedRun, name: str) -> None:
         return
     again = launch.resumption(run.folder)
     how = f"seed {run.seed}{', resumed' if again else ''}"
-    say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, {how}")
+    say(f"{name}: {number_of(run.ranks, 'rank')}, {how}")
     start = time.perf_counter()
     command = launch.torchrun_command(run.ranks, TRAIN, again or run.arguments)
     launch.train_logged(command, run.folder / launch.LOG, launch.torchrun_environment(run.ranks))

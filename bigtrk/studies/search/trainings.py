@@ -15,7 +15,7 @@ from bigtrk import shipped
 from bigtrk.console import complain
 from bigtrk.disk.files import open_to_append, unlinked
 from bigtrk.disk.folder_lock import HeldError, LockWatch
-from bigtrk.errors import InputError, StoppedError
+from bigtrk.errors import InputError, StoppedError, number_of
 from bigtrk.launchers import PLACES
 from bigtrk.machine import open_cores
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record
@@ -62,10 +62,10 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
     devices, cores = visible_devices(), open_cores()
     each, cores_each = len(devices) // at_once, cores // at_once
     if not cores_each or (devices and not each):
-        there = f"{len(devices)} accelerators" if devices else f"{cores} cores"
+        there = number_of(len(devices), "accelerator") if devices else number_of(cores, "core")
         raise InputError(
-            f"--at-once {at_once}: this host has {there} for {at_once} trials of {ranks} "
-            f"rank{'s' if ranks > 1 else ''} each; lower it"
+            f"--at-once {at_once}: this host has {there} for {number_of(at_once, 'trial')} of "
+            f"{number_of(ranks, 'rank')} each; lower it"
         )
     places = []
     for i in range(at_once):

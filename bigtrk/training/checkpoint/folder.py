@@ -18,7 +18,7 @@ from bigtrk.disk.files import (
     unlinked,
     write_atomically,
 )
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
@@ -249,7 +249,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     if ranks.is_first:
         say(
             f"{run}: continuing from {found.folder.name}, written by {checkpoint.engine} on "
-            f"{len(checkpoint.shards)} rank(s)"
+            f"{number_of(len(checkpoint.shards), 'rank')}"
         )
     return found
 
@@ -257,14 +257,14 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 def _check_not_done(configuration: Configuration, run: Path, progress: Progress) -> None:
     if progress.epoch >= configuration.training.epochs:
         raise InputError(
-            f"{run}: {progress.epoch} epochs are done already; add "
+            f"{run}: has trained {number_of(progress.epoch, 'epoch')} already; add "
             f"training.epochs={progress.epoch + 1} or more"
         )
     best = progress.best
     if best and best.is_over(configuration.training.best.patience):
         raise InputError(
-            f"{run}: ended after {best.waited} epochs without a better one; to go on, set "
-            f"training.best.patience={best.waited + 1} or more, or null"
+            f"{run}: ended after {number_of(best.waited, 'epoch')} without a better one; to go on, "
+            f"set training.best.patience={best.waited + 1} or more, or null"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.disk.files import by_numbers
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError, number_of, one_line
 from bigtrk.graphs.event_graph import Sector, whole_sector
 from bigtrk.graphs.features import available, available_edges
 from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder, read_manifest
@@ -163,8 +163,9 @@ def split_validation(
     if isinstance(validation, int):
         if not 0 <= validation < len(sources):
             raise InputError(
-                f"data.validation={validation}: must leave some of {len(sources)} events to train "
-                "on; lower it (0: no validation), or add events to data.train"
+                f"data.validation={validation}: must leave some of "
+                f"{number_of(len(sources), 'event')} to train on; lower it (0: no validation), or "
+                f"add events to data.train"
             )
         cut = len(sources) - validation
         sources, held = sources[:cut], sources[cut:]
@@ -177,8 +178,8 @@ def split_validation(
                 raise InputError(f"data.validation: {source.name} is also in data.train; {remedy}")
     if events is not None and events > len(sources):
         raise InputError(
-            f"data.events={events}: there are {len(sources)} events to train on; lower it, or add "
-            f"a folder to data.train"
+            f"data.events={events}: data.train has {number_of(len(sources), 'event')} to train on; "
+            f"lower it, or add a folder"
         )
     return sources[:events], held
 

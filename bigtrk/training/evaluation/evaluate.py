@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import InputError, printable
+from bigtrk.errors import InputError, number_of, printable
 from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.engine import share_weights
@@ -118,7 +118,7 @@ def _read_unfinished(
         complain(found.complaint)
     complain(
         f"{run}: has not ended; evaluating its checkpoint {found.folder.name}, written by "
-        f"{checkpoint.engine} on {len(checkpoint.shards)} rank(s)"
+        f"{checkpoint.engine} on {number_of(len(checkpoint.shards), 'rank')}"
     )
     measured = recorded_scales(run, configuration)
     return configuration, frozenset(trained_on), measured, checkpoint.progress.step

@@ -8,6 +8,7 @@ from pathlib import Path
 from bigtrk.console import MOST_LINES, console, duration, say
 from bigtrk.disk.files import unlinked
 from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.errors import number_of
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.watchdog import Told, Verdict
 from bigtrk.records.metrics import AverageRecord, EpochRecord
@@ -29,8 +30,9 @@ def announce(
     shown = ", ".join(f"{counts[k]} in {k} sectors" for k in sorted(counts) if k > 1)
     say(
         f"{folder}: {record.parameters:,} parameters, {record.engine_detail} on "
-        f"{ranks.world_size} rank(s) of {ranks.device}; {record.data.train_events} events, "
-        f"{record.data.edges:,} edges to train on{f' ({shown})' if shown else ''}, "
+        f"{number_of(ranks.world_size, 'rank')} of {ranks.device}; "
+        f"{number_of(record.data.train_events, 'event')}, "
+        f"{number_of(record.data.edges, 'edge')} to train on{f' ({shown})' if shown else ''}, "
         f"{record.data.validation_events} to validate"
     )
     busy, n = max(step.busy_ranks for step in routes), ranks.world_size

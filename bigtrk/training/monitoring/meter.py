@@ -18,6 +18,7 @@ from torch.profiler import profile, schedule
 
 from bigtrk.console import say
 from bigtrk.disk.files import write_atomically
+from bigtrk.errors import number_of
 from bigtrk.parallel.collectives import all_max, gather_items
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
@@ -283,7 +284,9 @@ def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], 
             recorded.export_chrome_trace(str(compressed))
             write_atomically(path, lambda temporary: shutil.copyfile(compressed, temporary))
         if ranks.is_first:
-            say(f"trace of {active} steps in {path}; open it with https://ui.perfetto.dev")
+            say(
+                f"trace of {number_of(active, 'step')} in {path}; open it with https://ui.perfetto.dev"
+            )
 
     skipped = min(SKIPPED, n_steps - 1)
     warmup, active = min(1, skipped), min(RECORDED, n_steps - skipped)

@@ -192,8 +192,8 @@ def test_series_side_by_side(pair: list[Path]) -> None:
     record = read_record(SeriesRecord, pair[0] / SERIES).model_copy(update=cores)
     write_record(pair[0] / SERIES, record)
     text = " ".join(printed(*pair).split())
-    assert "ddp: the host has 1 cores, which more ranks than that share" in text
-    assert re.search(r"Some CPU, (\d+ cores, )?1 of 1 cores per rank", text)
+    assert "ddp: the host has 1 core, which more ranks than that share" in text
+    assert re.search(r"Some CPU, (\d+ cores, )?1 of 1 core per rank", text)
     with pytest.raises(InputError, match="rename a folder"):
         series_report([pair[0], pair[0]])
 

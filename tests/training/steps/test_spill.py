@@ -201,7 +201,7 @@ def test_a_remedy_names_the_settings_that_fit(
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
     choice = fitting.FittingCuts(configuration, cost, budget=gib * GIB)
     told = fitting.remedy([(source, size)], choice)
-    assert "no number of sectors helps on 1 rank(s), the least is " in told
+    assert "no number of sectors helps on 1 rank, the least is " in told
     assert told.endswith(f": {remedy}lower model.hidden, add ranks, or take hosts with more memory")
 
 
