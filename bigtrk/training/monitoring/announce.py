@@ -31,8 +31,8 @@ def announce(
     say(
         f"{folder}: {record.parameters:,} parameters, {record.engine_detail} on "
         f"{number_of(ranks.world_size, 'rank')} of {ranks.device}; "
-        f"{number_of(record.data.train_events, 'event')}, "
-        f"{number_of(record.data.edges, 'edge')} to train on{f' ({shown})' if shown else ''}, "
+        f"{number_of(record.data.train_events or 0, 'event')}, "
+        f"{number_of(record.data.edges or 0, 'edge')} to train on{f' ({shown})' if shown else ''}, "
         f"{record.data.validation_events} to validate"
     )
     busy, n = max(step.busy_ranks for step in routes), ranks.world_size
