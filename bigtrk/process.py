@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 # Parameters of mallopt(3), by the variable of the environment that sets the same.
@@ -63,6 +64,21 @@ def cores_for_this_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(cores)
+
+
+def uploaded(tensor: Tensor, device: torch.device, sent: torch.dtype | None = None) -> Tensor:
+    """Copies a tensor to `device`; to an accelerator from pinned memory, without waiting, and as
+    `sent`, a type of fewer bytes that holds the values.
+    """
+    if device.type == "cpu" or tensor.device.type == device.type:
+        return tensor.to(device)
+    copy = pinned(tensor, sent or tensor.dtype)
+    return copy.to(device, non_blocking=True).to(tensor.dtype)
+
+
+def pinned(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Copies a tensor to pinned memory, which torch uses again once it was read."""
+    return torch.empty(tensor.shape, dtype=dtype, pin_memory=True).copy_(tensor)
 
 
 class Prefetcher:

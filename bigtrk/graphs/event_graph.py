@@ -7,8 +7,8 @@ An EventGraph's node_features and edge_features are the x [N, F] and edge_attr [
 The others have the same names in both; a Data holds particles as a dictionary of their columns.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +100,14 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
         )
 
 
+def once(known: set[str], what: str, check: Callable[[], object]) -> None:
+    """Makes a check, which raises where it fails, unless it is `known` as passed."""
+    if what not in known:
+        check()
+        known.add(what)
+
+
+IN_ORDER = "edges are in order"
 AT_A_TIME = 1 << 20  # edges that are compared, or whose features are computed, at a time: 150 MB
 
 
@@ -256,6 +264,7 @@ class Sector:
     send_index [S] int64: owned rows the other sectors asked for, grouped by receiver;
     `send_splits` counts those for each part, and `recv_splits` this sector's halo rows by owner.
     Other fields are those of EventGraph, restricted to this sector; edge_index holds local rows.
+    known: the checks that its file has passed, if any; a changed copy knows none.
     """
 
     event: str
@@ -281,6 +290,7 @@ class Sector:
     hit_weight: Tensor | None = None
     modules: Tensor | None = None
     particles: ParticleTable | None = None
+    known: set[str] = field(init=False, repr=False, default_factory=set)
 
     @property
     def n_nodes(self) -> int:
@@ -289,6 +299,11 @@ class Sector:
     @property
     def n_edges(self) -> int:
         return self.edge_index.shape[1]
+
+    def of_file(self, known: set[str]) -> "Sector":
+        """Returns this sector, which shares the checks that its file has passed."""
+        object.__setattr__(self, "known", known)
+        return self
 
 
 def columns_at(
@@ -324,10 +339,16 @@ def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
     return torch.argsort(key, stable=True)
 
 
-def whole_sector(graph: EventGraph) -> Sector:
-    """Returns the only sector of an uncut graph, which shares its tensors if edges are in order."""
-    order = edge_order(graph.edge_index, graph.n_nodes)
-    if not is_ordered(graph.edge_index):
+def whole_sector(graph: EventGraph, known: set[str] | None = None) -> Sector:
+    """Returns the only sector of an uncut graph, which shares its tensors if edges are in order.
+    known: the checks that the graph's file has passed.
+    """
+    known = set() if known is None else known
+    if IN_ORDER in known or is_ordered(graph.edge_index):
+        known.add(IN_ORDER)
+        order = torch.arange(graph.n_edges)
+    else:
+        order = edge_order(graph.edge_index, graph.n_nodes)
         graph = graph.take_edges(order)
     columns = {**vars(graph)}
     return Sector(
@@ -344,7 +365,7 @@ def whole_sector(graph: EventGraph) -> Sector:
         send_splits=(0,),
         recv_splits=(0,),
         **columns,
-    )
+    ).of_file(known)
 
 
 def empty_sector(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import named
+from bigtrk.process import uploaded
 from bigtrk.tracing import waiting
 
 MOST_DIFFERENCES = 5  # named in a message; there may be many more
@@ -25,17 +26,28 @@ def collective_device(group: Group = None) -> torch.device:
     return torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
 
+def sum_on(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
+    """Sums elementwise over the world, in float64 on `device`, without waiting: [n] -> [n]."""
+    total = uploaded(torch.as_tensor(values, dtype=torch.float64), device)
+    if dist.get_world_size() > 1:
+        with waiting():
+            dist.all_reduce(total)
+    return total
+
+
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
     """Sums elementwise over the world, in float64 on the CPU: [n] -> [n]."""
-    total = torch.as_tensor(values, dtype=torch.float64).to(device)
+    total = sum_on(values, device)
     with waiting():
-        dist.all_reduce(total)
         return total.cpu()
 
 
 def all_max(values: Sequence[float], device: torch.device, group: Group = None) -> Tensor:
     """Takes the elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
-    largest = torch.as_tensor(values, dtype=torch.float64).to(device)
+    largest = torch.as_tensor(values, dtype=torch.float64)
+    if dist.get_world_size(group) == 1:
+        return largest
+    largest = uploaded(largest, device)
     with _waiting(group):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
         return largest.cpu()

@@ -80,7 +80,7 @@ class HaloPlan:
 
     def wait_for(self, work: dist.Work | None) -> None:
         if work is not None:
-            with self.stopwatch.time_queued("exchange"), waiting():
+            with self.stopwatch.time("exchange"), waiting():
                 work.wait()
 
     def _send(
@@ -92,7 +92,7 @@ class HaloPlan:
         if self.group is None:
             return rows, None
         received = rows.new_empty(sum(of), *rows.shape[1:])
-        with self.stopwatch.time_queued("exchange"):
+        with self.stopwatch.time("exchange"):
             work = dist.all_to_all_single(
                 received, rows, list(of), list(to), self.group, async_op=True
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,50 +17,51 @@ from bigtrk.tracing import traced
 
 _STATUS = Path("/proc/self/status")
 _TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # in it
+Moment = float | torch.cuda.Event  # on the host's clock, or on that of an accelerator
 Groups = Mapping[int, dist.ProcessGroup]  # of this rank's aligned block of K ranks, by K
 
 
 class Stopwatch:
     """Adds up seconds per activity name; a profiler's trace has the activity too.
 
-    On an accelerator each reading of `time` waits for the device. `time_queued` does not wait.
+    Nobody waits for an accelerator before `take`: its activities have the time by its own clock.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
         self._seconds: dict[str, float] = defaultdict(float)
-        self._queued: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._queued: list[tuple[str, Any, Any]] = []  # two events of CUDA each
 
     def now(self) -> float:
+        """Returns the host's clock once an accelerator has done its work: for benchmarks."""
         if self._on_cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
 
     @contextmanager
     def time(self, activity: str) -> Iterator[None]:
-        start = self.now()
+        """Adds the device's time from the block's first operation to its last."""
+        start = self.moment()
         try:
             with traced(activity):
                 yield
         finally:
-            self._seconds[activity] += self.now() - start
+            self.add_since(activity, start)
 
-    @contextmanager
-    def time_queued(self, activity: str) -> Iterator[None]:
-        """Adds the accelerator's time for the operations of the block; nobody waits for their end
-        before `take`.
-        """
+    def moment(self) -> Moment:
+        """Returns now, or when an accelerator gets to where its current stream is."""
         if not self._on_cuda:
-            with self.time(activity):
-                yield
-            return
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        try:
-            with traced(activity):
-                yield
-        finally:
-            end.record()
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def add_since(self, activity: str, start: Moment) -> None:
+        """Adds the time from `start` to this moment."""
+        end = self.moment()
+        if isinstance(start, float) and isinstance(end, float):
+            self._seconds[activity] += end - start
+        else:
             self._queued.append((activity, start, end))
 
     def add(self, activity: str, seconds: float) -> None:

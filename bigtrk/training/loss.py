@@ -244,7 +244,7 @@ def _chosen(batch: Batch, scores: Tensor, negatives: NegativeSettings, draw: Dra
         batch,
         edge_features=batch.edge_features[chosen],
         edge_index=batch.edge_index[:, chosen],
+        y=batch.y[kept],
         is_target=batch.is_target[kept],
-        weights=batch.weights[kept],
         truth=replace(truth, weight=weight).take(chosen),
     )

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bigtrk.console import MOST_LINES, follow
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.parallel.collectives import all_max, all_sum
+from bigtrk.parallel.collectives import all_max, all_sum, sum_on
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
-from bigtrk.process import Prefetcher
+from bigtrk.process import Prefetcher, uploaded
 from bigtrk.records.metrics import (
     AverageRecord,
     EpochRecord,
@@ -103,19 +103,22 @@ class StepRunner:
         """
         batches = [batch for share in shares for batch in share.batches]
         denominators = self._denominators(events, batches)
-        local = torch.zeros(2, dtype=torch.float64)
+        local: list[Tensor] = []
         for i, share in enumerate(shares):
             with self.engine.micro_step(last=i == len(shares) - 1):
                 losses = self._losses(number, share, denominators, len(events))
-                loss = losses[0] + self.settings.pt_weight * losses[1]
+                weight, ranks = self.settings.pt_weight, self.world.ranks.world_size
+                loss = losses[0] + weight * losses[1] if weight else losses[0]
                 self.world.memory.look()  # all that is kept for the backward pass is there
                 with traced("backward"):
-                    self.engine.backward(loss * self.world.ranks.world_size)
-            local += torch.stack(losses).detach().cpu()
-        owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
+                    self.engine.backward(loss * ranks if ranks > 1 else loss)
+            local.append(torch.stack(losses).detach().double())
+        asked = self.stop is not None and self.stop.reason != ""
+        owned = sum(batch.owned_edges for batch in batches)
+        known = torch.tensor([owned, asked], dtype=torch.float64)
         with self.world.stopwatch.time("reduce"):
-            asked = self.stop is not None and self.stop.reason != ""
-            sums = all_sum([*local.tolist(), owned, asked], self.world.ranks.device)
+            here = _sum(local)
+            sums = all_sum(torch.cat([here, uploaded(known, here.device)]), self.world.ranks.device)
         total, of_pt, edges, stop = sums.tolist()
         guarded = self.settings.spike_guard != "off"
         trained = total + self.settings.pt_weight * of_pt
@@ -181,13 +184,13 @@ class StepRunner:
     ) -> tuple[Tensor, Tensor]:
         """Returns a sector's part of the losses of edges and of pT."""
         logits, log_pt = predicted
-        counts = counts.to(logits.device)
-        scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance) / n_means
+        counts = uploaded(counts, logits.device)
+        scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance)
+        scale = scale / n_means if n_means > 1 else scale
         of_edges = self._edge_loss(logits, batch.truth, counts[:2], scale)
-        counts = counts * n_means
         if log_pt is None or batch.pt is None:
             return of_edges, torch.zeros_like(of_edges)
-        return of_edges, pt_loss(log_pt, batch.pt, counts[2])
+        return of_edges, pt_loss(log_pt, batch.pt, counts[2] * n_means)
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
         """Returns by event the counts [3] of positives, negatives and known pT. Collective."""
@@ -197,7 +200,7 @@ class StepRunner:
                 counts[events.index(batch.event), :2] += batch.truth.counts
                 counts[events.index(batch.event), 2] += batch.pt.count if batch.pt else 0
         with self.world.stopwatch.time("reduce"):
-            counts = all_sum(counts, self.world.ranks.device)
+            counts = sum_on(counts, self.world.ranks.device)
         if self.settings.step_loss == "per_edge":
             counts = counts.sum(dim=0).expand_as(counts)
         return dict(zip(events, counts, strict=True))

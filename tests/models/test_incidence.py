@@ -8,7 +8,7 @@ import torch
 
 from bigtrk.models.edges import triton_passes
 from bigtrk.models.edges.plain import gathered
-from bigtrk.models.edges.triton_passes import Segments, incidence_of
+from bigtrk.models.edges.triton_passes import Segments, incidence_of, say_ordered
 
 
 def listed(segments: Segments) -> list[list[int]]:
@@ -25,6 +25,17 @@ def test_the_edges_of_each_node_ascend(n_edges: int) -> None:
         expected = [[edge for edge, at in enumerate(end) if at == node] for node in range(9)]
         assert listed(segments) == expected
         assert segments.starts.dtype == segments.order.dtype == torch.int32
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 50])
+def test_edges_in_order_are_not_sorted(n_edges: int) -> None:
+    edge_index = torch.randint(7, (2, n_edges), generator=torch.Generator().manual_seed(3))
+    edge_index[1] = edge_index[1].sort().values
+    told = edge_index.clone()
+    say_ordered(told)
+    pairs = zip(incidence_of(told, 9), incidence_of(edge_index, 9), strict=True)
+    for found, expected in pairs:
+        assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("n_edges", [0, 1, 50])

@@ -1,7 +1,6 @@
 """Time per activity: on the host's clock, and on that of an accelerator which nobody waits for."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -55,7 +54,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> QueueingGPU:
 
 
 def exchange(stopwatch: Stopwatch, gpu: QueueingGPU, milliseconds: float) -> None:
-    with stopwatch.time_queued("exchange"):
+    with stopwatch.time("exchange"):
         gpu.clock += milliseconds
 
 
@@ -78,14 +77,11 @@ def test_a_pause_leaves_out_what_is_queued_in_it(gpu: QueueingGPU) -> None:
     assert stopwatch.take() == pytest.approx({"exchange": 0.007})
 
 
-@pytest.mark.parametrize("of", [Stopwatch.time, Stopwatch.time_queued])
-def test_a_cpu_is_on_the_hosts_clock(
-    monkeypatch: pytest.MonkeyPatch, of: Callable[..., object]
-) -> None:
+def test_a_cpu_is_on_the_hosts_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     stopwatch = Stopwatch(CPU)
-    with of(stopwatch, "exchange"):  # type: ignore[attr-defined]
+    with stopwatch.time("exchange"):
         now[0] += 2
     stopwatch.add("reduce", 1.0)
     assert stopwatch.take() == {"exchange": 2.0, "reduce": 1.0}

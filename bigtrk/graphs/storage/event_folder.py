@@ -11,8 +11,11 @@ file is read.
 import hashlib
 import json
 import mmap
+import os
+import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -43,10 +46,12 @@ from bigtrk.graphs.event_graph import (
     check_columns,
     check_particles,
     check_rows,
+    once,
 )
 from bigtrk.machine import software
 
 SIZE_BYTES = 8  # a file begins with the size of its header
+_TICK = 2 * 10**9  # ns; the clocks of files tick coarsely, and a later change must show
 METADATA = "__metadata__"  # the header's entry that is no tensor
 TYPES = {
     "BOOL": np.bool_,
@@ -112,6 +117,8 @@ def metadata(record: str, digests: str) -> dict[str, str]:
 class SectionFile:
     """An open file of sections; InputError where it is missing, cut, lengthened, of an older
     version or not bigtrk's, or its record has changed since it was written.
+
+    known: the checks that its content has passed before, as long as `stamp` is the same.
     """
 
     def __init__(self, path: Path) -> None:
@@ -125,6 +132,9 @@ class SectionFile:
                 self._header = parse_json(handle.read(size).decode())
                 # Private: what is written to a tensor stays in this process.
                 self._content = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+                status = os.fstat(handle.fileno())
+            self.known: set[str] = set()
+            self.stamp = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
             self._start = SIZE_BYTES + size
             found = self._header.pop(METADATA, {})
             if found != metadata(found["bigtrk"], found["digests"]):
@@ -152,13 +162,14 @@ class SectionFile:
                         entry["shape"], TYPES[entry["dtype"]], self._content, place
                     )
                     content[name.removeprefix(prefix)] = torch.from_numpy(array)
-            found = digest(content)
+            found = self.digests[section] if section in self.known else digest(content)
         except Exception as error:  # of the type, the shape or the place in the file
             raise InputError(
                 f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
             ) from None
         if found != self.digests[section]:
             raise InputError(f"{self.path}: section {section!r} fails its checksum; make it again")
+        self.known.add(section)
         return content
 
 
@@ -360,6 +371,7 @@ class EventFolder:
             made = self.maker.format(path="OUT")
             raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
         self.path = path
+        self._known: dict[tuple[int, ...], set[str]] = {}  # by the stamp of a file
         self.events = sorted(self.manifest["events"], key=by_numbers)
         remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=path)}'"
         for event, entry in self.manifest["events"].items():
@@ -380,7 +392,9 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """Opens the file of `event`; InputError if there is none, or not the manifest's."""
+        """Opens the file of `event`; InputError if there is none, or not the manifest's. Content
+        that this folder has checked is not checked again, unless the file has changed.
+        """
         described = self.record(event)
         opened = SectionFile(file_of(self.path, event))
         if describe(opened) != described:
@@ -388,6 +402,8 @@ class EventFolder:
                 f"{opened.path}: is not the file that the manifest describes; run "
                 f"'{self.maker.format(path=self.path)}' again, with its former options"
             )
+        if time.time_ns() - opened.stamp[2] > _TICK:
+            opened.known = self._known.setdefault(opened.stamp, opened.known)
         return opened
 
 
@@ -402,8 +418,8 @@ def read_particles(opened: SectionFile) -> ParticleTable | None:
     """Reads the event's particles, None where its file has none."""
     if "particles" not in opened.digests:
         return None
-    content = opened.read("particles")
-    check_particles(content, f"{opened.path}, particles")
+    content, where = opened.read("particles"), f"{opened.path}, particles"
+    once(opened.known, "particles listed once", partial(check_particles, content, where))
     return ParticleTable(**content)
 
 
@@ -425,6 +441,7 @@ def graph_of(opened: SectionFile) -> EventGraph:
     edges, edge_names = record["edges"], tuple(record["edge_feature_names"])
     sizes = {"N": nodes, "E": edges, "F": len(node_names), "G": len(edge_names)}
     check_columns(content, GRAPH, sizes, where)
-    check_rows(content["edge_index"], nodes, f"{where}: edge_index")
+    checked = partial(check_rows, content["edge_index"], nodes, f"{where}: edge_index")
+    once(opened.known, "edges end at nodes", checked)
     particles = read_particles(opened)
     return EventGraph(record["event"], node_names, edge_names, **content, particles=particles)

@@ -10,6 +10,7 @@ is compared with its sums when it is read; all sums are compared when the folder
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from bigtrk.graphs.event_graph import (
     check_columns,
     check_rows,
     is_ordered,
+    once,
 )
 from bigtrk.graphs.sector import group, merge
 from bigtrk.graphs.storage.event_folder import (
@@ -219,7 +221,8 @@ class SectorFolder(EventFolder):
         particles, made = read_particles(opened), []
         for part in numbers:
             sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
-            made.append(sectors[0] if parts == stored else merge(sectors, part, parts))
+            sector = sectors[0] if parts == stored else merge(sectors, part, parts)
+            made.append(sector.of_file(opened.known))
         return made
 
 
@@ -235,7 +238,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
     record = opened.record
     counts = record["sectors"][part]
     content, where = opened.read(f"sector/{part}"), f"{opened.path}, sector {part}"
-    _check_content(content, record, counts, where)
+    once(opened.known, where, partial(_check_content, content, record, counts, where))
     columns: dict[str, Any] = {**content, **{name: content[name].long() for name in _IDS}}
     sector = Sector(
         event=record["event"],
@@ -252,5 +255,6 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         particles=particles,
         **columns,
     )
-    _check_sector(sector, counts["sums"], where)
+    checked = partial(_check_sector, sector, counts["sums"], where)
+    once(opened.known, f"{where}: ids and order", checked)
     return sector

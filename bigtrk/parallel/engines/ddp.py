@@ -59,7 +59,8 @@ def replica_pieces(
 class DDPEngine(ReplicaEngine):
     """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs.
 
-    With `coalesced` all are in one bucket, so that a step pays the network's latency once.
+    With `coalesced` all are in one bucket, so that a step pays the network's latency once. One rank
+    averages nothing, and copies no gradients into buckets.
     """
 
     def __init__(
@@ -71,6 +72,9 @@ class DDPEngine(ReplicaEngine):
         lr_factors: Mapping[str, float],
     ) -> None:
         super().__init__(model, optimizer, lr_factors)
+        self._ddp: DistributedDataParallel | None = None
+        if dist.get_world_size() == 1:
+            return
         self.model = self._ddp = DistributedDataParallel(
             model,
             bucket_cap_mb=_ONE_BUCKET if settings.coalesced else None,
@@ -96,7 +100,7 @@ class DDPEngine(ReplicaEngine):
 
     @contextmanager
     def micro_step(self, last: bool) -> Iterator[None]:
-        if last:
+        if last or self._ddp is None:
             yield
         else:
             with self._ddp.no_sync():
@@ -108,12 +112,12 @@ def _timed_mean(
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch insists on this annotation
 ) -> Future[Tensor]:
     """Reduces as DDP does by default, with the duration on the stopwatch."""
-    start = stopwatch.now()
+    start = stopwatch.moment()
     gradients = bucket.buffer().div_(dist.get_world_size())
     future = dist.all_reduce(gradients, async_op=True).get_future()
 
     def finish(reduced: Future[list[Tensor]]) -> Tensor:
-        stopwatch.add("reduce", stopwatch.now() - start)
+        stopwatch.add_since("reduce", start)
         return reduced.value()[0]
 
     timed: Future[Tensor] = future.then(finish)

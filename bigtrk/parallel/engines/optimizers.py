@@ -31,7 +31,14 @@ def make_optimizer(
     groups = parameter_groups(model, lr_factors)
     if settings.name == "muon":
         return MuonAndAdamW(groups, settings)
-    return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(groups, **_of_adamw(groups, settings))
+
+
+def _of_adamw(groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> dict[str, Any]:
+    """Returns AdamW's options; on GPUs one launch updates all parameters."""
+    on_gpu = all(parameter.is_cuda for group in groups for parameter in group["params"])
+    fused = True if on_gpu else None  # torch chooses among the others
+    return {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": fused}
 
 
 def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -72,7 +79,8 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
     """Returns AdamW's state of `parameter`; before its first update, the state it begins with."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     if not state:
-        state["step"] = torch.zeros((), dtype=torch.float32)
+        place = parameter.device if optimizer.defaults["fused"] else "cpu"
+        state["step"] = torch.zeros((), dtype=torch.float32, device=place)
         state.update({kind: torch.zeros_like(parameter) for kind in STATE})
     return state
 
@@ -87,7 +95,7 @@ class MuonAndAdamW(torch.optim.AdamW):
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:
         """Raises InputError: there is no hidden matrix."""
-        super().__init__(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+        super().__init__(groups, **_of_adamw(groups, settings))
         self._matrices = [
             [one for one in group["params"] if one.ndim == 2 and min(one.shape) >= NARROWEST]
             for group in self.param_groups

@@ -11,10 +11,13 @@ from torch.nn.functional import pad
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import (
+    IN_ORDER,
     Sector,
+    Target,
     edge_pt,
     edge_weights,
     empty_sector,
+    once,
     target_edges,
 )
 from bigtrk.graphs.features import (
@@ -29,12 +32,13 @@ from bigtrk.graphs.features import (
     normalised,
     with_columns,
 )
+from bigtrk.models.edges.triton_passes import say_ordered
 from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges, no_exchange
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.process import Prefetcher
+from bigtrk.process import Prefetcher, uploaded
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.input_files import InputFiles, tensors_in
@@ -46,6 +50,7 @@ Item = TypeVar("Item")
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
 
 NOTHING_MEASURED = MeasuredScales()
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -56,15 +61,19 @@ class ModelFeatures:
     computed: ComputedFeatures
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
-    def of_nodes(self, sector: Sector) -> Tensor:
-        """Gives a sector's node features [N, F], scaled; InputError if it lacks a column."""
-        columns = sector.node_features, sector.node_feature_names
+    def of_nodes(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
+        """Gives a sector's node features [N, F], scaled on `device`; InputError if it lacks a
+        column.
+        """
+        columns = uploaded(sector.node_features, device), sector.node_feature_names
         return _scaled(*columns, self.measured.nodes, self.data.node_features, sector.event)
 
-    def of_edges(self, sector: Sector) -> Tensor:
+    def of_edges(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
         """Gives the edge features [E, G] of a sector with computed columns; raises as of_nodes."""
-        columns = sector.edge_features, sector.edge_feature_names
-        return _scaled(*columns, self.measured.edges, self.data.edge_features, sector.event)
+        chosen, features = self.data.edge_features, sector.edge_features
+        names = sector.edge_feature_names if chosen else ()
+        columns = uploaded(features if chosen else features[:, :0], device)
+        return _scaled(columns, names, self.measured.edges, chosen, sector.event)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the features of hits [N, F] in no graph; raises as of_nodes. what: for messages."""
@@ -111,16 +120,9 @@ class EdgeTruth:
 
     def take(self, rows: Tensor) -> "EdgeTruth":
         """Takes the truth of some edges, with the counts of all: rows [e] int64."""
-        return self._each(lambda column: column[rows])
-
-    def to(self, device: torch.device) -> "EdgeTruth":
-        """Moves all but the counts to a device."""
-        return self._each(lambda column: uploaded(column, device))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
         columns = {name: column for name, column in vars(self).items() if column is not None}
         del columns["counts"]
-        return replace(self, **{name: change(column) for name, column in columns.items()})
+        return replace(self, **{name: column[rows] for name, column in columns.items()})
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
@@ -132,6 +134,19 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
         weight=torch.where(positive | negative, weights.abs(), 0),
         counts=torch.stack([positive.count_nonzero(), negative.count_nonzero()]),
     )
+
+
+def truth_on(
+    device: torch.device, y: Tensor, is_target: Tensor, counted: Tensor, target: Target
+) -> EdgeTruth:
+    """Makes the truth of edges, [E] bool each, on `device`, which gets a byte of each edge."""
+    bits = y.view(torch.uint8) + 2 * is_target.view(torch.uint8) + 4 * counted.view(torch.uint8)
+    false, other, wanted = (int((bits == kind).count_nonzero()) for kind in (4, 5, 7))
+    weight = target.other_weight
+    counts = torch.tensor([wanted + other * (weight > 0), false + other * (weight < 0)])
+    bits = uploaded(bits, device)
+    y, is_target, counted = ((bits & bit).bool() for bit in (1, 2, 4))
+    return replace(edge_truth(y, edge_weights(y, is_target, target), counted), counts=counts)
 
 
 @dataclass(frozen=True)
@@ -153,13 +168,6 @@ def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth
         known=uploaded(known, device),
         count=int(known.sum()),
     )
-
-
-def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor to `device`; to an accelerator from pinned memory, without waiting."""
-    if device.type != "cuda" or tensor.is_cuda:
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 # An item that a thread has read, and the CUDA event that ends its upload, if any.
@@ -203,9 +211,10 @@ class Batch:
     """A sector of a share; `event` is None for an empty one.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges: all, except naive sectors in training and where edges were chosen. is_target
-    [E], weights [E]: before masking (for metrics). pt: None without its loss. The first `n_owned`
-    nodes are updated here, the others by the share's exchange.
+    nodes and edges: all, except naive sectors in training and where edges were chosen. y,
+    is_target, weights [E]: on the host, before masking (for metrics). pt: None without its loss.
+    The first `n_owned` nodes are updated here, the others by the share's exchange. owned_edges:
+    their number.
     """
 
     event: int | None
@@ -214,10 +223,16 @@ class Batch:
     edge_features: Tensor
     edge_index: Tensor
     n_owned: int
+    owned_edges: int
+    y: Tensor
     is_target: Tensor
-    weights: Tensor
+    target: Target
     truth: EdgeTruth
     pt: PtTruth | None
+
+    @property
+    def weights(self) -> Tensor:
+        return edge_weights(self.y, self.is_target, self.target)
 
 
 @dataclass(frozen=True)
@@ -350,34 +365,41 @@ class BatchMaker:
         device = self.world.device
         if sector.y is None:
             raise InputError(f"{sector.event}: has no truth; build graphs of events with truth")
-        self._check(sector)
+        what = f"{sector.part} of {sector.parts}: {self._data.node_features} "
+        once(sector.known, f"{what}{self._data.edge_features}", lambda: self._check(sector))
         known = sector.y, sector.edge_index, sector.particle_id, sector.particles
         is_target = target_edges(*known, self._target)
-        weights = edge_weights(sector.y, is_target, self._target)
         n_nodes, n_edges = sector.n_nodes, sector.n_edges  # the first ones, which are computed
         if not exchanges and self._data.sectors == "naive":
             n_nodes = sector.n_owned
             n_edges = int((sector.edge_index < n_nodes).all(dim=0).sum())
-        computed = torch.arange(sector.n_edges) < n_edges
-        counted = sector.owns_edge & computed
-        truth = edge_truth(sector.y, weights, counted)
+        counted = sector.owns_edge.clone()
+        counted[n_edges:] = False
+        as_type = torch.int32 if sector.n_nodes < 2**31 else None
+        truth = truth_on(device, sector.y, is_target, counted, self._target)
         if self._pairs is not None:  # the false pairs that will be drawn are negatives
             false = torch.tensor(self._pairs.false_pairs(n_nodes))
             truth = replace(truth, counts=torch.stack([truth.counts[0], false]))
         if self._loss_is_own:
-            truth = replace(truth, target=is_target, pt=edge_pt(*known))
+            pt = uploaded(edge_pt(*known), device)
+            truth = replace(truth, target=uploaded(is_target, device), pt=pt)
+        ends = uploaded(sector.edge_index[:, :n_edges], device, as_type)
+        if IN_ORDER in sector.known:
+            say_ordered(ends)
         features = self._features
         read = features.computed.of(sector)
         batch = Batch(
             event=event,
             sector=sector,
-            x=uploaded(features.of_nodes(read)[:n_nodes], device),
-            edge_features=uploaded(features.of_edges(read)[:n_edges], device),
-            edge_index=uploaded(sector.edge_index[:, :n_edges], device),
+            x=features.of_nodes(read, device)[:n_nodes],
+            edge_features=features.of_edges(read, device)[:n_edges],
+            edge_index=ends,
             n_owned=sector.n_owned if exchanges else n_nodes,
+            owned_edges=int(sector.owns_edge.count_nonzero()),
+            y=sector.y,
             is_target=is_target,
-            weights=weights,
-            truth=truth.to(device),
+            target=self._target,
+            truth=truth,
             pt=pt_truth(edge_pt(*known).log(), counted, device) if self._has_pt else None,
         )
         return self._files.moved(batch) if self._files else batch

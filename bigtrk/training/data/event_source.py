@@ -12,7 +12,7 @@ from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError, number_of, one_line
 from bigtrk.graphs.event_graph import Sector, whole_sector
 from bigtrk.graphs.features import available, available_edges
-from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder, read_manifest
+from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder, graph_of, read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.records.run import DataRecord
 from bigtrk.user_code import names_code
@@ -112,7 +112,8 @@ class EventSource:
         if isinstance(self.folder, SectorFolder):
             return self.folder.read_several(self.name, numbers, parts)
         assert parts == 1, "a whole graph is read in one part"
-        return [whole_sector(self.folder.read(self.name)) for _ in numbers]
+        opened = self.folder.open(self.name)
+        return [whole_sector(graph_of(opened), opened.known) for _ in numbers]
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:

@@ -1,5 +1,6 @@
 """Graph folders: what is written is read; damage and mix-ups are named."""
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,8 +14,16 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of, write_manifest
+from bigtrk.graphs.storage import event_folder
+from bigtrk.graphs.storage.event_folder import (
+    MANIFEST,
+    GraphFolder,
+    digest,
+    file_of,
+    write_manifest,
+)
 from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder, write_graph
+from bigtrk.training.data.event_source import open_events
 
 
 def a_graph(seed: int = 1) -> EventGraph:
@@ -84,6 +93,43 @@ def test_a_file_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> Non
     write_graph(tmp_path, replace(graph, node_features=graph.node_features + 1), {})
     with pytest.raises(InputError, match="not the file that the manifest describes"):
         folder.read(graph.name)
+
+
+def test_content_is_hashed_once_as_long_as_its_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every epoch of a run; a change is found at the next read, if its size is the same, too."""
+    graph, hashed = a_graph(), list[int]()
+    write_folder(tmp_path, graph)
+    path = file_of(tmp_path, graph.name)
+    os.utime(path, (1e9, 1e9))
+    monkeypatch.setattr(event_folder, "digest", lambda found: hashed.append(1) or digest(found))
+    source, other_run = open_events([tmp_path])[0], open_events([tmp_path])[0]
+    epochs = [source.read(0, 1) for _ in range(2)]
+    assert len(hashed) == 2, "the graph and its particles"
+    assert torch.equal(epochs[0].node_features, epochs[1].node_features)
+    other_run.read(0, 1)
+    assert len(hashed) == 4
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(InputError, match="fails its checksum"):
+        source.read(0, 1)
+
+
+def test_a_file_that_was_just_written_is_hashed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock may not have ticked since, so another write could have left the same time."""
+    folder, hashed = write_folder(tmp_path, a_graph()), list[int]()
+    monkeypatch.setattr(event_folder, "digest", lambda found: hashed.append(1) or digest(found))
+    monkeypatch.setattr(event_folder.time, "time_ns", lambda: path_time(folder) + 10**9)
+    for _ in range(2):
+        folder.read(folder.events[0])
+    assert len(hashed) == 4
+
+
+def path_time(folder: GraphFolder) -> int:
+    return file_of(folder.path, folder.events[0]).stat().st_mtime_ns
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:

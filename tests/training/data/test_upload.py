@@ -14,10 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from bigtrk import process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World, make_world
-from bigtrk.training.data.batch import BatchMaker, Lane, Loader, uploaded
+from bigtrk.process import uploaded
+from bigtrk.training.data.batch import BatchMaker, Lane, Loader
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import source
 from tests.distributed.ranks import ALONE
@@ -50,6 +52,7 @@ class NotingGPU:
     log: list[tuple[str, str, Any]] = field(default_factory=list)
     pinned: dict[int, Tensor] = field(default_factory=dict)  # which live as long as this
     read: list[int] = field(default_factory=list)
+    sent: int = 0  # bytes
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
@@ -58,13 +61,21 @@ class NotingGPU:
         CURRENT.reset(before)
 
 
+class There(Tensor):
+    """A tensor on the GPU, or what an operation there makes of one."""
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> NotingGPU:
     made = NotingGPU()
     to = Tensor.to
 
-    def pin(tensor: Tensor) -> Tensor:
-        copy = tensor.clone()
+    def pin(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        copy = torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
         made.pinned[copy.data_ptr()] = copy
         return copy
 
@@ -73,17 +84,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> NotingGPU:
             return to(tensor, *arguments, **options)
         beside = options == {"non_blocking": True} and tensor.data_ptr() in made.pinned
         made.log.append((CURRENT.get(), "copies" if beside else "stops", tensor.data_ptr()))
-        return tensor
+        made.sent += tensor.nbytes
+        return tensor.as_subclass(There)
 
     def read(tensor: Tensor, stream: Stream) -> None:
         assert stream.name == "main"
         made.read.append(tensor.data_ptr())
 
-    on_gpu = property(lambda tensor: tensor.data_ptr() in made.pinned)
-    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    monkeypatch.setattr(process, "pinned", pin)
     monkeypatch.setattr(Tensor, "to", move)
     monkeypatch.setattr(Tensor, "record_stream", read)
-    monkeypatch.setattr(Tensor, "is_cuda", on_gpu)
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream(made, "beside"))
     monkeypatch.setattr(torch.cuda, "stream", made.stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream(made, CURRENT.get()))
@@ -100,7 +110,7 @@ class OnGPU(World):
 
 def test_a_step_waits_for_its_own_copies_alone(gpu: NotingGPU) -> None:
     configuration = Configuration.model_validate({"training": {"pt_weight": 0.3}})
-    events = [source(seed, 1) for seed in range(EVENTS)]
+    events, copies = [source(seed, 1) for seed in range(EVENTS)], list[int]()
     with patch.dict(os.environ), process_group(ALONE):
         plain = make_world(ALONE, [])
         world = OnGPU(plain.ranks, plain.groups, plain.stopwatch, plain.memory)
@@ -111,19 +121,19 @@ def test_a_step_waits_for_its_own_copies_alone(gpu: NotingGPU) -> None:
             assert one.pt is not None
             used = [one.x, one.edge_features, one.edge_index, one.truth.label]
             used += [one.truth.weight, one.pt.log_pt, one.pt.known]
-            assert_there(gpu, used)
+            assert all(isinstance(tensor, There) for tensor in used)
             assert {tensor.data_ptr() for tensor in used} <= set(gpu.read)
             waits = [event for who, what, event in gpu.log if (who, what) == ("main", "waits")]
             assert len(waits) == step + 1
+            copies.append(copies_before(gpu, waits[-1]))
+    assert copies == [copies[0] * (step + 1) for step in range(EVENTS)], "each waits for its own"
     assert {who for who, what, _ in gpu.log if what == "copies"} == {"beside"}
 
 
-def assert_there(gpu: NotingGPU, tensors: list[Tensor]) -> None:
-    """Checks that the main stream has waited for an event after the copies of all `tensors`."""
-    waited = [event for who, what, event in gpu.log if (who, what) == ("main", "waits")]
-    recorded = gpu.log.index(("beside", "records", waited[-1]))
-    for tensor in tensors:
-        assert gpu.log.index(("beside", "copies", tensor.data_ptr())) < recorded
+def copies_before(gpu: NotingGPU, event: str) -> int:
+    """Counts the copies of the batches' stream that an event of it comes after."""
+    recorded = gpu.log.index(("beside", "records", event))
+    return sum((who, what) == ("beside", "copies") for who, what, _ in gpu.log[:recorded])
 
 
 def test_a_cpu_has_no_lane(gpu: NotingGPU, monkeypatch: pytest.MonkeyPatch) -> None:

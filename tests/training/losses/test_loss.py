@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.data.batch import edge_truth, pt_truth
+from bigtrk.graphs.event_graph import Target, edge_weights
+from bigtrk.training.data.batch import edge_truth, pt_truth, truth_on
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss, summed
 
 
@@ -40,6 +41,19 @@ def test_edges_owned_elsewhere_count_for_nothing() -> None:
 
 
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("other_weight", [-0.5, 0.0, 0.25])
+def test_the_truth_that_travels_in_a_byte_of_each_edge(other_weight: float) -> None:
+    """It is that of the marks themselves, and so are the counts, which stay on the host."""
+    y, is_target, counted = (torch.arange(8) & bit > 0 for bit in (1, 2, 4))
+    is_target &= y
+    target = Target(weight=3.0, other_weight=other_weight)
+    found = truth_on(CPU, y, is_target, counted, target)
+    expected = edge_truth(y, edge_weights(y, is_target, target), counted)
+    assert torch.equal(found.label, expected.label)
+    assert torch.equal(found.weight, expected.weight)
+    assert torch.equal(found.counts, expected.counts)
 
 
 def test_loss_of_pt_by_hand() -> None:
