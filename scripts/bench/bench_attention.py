@@ -25,11 +25,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -221,21 +220,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    shown = Table("graph", "nodes", "edges", "form", "ms", "us / edge", "memory MB")
-    for row in rows:
-        shown.add_row(
-            row["graph"],
-            f"{row['nodes']:,}",
-            f"{row['edges']:,}",
-            row["side"],
-            f"{row['seconds'] * 1e3:,.0f}",
-            f"{row['seconds'] / row['edges'] * 1e6:.1f}",
-            f"{row['bytes'] / 1e6:,.0f}",
-        )
-    return shown
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path, help="a HEPTrkX npz graph")
@@ -262,7 +246,6 @@ def main() -> None:
     rows = rows_of(fitting, graphs, rounds=1 if given.quick else 3)
     errors = {side: apart(Case(side, small, str(given.file), layers), "error") for side in SIDES}
     left_out = [{"graph": case.graph, "side": case.side} for case in cases if case not in fitting]
-    console.print(table(rows))
     for side, value in errors.items():
         say(f"error of the logits, {side}: {value:.1e}")
     facts = {"does_not_fit": left_out, "layers": layers, "hidden": 64}

@@ -17,10 +17,8 @@ from statistics import median
 from typing import Any
 
 import torch.distributed as dist
-from rich.table import Table
 
-from bigtrk.console import console, exit_on_bad_input, follow
-from bigtrk.machine import machine
+from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
@@ -86,19 +84,6 @@ def figures(rounds: dict[str, list[list[float]]]) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, Any]) -> Table:
-    first = next(iter(found.values()))
-    title = f"A checkpoint of {first['parameters'] / 1e6:.2f} M parameters, {RANKS} ranks"
-    columns = ("engine", "MiB", "way", "blocked ms", "round ms")
-    shown = Table(*columns, title=title, caption=machine()["cpu"])
-    for row in found.values():
-        for way in WAYS:
-            blocked = f"{1000 * row['blocked'][way]:.1f}" if way in row["blocked"] else ""
-            size = f"{row['bytes'] / 2**20:.1f}"
-            shown.add_row(row["engine"], size, way, blocked, f"{1000 * row['round'][way]:.0f}")
-    return shown
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_options(parser)
@@ -113,7 +98,6 @@ def main() -> None:
     results = Results("checkpoint", arguments)
     engines = follow(ENGINES, len(ENGINES), "engines")
     found = {engine: measured(RANKS, __file__, f"--engine={engine}") for engine in engines}
-    console.print(table(found))
     ratios = {f"{engine}_ratio": row["ratio"] for engine, row in found.items()}
     results.write(ratios, engines=found, model=MODEL, ranks=RANKS)
 

@@ -24,13 +24,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.formats.acorn.model_files import load_acorn_weights
-from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
@@ -229,25 +227,6 @@ def summary(rows: list[dict[str, Any]], kept_h128: int, keep_freed: bool) -> dic
     }
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    here, versions = machine(), software()
-    caption = f"{here['cpu']}, {here['cores']} cores; torch {versions['torch']}"
-    columns = ("size", "side", "allocator", "seconds", "us / edge", "memory GB", "bytes / edge")
-    shown = Table(*columns, caption=caption)
-    for row in rows:
-        n_edges = SIZES[row["size"]][1]
-        shown.add_row(
-            row["size"],
-            row["side"] + (", inference" if row["infer"] else ""),
-            "keeps" if row["keep_freed"] else "returns",
-            f"{row['seconds']:.2f}",
-            f"{row['seconds'] / n_edges * 1e6:.2f}",
-            f"{row['bytes'] / 1e9:.2f}",
-            f"{row['bytes'] / n_edges:,.0f}",
-        )
-    return shown
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_options(parser, quick="Ex3 and 300 K edges, one round, under 5 minutes")
@@ -272,7 +251,6 @@ def main() -> None:
     facts: dict[str, Any] = {"errors": errors}
     if not arguments.quick:
         facts["summary_keeping_freed_memory"] = summary(rows, kept_h128, keep_freed=True)
-    console.print(table(rows))
     for side, value in errors.items():
         say(f"error of the logits, {side}: {value:.1e}")
     results.write(found, rows=rows, **facts)

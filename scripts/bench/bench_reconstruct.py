@@ -22,13 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
 from bigtrk import cli
-from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.machine import machine
 from scripts.results import Results, add_options
 
 HITS = (25_000, 50_000, 100_000, 200_000, 400_000)
@@ -98,25 +95,6 @@ def measure_here(pipeline: Path, events: Path) -> dict[str, Any]:
     return figures(json.loads(printed.getvalue()), peak_memory())
 
 
-def table(rows: Sequence[dict[str, Any]]) -> Table:
-    here = machine()
-    stages = list(rows[0]["seconds"])
-    shown = Table(
-        "hits", *stages, "all", "per 100 K", "GiB",
-        title="Seconds from hits to tracks", caption=f"{here['cpu']}, {here['cores']} cores",
-    )  # fmt: skip
-    for row in rows:
-        seconds = [row["seconds"][stage] for stage in stages]
-        shown.add_row(
-            f"{row['hits']:,.0f}",
-            *(f"{one:.2f}" for one in seconds),
-            f"{row['all_seconds']:.2f}",
-            f"{row['all_seconds'] / row['hits'] * 1e5:.2f}",
-            f"{row['bytes'] / 2**30:.2f}",
-        )
-    return shown
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("pipeline", type=Path, help="folder of a pipeline")
@@ -135,7 +113,6 @@ def main() -> None:
             measured(arguments.pipeline, hits, Path(folder))
             for hits in follow(sizes, len(sizes), "sizes")
         ]
-    console.print(table(rows))
     seconds, n_bytes = (
         {str(row["size"]): row[key] for row in rows} for key in ("all_seconds", "bytes")
     )

@@ -26,9 +26,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.table import Table
 
-from bigtrk.console import Screen, complain, exit_on_bad_input, say
+from bigtrk.console import complain, exit_on_bad_input, say
 from bigtrk.cost.machines import DATA_SHEETS
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
@@ -128,19 +127,6 @@ def summary(found: dict[str, Row]) -> dict[str, float | None]:
     }
 
 
-def table(part: Row) -> Table:
-    """Makes the table of a graph's steps."""
-    title = f"{part['graph']} ({part['origin']}), {part['edges']:,} edges"
-    shown = Table("side", "hidden", "step", "memory", "MFU", "bandwidth", title=title)
-    for row in part["rows"]:
-        shares = [f"{row[key]:.1%}" if key in row else "" for key in ("mfu", "bandwidth")]
-        figures = ["out of memory", ""]
-        if row["seconds"]:
-            figures = [f"{1e3 * row['seconds']:.1f} ms", f"{row['peak_bytes'] / 2**30:.2f} GiB"]
-        shown.add_row(row["side"], str(row["hidden"]), *figures, *shares)
-    return shown
-
-
 def arguments_of(line: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, help=f"kept; {WORK.relative_to(CHECKOUT)} by default")
@@ -182,9 +168,6 @@ def main() -> None:
             "the parts on a CPU"
         )
     found = run_parts(arguments.parts, Extent(False, made(arguments.work or WORK)))
-    for part in found.values():
-        if "graph" in part:
-            Screen(width=120).print(table(part))
     sheet = DATA_SHEETS.get(accelerator())
     facts = {"triton": version("triton"), "data_sheet": sheet and asdict(sheet)}
     results.write(summary(found), **facts, **found)

@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rich.table import Table
 
-from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.cost.footprint import footprint
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.engine import make_engine
@@ -102,14 +101,6 @@ def launch(parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
     return measured(parts, __file__, str(arguments.sectors), *model)
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    shown = Table("sectors", "step s", "waiting %", "transfer %", "packing %", title="Exchange")
-    for row in rows:
-        shares = [f"{row[name] / row['step']:.2%}" for name in COLUMNS[1:]]
-        shown.add_row(str(row["parts"]), f"{row['step']:.2f}", *shares)
-    return shown
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("sectors", type=Path)
@@ -125,7 +116,6 @@ def main() -> None:
     results = Results("exchange_cost", arguments)
     cases = follow(arguments.parts, len(arguments.parts), "exchange")
     rows = [launch(parts, arguments) for parts in cases]
-    console.print(table(rows))
     transfers = {str(row["parts"]): row["transfer"] / row["step"] for row in rows}
     model = configured(arguments).model.model_dump(mode="json")
     results.write(transfers, measured=rows, model=model)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bigtrk import process
 from bigtrk.cost.operations import result_of, tensors
-from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
+from bigtrk.graphs.event_graph import EventGraph, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES
 from bigtrk.models import protocol
 from bigtrk.models.edges import native, states, triton_passes
@@ -34,6 +34,9 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import StepRunner
 
 META, CPU = torch.device("meta"), torch.device("cpu")
+CONFIGURATION = Configuration.model_validate(
+    {"model": {"name": "interaction", "hidden": 64, "precision": "bf16"}}
+)
 NODES_OF_EDGE = 0.05  # as in CTD's events
 _aten = torch.ops.aten
 _ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided, _aten.detach)
@@ -43,7 +46,7 @@ _KERNELS = {_aten.binary_cross_entropy_with_logits: 5}
 
 @dataclass
 class Asked:
-    """What a GPU was asked: launches by name, bytes of their operands, of those uploaded, waits."""
+    """The demands on a GPU: launches by name, bytes of their operands and of uploads, waits."""
 
     launches: Counter[str] = field(default_factory=Counter)
     n_bytes: int = 0
@@ -110,13 +113,13 @@ class _OnMeta(Ranks):
         return META
 
 
-def drawn_sector(n_edges: int) -> Sector:
+def drawn_graph(n_edges: int) -> EventGraph:
     """Makes a whole graph of the size; its values do not matter."""
     n_nodes = max(2, round(n_edges * NODES_OF_EDGE))
     destination = torch.arange(n_edges) * n_nodes // n_edges
     nodes, edges = torch.ones(n_nodes, len(NODE_FEATURES)), torch.ones(n_edges, len(EDGE_FEATURES))
     ends, y = torch.stack([torch.zeros_like(destination), destination]), destination % 3 == 0
-    return whole_sector(EventGraph("drawn", NODE_FEATURES, EDGE_FEATURES, nodes, ends, edges, y=y))
+    return EventGraph("drawn", NODE_FEATURES, EDGE_FEATURES, nodes, ends, edges, y=y)
 
 
 @contextmanager
@@ -151,21 +154,25 @@ def as_on_gpu() -> Iterator[Noting]:
         yield stack.enter_context(noting)
 
 
-def count_step(n_edges: int, hidden: int = 64, **sections: Any) -> tuple[Asked, Asked]:
-    """Counts the making of a batch of a drawn event, and a step on it."""
-    values = {"model": {"name": "interaction", "hidden": hidden, "precision": "bf16"}, **sections}
-    configuration = Configuration.model_validate(values)
+@contextmanager
+def batch_maker(given: Configuration = CONFIGURATION) -> Iterator[BatchMaker]:
+    """Makes what prepares events for the meta device, in a process group of one rank."""
     world = World(_OnMeta(0, 1, 0, 1, "test"), {}, Stopwatch(CPU), PeakMemory(META))
     with patch.dict(os.environ), process_group(Ranks(0, 1, 0, 1, "test")):
+        yield BatchMaker(given, world)
+
+
+def count_step(n_edges: int, given: Configuration = CONFIGURATION) -> tuple[Asked, Asked]:
+    """Counts the making of a batch of a drawn event, and a step on it."""
+    with batch_maker(given) as maker:
+        world, sector = maker.world, whole_sector(drawn_graph(n_edges))
         with META:
-            model = InteractionGNN(configuration.model, len(NODE_FEATURES), len(EDGE_FEATURES))  # type: ignore[arg-type]
-        sector = drawn_sector(n_edges)
+            model = InteractionGNN(given.model, len(NODE_FEATURES), len(EDGE_FEATURES))  # type: ignore[arg-type]
         with as_on_gpu() as making:
-            share = BatchMaker(configuration, world).alone(0, sector)
+            share = maker.alone(0, sector)
         with as_on_gpu() as running:
-            settings = configuration.engine, model, configuration.optimizer, world.stopwatch, {}
-            engine = SPEC.make(*settings)
+            engine = SPEC.make(given.engine, model, given.optimizer, world.stopwatch, {})
             list(engine.pieces())  # AdamW's state is there, as after the first step
             running.asked = Asked()
-            StepRunner(engine, configuration.training, world).run([0], [share], lr=1e-3)
+            StepRunner(engine, given.training, world).run([0], [share], lr=1e-3)
     return making.asked, running.asked

@@ -98,7 +98,7 @@ def test_a_file_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> Non
 def test_content_is_hashed_once_as_long_as_its_file_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every epoch of a run; a change is found at the next read, if its size is the same, too."""
+    """A change is found at the next read, if the size is the same, too."""
     graph, hashed = a_graph(), list[int]()
     write_folder(tmp_path, graph)
     path = file_of(tmp_path, graph.name)
