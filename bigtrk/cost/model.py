@@ -21,7 +21,8 @@ from bigtrk.parallel.engines.spec import BYTES, Sharding
 # one of the state and two of what is written, and most are freed before the next pass has its
 # activations (hidden 512 on 1 to 4 ranks).
 _CHECKPOINT_WORDS = 3 * 3
-# A batch without its features: edge ids and ends, three loss columns, flags; ids of nodes.
+# A batch without its features: edge ids and ends, three loss columns (one of them while it is
+# made), flags; ids of nodes.
 _EDGE_BYTES, _EDGE_BYTES_ON_DEVICE, _NODE_BYTES = 8 + 16 + 12 + 2, 16 + 8, 8 + 8 + 8 + 4
 # Bytes of an edge for merging stored sectors, without the sectors and the merged ones: rows, ends,
 # their owners and orders, and joined features.

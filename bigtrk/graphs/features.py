@@ -207,7 +207,9 @@ def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, Scale], chosen: Sequence[str]
 ) -> Tensor:
-    """Scales `chosen` of [rows, F]: [rows, chosen]; InputError if one or its scale is missing."""
+    """Scales `chosen` of [rows, F]: [rows, chosen], on a GPU maybe in their place; InputError if
+    one or its scale is missing.
+    """
     for name in chosen:
         if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")
@@ -216,7 +218,8 @@ def normalised(
     divisors = [1.0 if isinstance(scale := scales[name], tuple) else scale for name in chosen]
     divided = uploaded(torch.tensor(divisors, dtype=features.dtype), features.device)
     if [*chosen] == [*names] and not any(isinstance(scales[name], tuple) for name in chosen):
-        return features / divided  # at once, in a third of the time of column by column
+        # At once, in a third of the time of column by column.
+        return features.div_(divided) if features.is_cuda else features / divided
     values = features.new_empty(len(features), len(chosen))
     stored = dict(zip(names, features.unbind(1), strict=True))
     for place, name in zip(values.unbind(1), chosen, strict=True):
