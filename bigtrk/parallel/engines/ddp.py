@@ -94,7 +94,7 @@ class DDPEngine(ReplicaEngine):
         model = self._replica
         # The pass goes through DDP's own forward, which alone makes it expect gradients.
         model.forward = lambda: sum(weight.sum() for weight in model.parameters())
-        self.backward(self._ddp())
+        self.backward(self.model())
         del model.forward  # uncovers that of its class
         self.discard()
 

@@ -1,8 +1,10 @@
 """Graph folders: what is written is read; damage and mix-ups are named."""
 
 import os
+import time
 from dataclasses import fields, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -99,17 +101,17 @@ def test_content_is_hashed_once_as_long_as_its_file_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change is found at the next read, if the size is the same, too."""
-    graph, hashed = a_graph(), list[int]()
+    graph, hashed = a_graph(), Mock(side_effect=digest)
     write_folder(tmp_path, graph)
     path = file_of(tmp_path, graph.name)
     os.utime(path, (1e9, 1e9))
-    monkeypatch.setattr(event_folder, "digest", lambda found: hashed.append(1) or digest(found))
+    monkeypatch.setattr(event_folder, "digest", hashed)
     source, other_run = open_events([tmp_path])[0], open_events([tmp_path])[0]
     epochs = [source.read(0, 1) for _ in range(2)]
-    assert len(hashed) == 2, "the graph and its particles"
+    assert hashed.call_count == 2, "the graph and its particles"
     assert torch.equal(epochs[0].node_features, epochs[1].node_features)
     other_run.read(0, 1)
-    assert len(hashed) == 4
+    assert hashed.call_count == 4
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(InputError, match="fails its checksum"):
@@ -120,16 +122,14 @@ def test_a_file_that_was_just_written_is_hashed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clock may not have ticked since, so another write could have left the same time."""
-    folder, hashed = write_folder(tmp_path, a_graph()), list[int]()
-    monkeypatch.setattr(event_folder, "digest", lambda found: hashed.append(1) or digest(found))
-    monkeypatch.setattr(event_folder.time, "time_ns", lambda: path_time(folder) + 10**9)
+    folder, hashed = write_folder(tmp_path, a_graph()), Mock(side_effect=digest)
+    [name] = folder.events
+    written = file_of(tmp_path, name).stat().st_mtime_ns
+    monkeypatch.setattr(event_folder, "digest", hashed)
+    monkeypatch.setattr(time, "time_ns", lambda: written + 10**9)
     for _ in range(2):
-        folder.read(folder.events[0])
-    assert len(hashed) == 4
-
-
-def path_time(folder: GraphFolder) -> int:
-    return file_of(folder.path, folder.events[0]).stat().st_mtime_ns
+        folder.read(name)
+    assert hashed.call_count == 4
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
