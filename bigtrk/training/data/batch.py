@@ -281,11 +281,9 @@ def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
     for made, batch in zip(run_model(model, share), share.batches, strict=True):
         left_out = 0, len(batch.truth.label) - len(made)
         logits, *log_pt = [made] if made.dim() == 1 else made.unbind(1)
-        found.append(
-            EdgePrediction(
-                pad(logits, left_out, value=FALSE), pad(log_pt[0], left_out) if log_pt else None
-            )
-        )
+        if any(left_out):  # pad copies in any case
+            logits, log_pt = pad(logits, left_out, value=FALSE), [pad(x, left_out) for x in log_pt]
+        found.append(EdgePrediction(logits, log_pt[0] if log_pt else None))
     return found
 
 
