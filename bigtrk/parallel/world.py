@@ -60,7 +60,7 @@ class Stopwatch:
         """Adds the time from `start` to this moment."""
         end = self.moment()
         if isinstance(start, float) and isinstance(end, float):
-            self._seconds[activity] += end - start
+            self.add(activity, end - start)
         else:
             self._queued.append((activity, start, end))
 
