@@ -8,7 +8,8 @@ The others have the same names in both; a Data holds particles as a dictionary o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -264,7 +265,6 @@ class Sector:
     send_index [S] int64: owned rows the other sectors asked for, grouped by receiver;
     `send_splits` counts those for each part, and `recv_splits` this sector's halo rows by owner.
     Other fields are those of EventGraph, restricted to this sector; edge_index holds local rows.
-    known: the checks that its file has passed, if any; a changed copy knows none.
     """
 
     event: str
@@ -290,7 +290,6 @@ class Sector:
     hit_weight: Tensor | None = None
     modules: Tensor | None = None
     particles: ParticleTable | None = None
-    known: set[str] = field(init=False, repr=False, default_factory=set)
 
     @property
     def n_nodes(self) -> int:
@@ -300,9 +299,14 @@ class Sector:
     def n_edges(self) -> int:
         return self.edge_index.shape[1]
 
+    @cached_property
+    def known(self) -> set[str]:
+        """The checks that its file has passed, if any; a changed copy knows none."""
+        return set()
+
     def of_file(self, known: set[str]) -> "Sector":
         """Returns this sector, which shares the checks that its file has passed."""
-        object.__setattr__(self, "known", known)
+        vars(self)["known"] = known
         return self
 
 

@@ -27,16 +27,14 @@ from bigtrk.models.edges import native, states, triton_passes
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.engines.ddp import SPEC
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import PeakMemory, Stopwatch, World
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import StepRunner
+from tests.distributed.ranks import ALONE
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-CONFIGURATION = Configuration.model_validate(
-    {"model": {"name": "interaction", "hidden": 64, "precision": "bf16"}}
-)
+CONFIGURATION = Configuration.model_validate({"model": {"hidden": 64, "precision": "bf16"}})
 NODES_OF_EDGE = 0.05  # as in CTD's events
 _aten = torch.ops.aten
 _ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided, _aten.detach)
@@ -52,10 +50,6 @@ class Asked:
     n_bytes: int = 0
     uploaded: int = 0
     waits: list[str] = field(default_factory=list)
-
-    @property
-    def n_launches(self) -> int:
-        return self.launches.total()
 
     def launch(self, name: str, operands: Sequence[Tensor], kernels: int = 1) -> None:
         self.launches[name] += kernels
@@ -105,12 +99,8 @@ class Noting(TorchDispatchMode):
         return made
 
 
-class _OnMeta(Ranks):
-    """A rank whose device is torch's meta device."""
-
-    @property
-    def device(self) -> torch.device:
-        return META
+class _OnMeta(World):
+    device = META
 
 
 def drawn_graph(n_edges: int) -> EventGraph:
@@ -132,17 +122,14 @@ def as_on_gpu() -> Iterator[Noting]:
     def launch(kernel: Any, _: Any) -> Any:
         return lambda *args, **named: noting.asked.launch(kernel.__name__, tensors((args, named)))
 
-    def checked(edge_index: Tensor, _: int) -> None:
-        # The meta device leaves this check out: two comparisons, both, all, an assertion.
-        noting.asked.launch("check_edges", [edge_index] * 2, 5)
-
     stand_ins: list[tuple[Any, str, Any]] = [
         (KernelInterface, "__getitem__", launch),
         (triton_passes, "usable", lambda device, dtype: device == META),  # noqa: ARG005
         (native, "usable", lambda device, dtype: device == CPU),  # noqa: ARG005
         (states, "as_on_gpu", lambda device: device == META),
         (Tensor, "is_cuda", property(lambda tensor: tensor.is_meta)),
-        (protocol, "check_edges", checked),
+        # Two comparisons, both, all, an assertion, which the meta device leaves out.
+        (protocol, "check_edges", lambda ends, _: noting.asked.launch("check", [ends] * 2, 5)),
         (process, "pinned", lambda tensor, dtype: tensor.to(dtype)),
         (torch.cuda, "device_of", lambda _: nullcontext()),
         (torch.cuda, "synchronize", lambda *_: noting.asked.waits.append("synchronize")),
@@ -157,9 +144,8 @@ def as_on_gpu() -> Iterator[Noting]:
 @contextmanager
 def batch_maker(given: Configuration = CONFIGURATION) -> Iterator[BatchMaker]:
     """Makes what prepares events for the meta device, in a process group of one rank."""
-    world = World(_OnMeta(0, 1, 0, 1, "test"), {}, Stopwatch(CPU), PeakMemory(META))
-    with patch.dict(os.environ), process_group(Ranks(0, 1, 0, 1, "test")):
-        yield BatchMaker(given, world)
+    with patch.dict(os.environ), process_group(ALONE):
+        yield BatchMaker(given, _OnMeta(ALONE, {}, Stopwatch(CPU), PeakMemory(META)))
 
 
 def count_step(n_edges: int, given: Configuration = CONFIGURATION) -> tuple[Asked, Asked]:

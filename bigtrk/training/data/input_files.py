@@ -83,7 +83,7 @@ def _in_pages(item: Any, pages: torch.UntypedStorage, starts: dict[int, int]) ->
         offset = start // item.itemsize + item.storage_offset()
         return torch.empty(0, dtype=item.dtype).set_(pages, offset, item.shape, item.stride())
     if is_dataclass(item) and not isinstance(item, type):
-        names = [one.name for one in fields(item) if one.init]
+        names = [one.name for one in fields(item)]
         own = {name: _in_pages(getattr(item, name), pages, starts) for name in names}
         return replace(item, **own)
     return item

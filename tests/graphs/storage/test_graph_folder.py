@@ -4,7 +4,7 @@ import os
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -17,13 +17,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.storage import event_folder
-from bigtrk.graphs.storage.event_folder import (
-    MANIFEST,
-    GraphFolder,
-    digest,
-    file_of,
-    write_manifest,
-)
+from bigtrk.graphs.storage.event_folder import MANIFEST, GraphFolder, file_of, write_manifest
 from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder, write_graph
 from bigtrk.training.data.event_source import open_events
 
@@ -97,15 +91,19 @@ def test_a_file_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> Non
         folder.read(graph.name)
 
 
-def test_content_is_hashed_once_as_long_as_its_file_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    noted = Mock(side_effect=event_folder.digest)
+    monkeypatch.setattr(event_folder, "digest", noted)
+    return noted
+
+
+def test_content_is_hashed_once_as_long_as_its_file_stays(tmp_path: Path, hashed: Mock) -> None:
     """A change is found at the next read, if the size is the same, too."""
-    graph, hashed = a_graph(), Mock(side_effect=digest)
-    write_folder(tmp_path, graph)
-    path = file_of(tmp_path, graph.name)
+    folder = write_folder(tmp_path, a_graph())
+    path = file_of(tmp_path, folder.events[0])
     os.utime(path, (1e9, 1e9))
-    monkeypatch.setattr(event_folder, "digest", hashed)
+    hashed.reset_mock()
     source, other_run = open_events([tmp_path])[0], open_events([tmp_path])[0]
     epochs = [source.read(0, 1) for _ in range(2)]
     assert hashed.call_count == 2, "the graph and its particles"
@@ -118,17 +116,13 @@ def test_content_is_hashed_once_as_long_as_its_file_stays(
         source.read(0, 1)
 
 
-def test_a_file_that_was_just_written_is_hashed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_just_written_is_hashed_again(tmp_path: Path, hashed: Mock) -> None:
     """Its clock may not have ticked since, so another write could have left the same time."""
-    folder, hashed = write_folder(tmp_path, a_graph()), Mock(side_effect=digest)
-    [name] = folder.events
-    written = file_of(tmp_path, name).stat().st_mtime_ns
-    monkeypatch.setattr(event_folder, "digest", hashed)
-    monkeypatch.setattr(time, "time_ns", lambda: written + 10**9)
-    for _ in range(2):
-        folder.read(name)
+    folder = write_folder(tmp_path, a_graph())
+    written = file_of(tmp_path, folder.events[0]).stat().st_mtime_ns
+    hashed.reset_mock()
+    with patch.object(time, "time_ns", lambda: written + 10**9):
+        assert folder.read(folder.events[0]).n_edges == folder.read(folder.events[0]).n_edges
     assert hashed.call_count == 4
 
 
