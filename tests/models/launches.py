@@ -27,6 +27,7 @@ from bigtrk.models.edges import native, states, triton_passes
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.engines.ddp import SPEC
 from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import PeakMemory, Stopwatch, World
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.settings import Configuration
@@ -99,7 +100,7 @@ class Noting(TorchDispatchMode):
         return made
 
 
-class _OnMeta(World):
+class _OnMeta(Ranks):
     device = META
 
 
@@ -145,7 +146,8 @@ def as_on_gpu() -> Iterator[Noting]:
 def batch_maker(given: Configuration = CONFIGURATION) -> Iterator[BatchMaker]:
     """Makes what prepares events for the meta device, in a process group of one rank."""
     with patch.dict(os.environ), process_group(ALONE):
-        yield BatchMaker(given, _OnMeta(ALONE, {}, Stopwatch(CPU), PeakMemory(META)))
+        ranks = _OnMeta(**vars(ALONE))
+        yield BatchMaker(given, World(ranks, {}, Stopwatch(CPU), PeakMemory(META)))
 
 
 def count_step(n_edges: int, given: Configuration = CONFIGURATION) -> tuple[Asked, Asked]:
