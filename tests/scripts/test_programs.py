@@ -103,13 +103,6 @@ def test_memory_that_exceeds_its_limit_is_ended_by_the_kernel() -> None:
 
 
 @pytest.mark.slow
-def test_one_launch_of_the_parity_matrix(tmp_path: Path) -> None:
-    found = last_line("parity/parity_matrix.py", "--quick", "--engines=DDP", folder=tmp_path)
-    assert found["cases"] >= 16
-    assert found["failed"] == 0
-
-
-@pytest.mark.slow
 def test_one_round_of_faults(tmp_path: Path) -> None:
     options = ("--rounds=1", "--fault=rank stopped", "--engine=ddp", "--ranks=2")
     assert last_line("faults/inject_faults.py", *options, folder=tmp_path) == {
@@ -130,17 +123,6 @@ def test_a_dry_run_of_the_gpu_suite_walks_through_every_part(tmp_path: Path) -> 
     assert found["radius"]["same"]
     assert all(row["seconds"] > 0 for row in found["steps_ctd"]["rows"])
     assert len(found["offload"]["losses"]) == 2
-
-
-@pytest.mark.slow
-def test_a_large_event_is_cut_and_trained_on_two_ranks(tmp_path: Path) -> None:
-    output = tmp_path / "found.json"
-    sizes = ("--quick", "--pt-min=0.5", "model.hidden=8", "model.layers=2")
-    options = (*sizes, f"--work={tmp_path}/work", f"--output={output}")
-    found = last_line("physics/large_event.py", *options, folder=tmp_path)
-    assert found["target_efficiency"] > 0.95
-    assert list(found["gib"]) == ["simulate", "build", "partition", "rank 0", "rank 1"]
-    assert [step["routes"] for step in read_json(output)["steps"]] == [{"event000000000": 4}] * 3
 
 
 @pytest.mark.slow

@@ -217,21 +217,6 @@ def test_a_task_saves_and_requeues_itself_before_the_time_limit(
     assert called(tmp_path)[1:] == ["saved", "scontrol requeue 7"]
 
 
-@pytest.mark.parametrize(
-    ("command", "complaint"),
-    [
-        ("rehearse_multinode.sh --nodes 1", "give 2 to 200"),
-        ("rehearse_slurm.sh now", "unknown option now"),
-    ],
-)
-def test_rehearsals_refuse_what_they_do_not_know(
-    tmp_path: Path, command: str, complaint: str
-) -> None:
-    refused = f"export TMPDIR=$PWD; {REHEARSALS}/{command} 2>&1; test $? = 2"
-    assert complaint in run_shell(refused, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def rehearse(command: str, programs: str, folder: Path) -> dict[str, Any]:
     """The last line of a rehearsal, which must leave nothing in its temporary folder."""
     if programs and (os.geteuid() != 0 or not all(map(shutil.which, programs.split()))):
