@@ -175,13 +175,11 @@ class EdgeEncoder(Perceptrons):
         return tokens
 
 
-def edge_pass(
-    layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
-) -> EdgePass:
-    """Returns the fastest pass over a layer's edges; `kept` is what it kept in the forward pass."""
-    work, (_, hidden) = layer.graph.work, x.shape
+def edge_pass(layer: Layer, hidden: int) -> type[EdgePass]:
+    """Returns the fastest pass over a layer's edges and nodes."""
+    work = layer.graph.work
     is_fused = fused.usable(work.device, work.dtype, hidden, len(layer.edge))
-    return (FusedEdgePass if is_fused else EdgePass)(layer, weights, x, kept)
+    return FusedEdgePass if is_fused else EdgePass
 
 
 class Interact(torch.autograd.Function):
@@ -201,7 +199,7 @@ class Interact(torch.autograd.Function):
         encoded, work, halo = layer.graph.nodes, layer.graph.work, layer.graph.halo
         # The products read the nodes in this type; bf16 takes half of the memory.
         x = encoded.values if layer.i == 0 and encoded else halo.read(x, work.dtype)
-        edges = edge_pass(layer, weights, x)
+        edges = edge_pass(layer, x.shape[1])(layer, weights, x)
         made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
         ctx.layer, ctx.weights = layer, weights
         ctx.save_for_backward(x, *edges.kept)
@@ -214,10 +212,10 @@ class Interact(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, *kept = ctx.saved_tensors
         layer: Layer = ctx.layer
+        of_pass = edge_pass(layer, x.shape[1])
         # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
-        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
-        edges = edge_pass(layer, ctx.weights, x, kept)
-        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
+        of_x, of_weights = of_pass.new_gradients(x, layer.graph.work.sums, ctx.weights)
+        edges = of_pass(layer, ctx.weights, x, kept)
         if grad_owned is None:
             edges.backward(grad, None, of_x, of_weights)
         else:

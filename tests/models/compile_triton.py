@@ -26,10 +26,13 @@ from bigtrk.models.edges import (
     fused,
     triton_edges,
     triton_kernels,
+    triton_nodes,
     triton_passes,
     triton_whole_rows,
 )
+from bigtrk.models.edges.fused_nodes import FusedNodePass
 from bigtrk.models.protocol import Ends
+from tests.models import nodes
 from tests.models.fused import Case, computed, make
 from tests.models.test_kernels import CALLS
 
@@ -42,6 +45,7 @@ MODULES = {
         "sum_partials",
     ),
     triton_edges: ("forward", "backward"),
+    triton_nodes: ("products", "update", "of_weights"),
     triton_whole_rows: ("whole_forward", "whole_backward", "sum_inputs", "sum_products"),
 }
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -53,7 +57,7 @@ POINTERS = {
 }
 ALIGNED = [["tt.divisibility", 16]]
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
-STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride"
+STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride", "strides"
 TERMS = 9  # of sum_products: what eight layers give
 _ATOMIC = re.compile(
     r"(?:^|[;:{}])\s*(?:@!?%?\w+\s+)?((?:atom|red|multimem\.red|cp\.reduce)\.\S+)", re.MULTILINE
@@ -102,6 +106,8 @@ def launched(case: Case, hopper: bool) -> list[Launch]:
         for call in CALLS:
             call(triton_passes, *rows, None)
             call(triton_passes, *rows, ends)
+        of_nodes = nodes.NodeCase(case.hidden, case.layers, case.encoded, dtype=case.dtype)
+        nodes.computed(of_nodes, FusedNodePass, torch.device("cpu"))
     return found
 
 
@@ -115,18 +121,23 @@ def source_of(launch: Launch) -> tuple[ASTSource, dict[str, Any]]:
         value = given[name]
         if name in named or value is None:
             signature[name] = "constexpr"
-        elif isinstance(value, Tensor):
-            signature[name], aligned[i,] = POINTERS[value.dtype], ALIGNED
         elif isinstance(value, tuple):
-            signature[name] = tuple(POINTERS[one.dtype] for one in value)
-            aligned |= {(i, j): ALIGNED for j in range(len(value))}
+            signature[name] = tuple(map(_kind, value))
+            aligned |= {(i, j): ALIGNED for j, one in enumerate(value) if _is_aligned(name, one)}
         else:
-            signature[name] = "i32"
-            if name in STRIDES and value % 16 == 0:
-                aligned[i,] = ALIGNED
+            signature[name] = _kind(value)
+            aligned |= {(i,): ALIGNED} if _is_aligned(name, value) else {}
     constants = {name: given[name] for name, kind in signature.items() if kind == "constexpr"}
     options = {name: value for name, value in named.items() if name not in names}
     return ASTSource(launch.kernel, signature, constants, aligned), options
+
+
+def _kind(value: Any) -> str:
+    return POINTERS[value.dtype] if isinstance(value, Tensor) else "i32"
+
+
+def _is_aligned(name: str, value: Any) -> bool:
+    return isinstance(value, Tensor) or (name in STRIDES and value % 16 == 0)
 
 
 def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def backward(
     if work.counts(gradient.device):
         n_nodes = len(ends.of_source)
         work.note(work.backward(shape, n_rows, n_nodes, given=given is not None))
-        work.note(work.sum_partials(shape, n_rows, adds=adds))
+        _sum_partials(partials, grads, len(inputs), adds)
         return
     # Both kernels' arguments in order; the last bias is not among them.
     of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
@@ -205,24 +205,38 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
 
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
-    """Writes or adds the sums of the programs' parts [programs, lines, H] to the `grads`."""
+    """Writes or adds the gradients of the edges' weights; the nodes' columns come after theirs."""
+    hidden = partials.shape[-1]
+    first = grads[0][:, : inputs * hidden].split(hidden, dim=1)
+    sum_partials(partials, [*first, *grads[2::2]], grads[3::2], adds)
+
+
+def sum_partials(
+    partials: Tensor, of_weights: Sequence[Tensor], of_biases: Sequence[Tensor], adds: bool
+) -> None:
+    """Writes or adds the sums of the programs' parts [programs, lines, H]: H lines of each weight's
+    gradient [H, H], then those of biases.
+    """
+    programs, n_lines, hidden = partials.shape
+    used = len(of_weights) * hidden + len(of_biases)
+    if work.counts(partials.device):
+        work.note(work.sum_partials(partials, used, adds=adds))
+        return
     from bigtrk.models.edges import triton_kernels
 
-    programs, n_lines, hidden = partials.shape
-    triton_kernels.sum_partials[(n_lines,)](
-        partials,
-        grads[0],
-        *_others(grads),
-        programs,
-        n_lines,
-        grads[0].stride(0),
-        adds=adds,
-        inputs=inputs,
-        layers=len(grads) // 2,
-        hidden=hidden,
-        width=tile(hidden, partials.dtype).width,
-        num_warps=schedule.SUM_WARPS,
-    )
+    with torch.cuda.device_of(partials):
+        triton_kernels.sum_partials[(used,)](
+            partials,
+            tuple(of_weights),
+            tuple(weight.stride(0) for weight in of_weights),
+            tuple(of_biases),
+            programs,
+            n_lines,
+            adds=adds,
+            hidden=hidden,
+            width=tile(hidden, partials.dtype).width,
+            num_warps=schedule.SUM_WARPS,
+        )
 
 
 def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bigtrk.models.edges import fused
-from bigtrk.models.edges.passes import Activation, ChunkedMLP, EdgePass, Layer, Sink
+from bigtrk.models.edges.fused_nodes import FusedNodePass
+from bigtrk.models.edges.passes import Activation, ChunkedMLP, Layer, Sink
 from bigtrk.models.edges.schedule import Shape
 from bigtrk.models.edges.states import Block, Rows, passes_for
 from bigtrk.models.edges.triton_passes import sum_at_ends
@@ -19,7 +20,7 @@ def relu_of(made: Tensor, gradient: Tensor) -> Sink:
     return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
 
 
-class FusedEdgePass(EdgePass):
+class FusedEdgePass(FusedNodePass):
     """`EdgePass` in fused launches, which compute products anew; the decoder is in chunks."""
 
     def __init__(
@@ -27,13 +28,11 @@ class FusedEdgePass(EdgePass):
     ) -> None:
         super().__init__(layer, weights, x, kept)
         fused_weights = self._n_fused = 2 * len(layer.edge)
-        read, dtype = weights[:fused_weights], self._work.dtype
-        hopper = fused.has_hopper(self._work.device)
+        dtype, hopper = self._work.dtype, fused.has_hopper(self._work.device)
         self._edge_shape = Shape(x.shape[1], len(layer.edge), self._states.n_inputs, dtype, hopper)
+        self._read_weights = list(weights[:fused_weights])
         if self._edge_shape.whole:
-            others = [w.detach().to(dtype) if w.ndim > 1 else w for w in read[1:]]
-            read = [self._shares.weight, *others]
-        self._read_weights = read
+            self._read_weights[::2] = self._edge_weights
 
     def _in_chunks(self) -> list[Activation]:
         return list(self.layer.head)

@@ -186,12 +186,11 @@ class NodeShares:
         self, weight: Tensor, bias: Tensor, nodes: Sequence[Tensor], work: Workspace
     ) -> None:
         self._widths = [values.shape[1] for values in nodes] * 2
-        self._bias, self._nodes, self._work = bias.detach().to(work.dtype), nodes, work
-        self.weight = weight.detach().to(work.dtype)
-        self._weights = self._columns(self.weight)
+        self._bias, self._nodes, self._work = bias, nodes, work
+        self._weights = self.columns(weight)
         self._passes = passes_for(work.device, work.dtype)
 
-    def _columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    def columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Returns the columns of the sources and the destinations, for each part of the nodes."""
         columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
@@ -214,7 +213,7 @@ class NodeShares:
     ) -> None:
         """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
         self._passes.add_sum(grad[0], of_bias)
-        sides = zip(grad, self._weights, self._columns(of_weight), strict=True)
+        sides = zip(grad, self._weights, self.columns(of_weight), strict=True)
         for of_share, weights, of_weights in sides:
             for rows in self._work.chunks(len(of_share)):
                 part = of_share[rows].to(self._work.dtype)
@@ -256,6 +255,7 @@ class Layer:
     head: Sequence[Activation]
     node: Sequence[Activation]
     in_out: bool
+    casts: list[Tensor] = field(default_factory=list)  # weights that fused passes read, once made
 
 
 class EdgePass:
@@ -273,7 +273,7 @@ class EdgePass:
         n_kept = max(0, 2 * (len(self._mlp_of_edges) - 1))
         self._weights = weights
         self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
-        self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
+        self._first, self._shares = self._shares_of(*(weight.detach() for weight in weights[:2]))
         self._ends = Ends.between(*self._shares.new(), graph.edge_index)
         self.passes = passes_for(self._work.device, self._work.dtype)
         # Halo nodes apart, also where they are there: a product's bits may depend on its rows.
@@ -281,6 +281,19 @@ class EdgePass:
         self._has_halo = False
         if not graph.halo.are_awaited:
             self._await_halo()
+
+    @staticmethod
+    def new_gradients(
+        x: Tensor, dtype: torch.dtype, weights: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Makes room for the gradients of nodes, in `dtype`, and of weights, to which is added."""
+        return torch.zeros_like(x, dtype=dtype), [torch.zeros_like(weight) for weight in weights]
+
+    def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
+        """Returns the first weight in the edges' type, and the nodes' shares of its product."""
+        weight = weight.to(self._work.dtype)
+        bias = bias.to(self._work.dtype)
+        return weight, NodeShares(weight, bias, self._nodes, self._work)
 
     def _await_halo(self, stop: int | None = None) -> None:
         """Waits for the halo nodes, if edges before `stop` (None: of all) read any."""
@@ -304,10 +317,14 @@ class EdgePass:
 
     def _new_sums(self) -> Ends:
         """Returns buffers [N, H] in which to sum the edges at each of their ends."""
-        n_nodes, hidden = self._nodes[0].shape
-        outgoing = self._work.zeros("outgoing", n_nodes, hidden)
-        incoming = self._work.zeros("incoming", n_nodes, hidden)
+        size = *self._nodes[0].shape, self._work.sums
+        outgoing = self._cleared(self._work.rows("outgoing", *size))
+        incoming = self._cleared(self._work.rows("incoming", *size))
         return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
+
+    def _cleared(self, sums: Tensor) -> Tensor:
+        """Returns rows in which to sum edges."""
+        return sums.zero_()
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
@@ -317,12 +334,16 @@ class EdgePass:
                 self._block_forward(block, sums.of(block.rows))
             self._await_halo()
         with traced(f"layer {i} node"):
-            update = self._update(sums)
-            owned = sums.of_source.new_empty(update.n_rows, update.width)
-            for rows in self._work.chunks(update.n_rows):
-                owned[rows] = update.forward(rows)
-            self.kept += update.kept
-        return states.token(), owned
+            return states.token(), self._updated(sums)
+
+    def _updated(self, sums: Ends) -> Tensor:
+        """Returns the owned nodes [n_owned, H] after their update."""
+        update = self._update(sums)
+        owned = sums.of_source.new_empty(update.n_rows, update.width)
+        for rows in self._work.chunks(update.n_rows):
+            owned[rows] = update.forward(rows)
+        self.kept += update.kept
+        return owned
 
     def _block_forward(self, block: Block, sums: Ends) -> None:
         mlp, [made] = self._mlp(block), block.made
@@ -348,11 +369,15 @@ class EdgePass:
 
     def _update(self, sums: Ends) -> ChunkedMLP:
         """Returns the MLP of the owned nodes, which reads their sums and their parts."""
-        outgoing, incoming = sums.of_source, sums.of_destination
-        totals = [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
-        inputs = [values[: self.layer.graph.n_owned] for values in (*totals, *self._nodes)]
+        n_owned = self.layer.graph.n_owned
+        inputs = [values[:n_owned] for values in (*self._totals(sums), *self._nodes)]
         weights, kept = self._weights[self._n_edge :], self._kept_of_nodes
         return ChunkedMLP(weights, self.layer.node, inputs, self._work, kept=kept)
+
+    def _totals(self, sums: Ends) -> list[Tensor]:
+        """Lists the sums [N, H] that the nodes' update reads."""
+        outgoing, incoming = sums.of_source, sums.of_destination
+        return [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
 
     def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
         """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
@@ -377,7 +402,7 @@ class EdgePass:
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
         if i:
-            before = torch.zeros_like(of_x), torch.zeros_like(of_x)
+            before = [self._cleared(torch.empty_like(of_x)) for _ in range(2)]
             sums = Ends.between(*before, self.layer.graph.edge_index)
             states.give_sums(*before)
         read = [*states.inputs(i), *self._read_for_gradient()]
@@ -388,11 +413,16 @@ class EdgePass:
                 self._block_backward(
                     block, of_weights[: self._n_edge], shares.of(block.rows), of_block
                 )
-            weight = self._shares.weight
-            states.give_gradient(gradient, weight, stay=weight.dtype != self._weights[0].dtype)
+            stay = self._first.dtype != self._weights[0].dtype
+            states.give_gradient(gradient, self._first, stay=stay)
         with traced(f"layer {i} shares of nodes, backward"):
-            both = shares.of_source, shares.of_destination
-            self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
+            self._shares_backward(shares[:2], of_x, of_weights)
+
+    def _shares_backward(
+        self, shares: tuple[Tensor, Tensor], of_x: Tensor, of_weights: Sequence[Tensor]
+    ) -> None:
+        """Propagates the gradients [N, H] of both shares of the nodes."""
+        self._shares.backward(shares, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
 
     def _read_for_gradient(self) -> list[Rows]:
         """Lists the rows that the gradient of the layer's output is computed from."""

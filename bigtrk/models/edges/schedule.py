@@ -25,6 +25,9 @@ WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
 FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
 # The launch that sums the first weight's gradient.
 SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
+# Launches over nodes: loads ahead; warps and parts of the rows of the one that sums weights'
+# gradients, whose squares are enough programs for a GPU with few parts.
+NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
 
 class Tile(NamedTuple):
@@ -95,6 +98,20 @@ def tile(hidden: int, dtype: torch.dtype) -> Tile:
     # Products of float32 are not of tensor cores, and need more registers.
     side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
     return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
+
+
+def node_tile(hidden: int, dtype: torch.dtype) -> Tile:
+    """Returns the tile for rows [H] of nodes in `dtype`; `height` rows of a weight's gradient."""
+    size = tile(hidden, dtype)
+    if dtype == torch.float32:
+        return size
+    side, is_wide = min(size.width, 64), size.width > WIDEST_WHOLE_ROWS
+    return Tile(size.width, 32 if is_wide else 64, side, side, 4 if size.width <= 64 else 8)
+
+
+def node_rows_of_part(n_rows: int, height: int) -> int:
+    """Returns the nodes, in whole tiles, of a program that sums a weight's gradient."""
+    return height * max(1, -(-n_rows // (height * NODE_PARTS)))
 
 
 def are_whole(hidden: int, dtype: torch.dtype) -> bool:

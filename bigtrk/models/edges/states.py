@@ -66,10 +66,6 @@ class Workspace:
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
-    def zeros(self, name: str, n_rows: int, width: int) -> Tensor:
-        """Returns a buffer [n_rows, width] of zeros, float32 at least, to sum in."""
-        return self.rows(name, n_rows, width, self.sums).zero_()
-
     def rows(self, name: str, n_rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
         """Returns a buffer [n_rows, width] of any content; that of the last call with this name."""
         found = self._buffers.get((name, width))
@@ -281,9 +277,17 @@ class Encoded:
         self._gradient: Tensor | None = None
 
     def add(self, rows: slice, part: Tensor) -> None:
+        total, adds = self.total()
+        (total if adds else total.zero_())[rows] += part
+
+    def total(self) -> tuple[Tensor, bool]:
+        """Returns where the gradient is summed, and whether something is there already."""
+        adds = self._gradient is not None
         if self._gradient is None:
-            self._gradient = torch.zeros_like(accumulable(self.values))
-        self._gradient[rows] += part
+            self._gradient = torch.empty_like(
+                self.values, dtype=torch.promote_types(self.values.dtype, torch.float32)
+            )
+        return self._gradient, adds
 
     def take(self) -> Tensor:
         """Returns the sum over all layers; the next pass starts anew."""

@@ -209,25 +209,18 @@ def before(sums, place, exists, adds: tl.constexpr):
 @triton.jit
 def sum_partials(
     partials,
-    of_first,
-    of_second,
-    of_second_bias,
-    of_third,
-    of_third_bias,
+    of_weights,
+    strides,
+    of_biases,
     n_partials,
     n_lines,
-    first_stride,
     adds: tl.constexpr,
-    inputs: tl.constexpr,
-    layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
     """Sums line program_id(0) of the gradients of weights over partials
-    [n_partials, n_lines, hidden]. The lines are the rows of the first layer's columns of each
-    input, of the second and of the third layer's weight, then the biases of these two.
-
-    of_first [hidden, ...] has rows of `first_stride` columns, the inputs' in front.
+    [n_partials, n_lines, hidden]. The lines are the rows of each weight [hidden, hidden], which has
+    rows of its own stride, then the biases.
     """
     line = tl.program_id(0)
     columns = tl.arange(0, width)
@@ -238,22 +231,13 @@ def sum_partials(
         element = (partial.to(tl.int64) * n_lines + line) * hidden + columns[None, :]
         inside = (partial < n_partials) & exists[None, :]
         total += tl.sum(tl.load(partials + element, inside, 0.0), axis=0)
-    of_inputs = inputs * hidden
-    biases = of_inputs + (layers - 1) * hidden
-    if line < of_inputs:
-        row = line % hidden
-        place = row.to(tl.int64) * first_stride + (line // hidden) * hidden + columns
-        keep(of_first, place, total, exists, adds)
-    if layers > 1:
-        if (line >= of_inputs) & (line < of_inputs + hidden):
-            keep(of_second, (line - of_inputs) * hidden + columns, total, exists, adds)
-        if line == biases:
-            keep(of_second_bias, columns, total, exists, adds)
-    if layers > 2:
-        if (line >= of_inputs + hidden) & (line < biases):
-            keep(of_third, (line - of_inputs - hidden) * hidden + columns, total, exists, adds)
-        if line == biases + 1:
-            keep(of_third_bias, columns, total, exists, adds)
+    for one in tl.static_range(len(of_weights)):
+        if line // hidden == one:
+            place = (line % hidden).to(tl.int64) * strides[one] + columns
+            keep(of_weights[one], place, total, exists, adds)
+    for one in tl.static_range(len(of_biases)):
+        if line == len(of_weights) * hidden + one:
+            keep(of_biases[one], columns, total, exists, adds)
 
 
 @triton.jit

@@ -5,12 +5,13 @@ has lost them, weights, results and the programs' partial sums. What a program r
 own block is in the L2. Operations are those of matrix products at the rows' own width.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from bigtrk.models.edges.schedule import Shape, block_rows, summed_columns
 
@@ -93,9 +94,16 @@ def sum_products(hidden: int, dtype: torch.dtype, n_rows: int, terms: int) -> Wo
     return _work(Shape(hidden, 1, 1, dtype), n_rows * terms, moved)
 
 
-def sum_partials(shape: Shape, n_edges: int, *, adds: bool) -> Work:
-    """Counts the launch that sums the programs' parts of the weights' gradients."""
-    return Work(False, 0.0, _weights(shape) * (shape.programs(n_edges) + 1 + adds))
+def sum_partials(partials: Tensor, n_lines: int, *, adds: bool) -> Work:
+    """Counts the launch that sums the first lines of programs' parts [programs, lines, H]."""
+    programs, _, hidden = partials.shape
+    return Work(False, 0.0, _SUM * hidden * n_lines * (programs + 1 + adds))
+
+
+def of_nodes(tensors: Sequence[Tensor], products: int, dtype: torch.dtype) -> Work:
+    """Counts a launch over nodes: the tensors that it touches, and its products of rows [H]."""
+    flops = 2.0 * products * tensors[0].shape[1] ** 2
+    return Work(dtype == torch.bfloat16, flops, sum(tensor.nbytes for tensor in tensors))
 
 
 def sum_at_ends(
