@@ -72,4 +72,4 @@ def launches(layers: int, n_edges: int, n_nodes: int) -> int:
 def test_a_layer_is_a_few_launches_whatever_the_size(n_edges: int, n_nodes: int) -> None:
     """Of edges there are five: a pass and its sums each way, and the sum of weights' gradients."""
     deep, less = (launches(layers, n_edges, n_nodes) for layers in (4, 3))
-    assert deep - less <= 5 + 10
+    assert deep - less <= 5 + 9

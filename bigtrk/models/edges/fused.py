@@ -139,7 +139,7 @@ def _launches(whole: WholeRows, layers: int) -> list[tuple[bool, bool, bool]]:
 def _launch_whole_rows(
     shape: Shape, whole: WholeRows, read: Sequence[Tensor | None], sizes: Sequence[int]
 ) -> None:
-    from bigtrk.models.edges import triton_whole_rows
+    from bigtrk.models.edges import triton_nodes, triton_whole_rows
 
     programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
     for first, second, third in _launches(whole, shape.layers):
@@ -159,16 +159,16 @@ def _launch_whole_rows(
         )
     if whole.sums_first:
         return
-    state, encoded, gradient, partials = read[0], read[1], read[11], read[-1]
-    triton_whole_rows.sum_inputs[(programs, shape.inputs)](
-        state,
-        encoded,
-        gradient,
-        partials,
+    triton_nodes.of_weights[(shape.inputs, programs)](
+        (read[11],) * shape.inputs,
+        tuple(read[: shape.inputs]),
+        read[-1],
         *sizes[:3],
+        biases=0,
+        bf16=True,
         hidden=shape.hidden,
-        width=width,
-        height=schedule.SUM_HEIGHT,
+        side=width,
+        depth=schedule.SUM_HEIGHT,
         num_warps=schedule.SUM_ROWS_WARPS,
         num_stages=schedule.SUM_STAGES,
     )
@@ -218,14 +218,13 @@ def sum_partials(
     gradient [H, H], then those of biases.
     """
     programs, n_lines, hidden = partials.shape
-    used = len(of_weights) * hidden + len(of_biases)
     if work.counts(partials.device):
-        work.note(work.sum_partials(partials, used, adds=adds))
+        work.note(work.sum_partials(partials, adds=adds))
         return
     from bigtrk.models.edges import triton_kernels
 
     with torch.cuda.device_of(partials):
-        triton_kernels.sum_partials[(used,)](
+        triton_kernels.sum_partials[(n_lines,)](
             partials,
             tuple(of_weights),
             tuple(weight.stride(0) for weight in of_weights),

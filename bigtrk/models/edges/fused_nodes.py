@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused, schedule, work
-from bigtrk.models.edges.passes import EdgePass, NodeShares
+from bigtrk.models.edges.passes import EdgePass, Layer, NodeShares
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
 
@@ -78,7 +78,7 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     n_rows, hidden = terms[0].grads.shape
     size = schedule.node_tile(hidden, dtype)
     rows_of_part = schedule.node_rows_of_part(n_rows, size.height)
-    parts, lines = -(-n_rows // rows_of_part), len(terms) * (hidden + 1)
+    parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
     partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
     if work.counts(partials.device):
         tensors = [tensor for term in terms for tensor in term[:2]]
@@ -95,6 +95,7 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
                 n_rows,
                 rows_of_part,
                 lines,
+                biases=len(biases),
                 bf16=dtype == torch.bfloat16,
                 hidden=hidden,
                 side=size.side,
@@ -105,14 +106,14 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     fused.sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
-def cast(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Returns weights in `dtype`, made in one launch."""
-    weights = [weight.detach() for weight in weights]
-    flat = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
-    parts = flat.split([weight.numel() for weight in weights])
-    made = [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
-    torch._foreach_copy_(made, weights)
-    return made
+def views_like(
+    weights: Sequence[Tensor], dtype: torch.dtype, *, zero: bool = False
+) -> list[Tensor]:
+    """Makes room for tensors like the weights, side by side."""
+    sizes = [weight.numel() for weight in weights]
+    new = weights[0].new_zeros if zero else weights[0].new_empty
+    parts = new((sum(sizes),), dtype=dtype).split(sizes)
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 class FusedShares(NodeShares):
@@ -132,18 +133,20 @@ class FusedNodePass(EdgePass):
 
     @staticmethod
     def new_gradients(
-        x: Tensor, dtype: torch.dtype, weights: Sequence[Tensor]
+        layer: Layer, x: Tensor, weights: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        sizes = [weight.numel() for weight in weights]
-        parts = weights[0].new_zeros(sum(sizes)).split(sizes)
-        pairs = zip(parts, weights, strict=True)
-        return torch.empty_like(x, dtype=dtype), [part.view_as(weight) for part, weight in pairs]
+        # Gradients are written, but those of a decoder, and of edges where there are none.
+        adds = layer.head or not layer.graph.edges.n_edges
+        of_x = torch.empty_like(x, dtype=layer.graph.work.sums)
+        return of_x, views_like(weights, weights[0].dtype, zero=bool(adds))
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
-        of_edges = self._weights[: 2 * len(self.layer.edge) : 2]
-        if not self.layer.casts and weight.dtype != self._work.dtype:
-            self.layer.casts.extend(cast(of_edges, self._work.dtype))
-        self._edge_weights = self.layer.casts or [weight.detach() for weight in of_edges]
+        casts, dtype = self.layer.casts, self._work.dtype
+        of_edges = [weight.detach() for weight in self._weights[: 2 * len(self.layer.edge) : 2]]
+        if not casts and weight.dtype != dtype:
+            casts.extend(views_like(of_edges, dtype))
+            torch._foreach_copy_(casts, of_edges)  # one launch, forward
+        self._edge_weights = casts or of_edges
         return self._edge_weights[0], FusedShares(weight, bias, self._nodes, self._work)
 
     def _cleared(self, sums: Tensor) -> Tensor:

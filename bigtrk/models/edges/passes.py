@@ -284,10 +284,11 @@ class EdgePass:
 
     @staticmethod
     def new_gradients(
-        x: Tensor, dtype: torch.dtype, weights: Sequence[Tensor]
+        layer: Layer, x: Tensor, weights: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Makes room for the gradients of nodes, in `dtype`, and of weights, to which is added."""
-        return torch.zeros_like(x, dtype=dtype), [torch.zeros_like(weight) for weight in weights]
+        """Makes room for the gradients of nodes and of weights."""
+        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
+        return of_x, [torch.zeros_like(weight) for weight in weights]
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         """Returns the first weight in the edges' type, and the nodes' shares of its product."""

@@ -105,8 +105,8 @@ def node_tile(hidden: int, dtype: torch.dtype) -> Tile:
     size = tile(hidden, dtype)
     if dtype == torch.float32:
         return size
-    side, is_wide = min(size.width, 64), size.width > WIDEST_WHOLE_ROWS
-    return Tile(size.width, 32 if is_wide else 64, side, side, 4 if size.width <= 64 else 8)
+    depth, side, is_wide = min(size.width, 32), min(size.width, 64), hidden > WIDEST_WHOLE_ROWS
+    return Tile(size.width, 32 if is_wide else 64, depth, side, 4 if size.width <= 64 else 8)
 
 
 def node_rows_of_part(n_rows: int, height: int) -> int:

@@ -35,22 +35,26 @@ def product(
     hidden: tl.constexpr,
     width: tl.constexpr,
     depth: tl.constexpr,
+    bf16: tl.constexpr = None,
 ):
     """Returns total [height, width] + rows [height, 1] of `values` times a weight [hidden, hidden].
 
     output_stride, input_stride: elements between the weight's outputs and between its inputs; the
-    other way round for a gradient. relu: the ReLU of the values is multiplied.
+    other way round for a gradient. relu: the ReLU of the values is multiplied. bf16: whether they
+    are multiplied in bfloat16; None: in the type of the values.
     """
+    of_values: tl.constexpr = values.dtype.element_ty
+    kind: tl.constexpr = of_values if bf16 is None else tl.bfloat16 if bf16 else tl.float32
     outputs = tl.arange(0, width)[None, :]
     for start in range(0, hidden, depth):
         inputs = start + tl.arange(0, depth)
         place = rows * hidden + inputs[None, :]
         a = tl.load(values + place, exists & (inputs < hidden)[None, :], 0.0)
         if relu:
-            a = positive(a.to(tl.float32)).to(values.dtype.element_ty)
+            a = positive(a.to(tl.float32))
         place = inputs[:, None] * input_stride + outputs * output_stride
         b = tl.load(weight + place, (inputs < hidden)[:, None] & (outputs < hidden), 0.0)
-        total = tl.dot(a, b.to(values.dtype.element_ty), total, input_precision="ieee")
+        total = tl.dot(a.to(kind), b.to(kind), total, input_precision="ieee")
     return total
 
 

@@ -14,6 +14,7 @@ from bigtrk.models.edges.triton_edges import (
     normalised,
     normalised_backward,
     positive,
+    product,
     put,
 )
 
@@ -53,7 +54,9 @@ def products(
         for term in tl.static_range(terms):
             total = product(
                 total, rows_of[term], rows, exists, weights[one * terms + term],
-                strides[one * terms + term], transposed, bf16, hidden, width, depth,
+                1 if transposed else strides[one * terms + term],
+                strides[one * terms + term] if transposed else 1,
+                False, hidden, width, depth, bf16,
             )  # fmt: skip
         tl.store(made[one] + place, total.to(made[one].dtype.element_ty), inside)
 
@@ -90,8 +93,8 @@ def update(
     values = biased(first_bias, height, hidden, width)
     for one in tl.static_range(len(rows_of)):
         values = product(
-            values, rows_of[one], rows, owned, first + one * hidden, first_stride, False, bf16,
-            hidden, width, depth,
+            values, rows_of[one], rows, owned, first + one * hidden, first_stride, 1,
+            False, hidden, width, depth, bf16,
         )  # fmt: skip
     layers: tl.constexpr = len(others) // 2
     kept = (values,)
@@ -102,7 +105,7 @@ def update(
         kept = kept + (normal, scale)  # noqa: RUF005  # Triton's tuples unpack nothing
         values = product(
             biased(others[2 * k + 1], height, hidden, width), read, later, exists, others[2 * k],
-            hidden, False, bf16, hidden, width, depth,
+            hidden, 1, False, hidden, width, depth, bf16,
         )  # fmt: skip
     if grad is None:
         put(read, rows, exists, positive(values), hidden, width)
@@ -115,16 +118,16 @@ def update(
             later = rows + (layers - i) * n_rows
             put(grads, later, exists, out, hidden, width)
             through = product(
-                zeros, grads, later, exists, others[2 * (layers - 1 - i)], hidden, True, bf16,
-                hidden, width, depth,
+                zeros, grads, later, exists, others[2 * (layers - 1 - i)], 1, hidden,
+                False, hidden, width, depth, bf16,
             )  # fmt: skip
             normal, scale = kept[2 * (layers - i) - 1], kept[2 * (layers - i)]
             out = normalised_backward(through, normal, scale, hidden)
         put(grads, rows, exists, out, hidden, width)
         for one in tl.static_range(len(of_sums)):
             out = product(
-                zeros, grads, rows, exists, first + one * hidden, first_stride, True, bf16,
-                hidden, width, depth,
+                zeros, grads, rows, exists, first + one * hidden, 1, first_stride,
+                False, hidden, width, depth, bf16,
             )  # fmt: skip
             tl.store(of_sums[one] + place, out.to(grads.dtype.element_ty), exists & inside)
 
@@ -137,14 +140,15 @@ def of_weights(
     n_rows,
     rows_of_part,
     n_lines,
+    biases: tl.constexpr,
     bf16: tl.constexpr,
     hidden: tl.constexpr,
     side: tl.constexpr,
     depth: tl.constexpr,
 ):
     """Writes a part's products of grads[i] and values[i], summed over its rows, to `partials`
-    [parts, n_lines, hidden]: `hidden` lines of each, then a line of each one's sum of grads[i].
-    program_id(0) says which one and which square of it, program_id(1) which part of the rows.
+    [parts, n_lines, hidden]: `hidden` lines of each, then, of the first `biases`, a line of the sum
+    of grads[i]. program_id(0) says which one and which square of it, program_id(1) which part.
     """
     squares: tl.constexpr = (hidden + side - 1) // side
     which, square = tl.program_id(0) // (squares * squares), tl.program_id(0) % (squares * squares)
@@ -158,7 +162,8 @@ def of_weights(
         if which == one:
             of_weight(
                 grads[one], values[one], begin, end, outputs, columns,
-                partials + one * hidden * hidden, partials + (len(grads) * hidden + one) * hidden,
+                partials + one * hidden * hidden,
+                partials + (len(grads) * hidden + one) * hidden if one < biases else None,
                 bf16, hidden, side, depth,
             )  # fmt: skip
 
@@ -189,42 +194,12 @@ def of_weight(
         grad = tl.load(grads + place, exists & (outputs < hidden)[None, :], 0.0)
         place = rows * hidden + columns[None, :]
         value = tl.load(values + place, exists & (columns < hidden)[None, :], 0.0)
-        of_bias += tl.sum(grad.to(tl.float32), axis=0)
+        if partial_of_bias is not None:
+            of_bias += tl.sum(grad.to(tl.float32), axis=0)
         a = tl.trans(grad.to(kind))
         total = tl.dot(a, value.to(kind), total, input_precision="ieee")
     inside = (outputs < hidden)[:, None] & (columns < hidden)[None, :]
     tl.store(partial + outputs[:, None] * hidden + columns[None, :], total, inside)
-    is_first = tl.min(columns, axis=0) == 0
-    tl.store(partial_of_bias + outputs, of_bias, (outputs < hidden) & is_first)
-
-
-@triton.jit
-def product(
-    total,
-    values,
-    rows,
-    exists,
-    weight,
-    stride,
-    transposed: tl.constexpr,
-    bf16: tl.constexpr,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-    depth: tl.constexpr,
-):
-    """Returns total [height, width] + rows [height, 1] of `values` times a weight [hidden, hidden]
-    with rows of `stride`; for a gradient, with `transposed`, its rows are inputs.
-    """
-    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
-    outputs = tl.arange(0, width)[None, :]
-    for start in range(0, hidden, depth):
-        inputs = start + tl.arange(0, depth)
-        place = rows * hidden + inputs[None, :]
-        a = tl.load(values + place, exists & (inputs < hidden)[None, :], 0.0)
-        if transposed:
-            place = inputs[:, None] * stride + outputs
-        else:
-            place = outputs * stride + inputs[:, None]
-        b = tl.load(weight + place, (inputs < hidden)[:, None] & (outputs < hidden), 0.0)
-        total = tl.dot(a.to(kind), b.to(kind), total, input_precision="ieee")
-    return total
+    if partial_of_bias is not None:
+        is_first = tl.min(columns, axis=0) == 0
+        tl.store(partial_of_bias + outputs, of_bias, (outputs < hidden) & is_first)

@@ -174,38 +174,6 @@ def whole_backward(
 
 
 @triton.jit(do_not_specialize=["n_rows"])
-def sum_inputs(
-    state,
-    encoded,
-    gradient,
-    partials,
-    n_rows,
-    rows_of_program,
-    n_lines,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-    height: tl.constexpr,
-):
-    """Writes a program's part of the first weight's gradient: of the state or encoded edges."""
-    program = tl.program_id(0).to(tl.int64)
-    begin = program * rows_of_program
-    end = tl.minimum(begin + rows_of_program, n_rows)
-    values = state
-    if encoded is not None:  # noqa: SIM102  # else what is in it is not compiled
-        if tl.program_id(1) == 1:
-            values = encoded
-    columns = tl.arange(0, width)[None, :]
-    total = tl.zeros([width, width], tl.float32)
-    for start in tl.range(begin, end, height):
-        rows = start + tl.arange(0, height)[:, None]
-        place, inside = rows * hidden + columns, (rows < end) & (columns < hidden)
-        grad = tl.load(gradient + place, inside, 0.0)
-        total = tl.dot(tl.trans(grad), tl.load(values + place, inside, 0.0), total)
-    partials += (program * n_lines + tl.program_id(1) * hidden) * hidden
-    keep_sum(partials, total, hidden, width)
-
-
-@triton.jit(do_not_specialize=["n_rows"])
 def sum_products(
     rows_of,
     weights,

@@ -8,6 +8,7 @@ own block is in the L2. Operations are those of matrix products at the rows' own
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -94,10 +95,10 @@ def sum_products(hidden: int, dtype: torch.dtype, n_rows: int, terms: int) -> Wo
     return _work(Shape(hidden, 1, 1, dtype), n_rows * terms, moved)
 
 
-def sum_partials(partials: Tensor, n_lines: int, *, adds: bool) -> Work:
-    """Counts the launch that sums the first lines of programs' parts [programs, lines, H]."""
-    programs, _, hidden = partials.shape
-    return Work(False, 0.0, _SUM * hidden * n_lines * (programs + 1 + adds))
+def sum_partials(partials: Tensor, *, adds: bool) -> Work:
+    """Counts the launch that sums programs' parts [programs, lines, H]."""
+    programs, *sums = partials.shape
+    return Work(False, 0.0, _SUM * prod(sums) * (programs + 1 + adds))
 
 
 def of_nodes(tensors: Sequence[Tensor], products: int, dtype: torch.dtype) -> Work:
