@@ -36,7 +36,7 @@ class NodeCase:
 
 
 class NodeInputs:
-    """nodes, sums [N, H] and gradients of what is made of them; weights of edges and nodes."""
+    """Nodes and sums [N, H], gradients of a pass's results; weights of edges and nodes."""
 
     def __init__(self, case: NodeCase) -> None:
         self._generator = torch.Generator().manual_seed(7)
@@ -60,7 +60,7 @@ class NodeInputs:
 
 
 def exact(case: NodeCase) -> Results:
-    """By torch's own operations and autograd."""
+    """Computes the pass by torch's own operations and autograd."""
     inputs = NodeInputs(case)
     weights = [weight.double().requires_grad_() for weight in inputs.weights]
     nodes = [values.double().requires_grad_() for values in inputs.nodes]
@@ -94,7 +94,7 @@ def _grad(values: Tensor) -> Tensor:
 
 
 def computed(case: NodeCase, of_class: type[EdgePass], device: torch.device) -> Results:
-    """By a pass of this class, of a graph without edges."""
+    """Computes it by a pass of this class, over a graph without edges."""
     inputs = NodeInputs(case)
     weights = [weight.to(device) for weight in inputs.weights]
     x, *others = (values.to(device) for values in inputs.nodes)

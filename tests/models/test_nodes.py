@@ -58,7 +58,7 @@ def test_bfloat16_is_at_most_twice_as_far_off_as_plain_passes(case: NodeCase) ->
 
 
 def launches(layers: int, n_edges: int, n_nodes: int) -> int:
-    """Counts what a GPU starts in a forward and backward pass of a model of so many layers."""
+    """Counts the launches of a forward and backward pass of a model on a GPU."""
     model = make_model(layers=layers, hidden=64, precision="bf16").to("meta")
     edge_index = torch.zeros(2, n_edges, dtype=torch.int64, device="meta")
     x, edges = (torch.zeros(n, k, device="meta") for n, k in ((n_nodes, 3), (n_edges, 2)))
@@ -70,6 +70,6 @@ def launches(layers: int, n_edges: int, n_nodes: int) -> int:
 
 @pytest.mark.parametrize(("n_edges", "n_nodes"), [(1_000, 50), (3_000_000, 150_000)])
 def test_a_layer_is_a_few_launches_whatever_the_size(n_edges: int, n_nodes: int) -> None:
-    """Of edges there are five: a pass and its sums each way, and the sum of weights' gradients."""
+    """Five are over edges: a pass and its sums each way, and the sum of weights' gradients."""
     deep, less = (launches(layers, n_edges, n_nodes) for layers in (4, 3))
     assert deep - less <= 5 + 9

@@ -19,7 +19,8 @@ Four rules follow:
   behind it, so an event is bounded by the disk and not by memory.
 * The forms of a pass. plain.py says in torch what each computes and is the oracle of the others;
   native.py has them in C for CPUs, triton_passes.py on GPUs, and fused_pass.py a layer's whole pass
-  in one launch of fused.py, with the rows of a chunk in registers (triton_*.py). schedule.py lays
+  in one launch of fused.py, with the rows of a chunk in registers (triton_*.py). fused_nodes.py has
+  the nodes' update and shares, which are far fewer rows, in a few more. schedule.py lays
   the work on a GPU's programs, work.py counts what each launch computes and moves, for the cost
   model.
 
