@@ -214,7 +214,9 @@ class Interact(torch.autograd.Function):
         layer: Layer = ctx.layer
         of_pass = edge_pass(layer, x.shape[1])
         # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
-        of_x, of_weights = of_pass.new_gradients(layer, x, ctx.weights)
+        make = of_pass.maker(layer)
+        of_x = make(x, dtype=layer.graph.work.sums)
+        of_weights = [make(weight) for weight in ctx.weights]
         edges = of_pass(layer, ctx.weights, x, kept)
         if grad_owned is None:
             edges.backward(grad, None, of_x, of_weights)

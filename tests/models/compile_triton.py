@@ -46,7 +46,7 @@ MODULES = {
     ),
     triton_edges: ("forward", "backward"),
     triton_nodes: ("products", "update", "of_weights"),
-    triton_whole_rows: ("whole_forward", "whole_backward", "sum_products"),
+    triton_whole_rows: ("whole_forward", "whole_backward"),
 }
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 POINTERS = {

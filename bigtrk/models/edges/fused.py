@@ -4,7 +4,7 @@ counted by work.py. Shapes: M edges, N nodes, H = hidden.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -87,6 +87,8 @@ def backward(
     # keeps of a block: its normalised rows and their scales.
     programs, kept = shape.programs(n_rows), shape.layers - 1
     partials = gradient.new_empty(programs, shape.lines, shape.hidden, dtype=torch.float32)
+    of_inputs = grads[0][:, : len(inputs) * shape.hidden].split(shape.hidden, dim=1)
+    summed = [*of_inputs, *grads[2::2]], grads[3::2]
     scratch: list[Tensor] = []
     if not shape.whole:
         block = schedule.block_rows(shape.hidden, gradient.dtype)
@@ -97,7 +99,7 @@ def backward(
     if work.counts(gradient.device):
         n_nodes = len(ends.of_source)
         work.note(work.backward(shape, n_rows, n_nodes, given=given is not None))
-        _sum_partials(partials, grads, len(inputs), adds)
+        sum_partials(partials, *summed, adds)
         return
     # Both kernels' arguments in order; the last bias is not among them.
     of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
@@ -126,14 +128,7 @@ def backward(
                 num_stages=schedule.BACKWARD_STAGES,
                 maxnreg=schedule.REGISTERS,
             )
-        _sum_partials(partials, grads, len(inputs), adds)
-
-
-def _launches(whole: WholeRows, layers: int) -> list[tuple[bool, bool, bool]]:
-    """Lists launches over whole rows by the weights each sums; the last writes the gradient."""
-    if whole.sums_apart:
-        return [(False, True, False), (whole.sums_first, False, True)]
-    return [(whole.sums_first, layers > 1, layers > 2)]
+        sum_partials(partials, *summed, adds)
 
 
 def _launch_whole_rows(
@@ -142,7 +137,11 @@ def _launch_whole_rows(
     from bigtrk.models.edges import triton_nodes, triton_whole_rows
 
     programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
-    for first, second, third in _launches(whole, shape.layers):
+    # The weights that each launch sums; the last one writes the gradient.
+    launches = [(whole.sums_first, shape.layers > 1, shape.layers > 2)]
+    if whole.sums_apart:
+        launches = [(False, True, False), (whole.sums_first, False, True)]
+    for first, second, third in launches:
         triton_whole_rows.whole_backward[(programs,)](
             *read,
             *sizes,
@@ -175,40 +174,60 @@ def _launch_whole_rows(
 
 
 def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
-    """Makes the sum [M, H] of products of `rows` and weights [H, H] of one stride, if it can."""
-    n_rows, hidden = made.shape
-    if not schedule.are_whole(hidden, made.dtype):
+    """Makes the sum [M, H] of products of `rows` and weights [H, H], if it can."""
+    hidden, dtype = made.shape[1], made.dtype
+    if not schedule.are_whole(hidden, dtype) or not usable(made.device, dtype, hidden, 1):
         return False
-    if work.counts(made.device):
-        work.note(work.sum_products(hidden, made.dtype, n_rows, len(rows)))
-        return True
-    if not triton_passes.usable(made.device, made.dtype):
-        return False
-    from bigtrk.models.edges import triton_whole_rows
-
-    [stride] = {weight.stride(0) for weight in weights}
-    with torch.cuda.device_of(made):
-        triton_whole_rows.sum_products[(-(-n_rows // schedule.FORWARD_HEIGHT),)](
-            tuple(rows),
-            tuple(weights),
-            made,
-            n_rows,
-            stride,
-            hidden=hidden,
-            width=tile(hidden, made.dtype).width,
-            height=schedule.FORWARD_HEIGHT,
-            num_warps=schedule.sum_products_warps(hidden),
-            num_stages=1,
-            maxnreg=schedule.REGISTERS,
-        )
+    products(rows, weights, None, [made], dtype, transposed=True, written=1)
     return True
 
 
-def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
-    """Writes or adds the gradients of the edges' weights; the nodes' columns come after theirs."""
-    hidden = partials.shape[-1]
-    first = grads[0][:, : inputs * hidden].split(hidden, dim=1)
-    sum_partials(partials, [*first, *grads[2::2]], grads[3::2], adds)
+def products(
+    rows_of: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    bias: Tensor | None,
+    made: Sequence[Tensor],
+    dtype: torch.dtype,
+    **options: Any,
+) -> None:
+    """Makes sums [M, H] of products of all `rows_of` in `dtype`; each has weights of its own."""
+    strides = tuple(weight.stride(0) for weight in weights)
+    pointers = tuple(rows_of), tuple(weights), strides, bias, tuple(made)
+    launch("products", dtype, pointers, (len(made[0]),), len(weights), **options)
+
+
+def launch(
+    name: str,
+    dtype: torch.dtype,
+    pointers: Sequence[Any],
+    sizes: Sequence[int],
+    n_products: int,
+    **options: Any,
+) -> None:
+    """Launches a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
+    each = [one for some in pointers for one in (some if isinstance(some, tuple) else [some])]
+    tensors = [one for one in each if isinstance(one, Tensor)]
+    hidden = tensors[0].shape[1]
+    if work.counts(tensors[0].device):
+        work.note(work.of_nodes(tensors, sizes[0] * n_products, dtype))
+        return
+    from bigtrk.models.edges import triton_nodes
+
+    size = schedule.node_tile(hidden, dtype)
+    with torch.cuda.device_of(tensors[0]):
+        getattr(triton_nodes, name)[(-(-sizes[0] // size.height),)](
+            *pointers,
+            *sizes,
+            bf16=dtype == torch.bfloat16,
+            hidden=hidden,
+            width=size.width,
+            height=size.height,
+            depth=size.depth,
+            num_warps=size.warps,
+            num_stages=schedule.NODE_STAGES,
+            maxnreg=schedule.REGISTERS,
+            **options,
+        )
 
 
 def sum_partials(

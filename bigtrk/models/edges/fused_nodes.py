@@ -1,7 +1,7 @@
 """A layer's nodes in a few fused launches on GPUs (triton_nodes.py); shapes as in passes.py."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,62 +13,12 @@ from bigtrk.tracing import traced
 
 
 class Term(NamedTuple):
-    """Rows [N, H] whose product is a weight's gradient, and this gradient; `of_bias` is the sum of
-    `grads`, where it is that of a bias.
-    """
+    """Rows [N, H] whose product is a weight's gradient; their sum may be a bias's."""
 
     grads: Tensor
     values: Tensor
     of_weight: Tensor
     of_bias: Tensor | None = None
-
-
-def products(
-    rows_of: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    bias: Tensor | None,
-    made: Sequence[Tensor],
-    dtype: torch.dtype,
-    **options: Any,
-) -> None:
-    """Makes sums [N, H] of products of all `rows_of` in `dtype`; each has weights of its own."""
-    strides = tuple(weight.stride(0) for weight in weights)
-    pointers = tuple(rows_of), tuple(weights), strides, bias, tuple(made)
-    _launch("products", dtype, pointers, (len(made[0]),), len(weights), **options)
-
-
-def _launch(
-    name: str,
-    dtype: torch.dtype,
-    pointers: Sequence[Any],
-    sizes: Sequence[int],
-    n_products: int,
-    **options: Any,
-) -> None:
-    """Launches a kernel over sizes[0] nodes, which computes `n_products` of rows in `dtype`."""
-    each = [one for some in pointers for one in (some if isinstance(some, tuple) else [some])]
-    tensors = [one for one in each if isinstance(one, Tensor)]
-    hidden = tensors[0].shape[1]
-    if work.counts(tensors[0].device):
-        work.note(work.of_nodes(tensors, sizes[0] * n_products, dtype))
-        return
-    from bigtrk.models.edges import triton_nodes
-
-    size = schedule.node_tile(hidden, dtype)
-    with torch.cuda.device_of(tensors[0]):
-        getattr(triton_nodes, name)[(-(-sizes[0] // size.height),)](
-            *pointers,
-            *sizes,
-            bf16=dtype == torch.bfloat16,
-            hidden=hidden,
-            width=size.width,
-            height=size.height,
-            depth=size.depth,
-            num_warps=size.warps,
-            num_stages=schedule.NODE_STAGES,
-            maxnreg=schedule.REGISTERS,
-            **options,
-        )
 
 
 def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
@@ -77,7 +27,7 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     biases = [term.of_bias for term in terms if term.of_bias is not None]
     n_rows, hidden = terms[0].grads.shape
     size = schedule.node_tile(hidden, dtype)
-    rows_of_part = schedule.node_rows_of_part(n_rows, size.height)
+    rows_of_part = size.height * max(1, -(-n_rows // (size.height * schedule.NODE_PARTS)))
     parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
     partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
     if work.counts(partials.device):
@@ -106,16 +56,6 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     fused.sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
-def views_like(
-    weights: Sequence[Tensor], dtype: torch.dtype, *, zero: bool = False
-) -> list[Tensor]:
-    """Makes room for tensors like the weights, side by side."""
-    sizes = [weight.numel() for weight in weights]
-    new = weights[0].new_zeros if zero else weights[0].new_empty
-    parts = new((sum(sizes),), dtype=dtype).split(sizes)
-    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
-
-
 class FusedShares(NodeShares):
     """`NodeShares` in one launch, which reads the parameters themselves."""
 
@@ -123,7 +63,7 @@ class FusedShares(NodeShares):
         nodes = [part[rows] for part in self._nodes]
         weights = [*self._weights[0], *self._weights[1]]
         made, dtype = (of_source[rows], of_destination[rows]), self._work.dtype
-        products(nodes, weights, self._bias, made, dtype, transposed=False, written=2)
+        fused.products(nodes, weights, self._bias, made, dtype, transposed=False, written=2)
 
 
 class FusedNodePass(EdgePass):
@@ -132,19 +72,16 @@ class FusedNodePass(EdgePass):
     _of_update: Sequence[Term] = ()  # what the backward pass has left to do for the update
 
     @staticmethod
-    def new_gradients(
-        layer: Layer, x: Tensor, weights: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def maker(layer: Layer) -> Callable[..., Tensor]:
         # Gradients are written, but those of a decoder, and of edges where there are none.
         adds = layer.head or not layer.graph.edges.n_edges
-        of_x = torch.empty_like(x, dtype=layer.graph.work.sums)
-        return of_x, views_like(weights, weights[0].dtype, zero=bool(adds))
+        return torch.zeros_like if adds else torch.empty_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         casts, dtype = self.layer.casts, self._work.dtype
         of_edges = [weight.detach() for weight in self._weights[: 2 * len(self.layer.edge) : 2]]
         if not casts and weight.dtype != dtype:
-            casts.extend(views_like(of_edges, dtype))
+            casts.extend(torch.empty_like(weight, dtype=dtype) for weight in of_edges)
             torch._foreach_copy_(casts, of_edges)  # one launch, forward
         self._edge_weights = casts or of_edges
         return self._edge_weights[0], FusedShares(weight, bias, self._nodes, self._work)
@@ -173,7 +110,7 @@ class FusedNodePass(EdgePass):
         n_products = len(rows_of) + each * len(others) // 2 + len(of_sums)
         given = read, None if grad is None else grad.contiguous(), grads, tuple(of_sums)
         pointers = rows_of, first, first.stride(0), bias, tuple(others), *given
-        _launch("update", self._work.dtype, pointers, (n_rows, n_owned), n_products)
+        fused.launch("update", self._work.dtype, pointers, (n_rows, n_owned), n_products)
 
     def _of_nodes(self, weights: Sequence[Tensor]) -> list[Tensor]:
         """Returns those of the weights, or of their gradients, that are the update's."""
@@ -211,7 +148,7 @@ class FusedNodePass(EdgePass):
             rows_of.append(self._of_update[0].grads)
             columns.append(self._of_nodes(self._weights)[0].split(hidden, dim=1)[-parts:])
         weights = [side[part] for part in range(parts) for side in columns]
-        products(rows_of, weights, None, made, dtype, transposed=True, written=written)
+        fused.products(rows_of, weights, None, made, dtype, transposed=True, written=written)
         terms = []
         for grads, of_side in zip(shares, self._shares.columns(of_weights[0]), strict=True):
             terms += map(Term, [grads] * parts, self._nodes, of_side)

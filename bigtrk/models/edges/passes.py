@@ -283,12 +283,9 @@ class EdgePass:
             self._await_halo()
 
     @staticmethod
-    def new_gradients(
-        layer: Layer, x: Tensor, weights: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Makes room for the gradients of nodes and of weights."""
-        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
-        return of_x, [torch.zeros_like(weight) for weight in weights]
+    def maker(layer: Layer) -> Callable[..., Tensor]:  # noqa: ARG004
+        """Returns what makes room for gradients, like `torch.zeros_like`."""
+        return torch.zeros_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         """Returns the first weight in the edges' type, and the nodes' shares of its product."""

@@ -109,11 +109,6 @@ def node_tile(hidden: int, dtype: torch.dtype) -> Tile:
     return Tile(size.width, 32 if is_wide else 64, depth, side, 4 if size.width <= 64 else 8)
 
 
-def node_rows_of_part(n_rows: int, height: int) -> int:
-    """Returns the nodes, in whole tiles, of a program that sums a weight's gradient."""
-    return height * max(1, -(-n_rows // (height * NODE_PARTS)))
-
-
 def are_whole(hidden: int, dtype: torch.dtype) -> bool:
     """Whether there are products of whole rows [H] of `dtype`."""
     fits = hidden <= WIDEST_WHOLE_ROWS and hidden % WHOLE_ROWS_MULTIPLE == 0
@@ -146,10 +141,6 @@ def forward_rows_of_program(n_rows: int) -> int:
 
 def whole_rows_forward_warps(hidden: int) -> int:
     return 4 if hidden <= 64 or hidden == WIDEST_WHOLE_ROWS else 8
-
-
-def sum_products_warps(hidden: int) -> int:
-    return 4 if hidden <= 64 else 8
 
 
 def feature_tile(hidden: int) -> tuple[int, int]:

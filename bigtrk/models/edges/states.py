@@ -284,9 +284,7 @@ class Encoded:
         """Returns where the gradient is summed, and whether something is there already."""
         adds = self._gradient is not None
         if self._gradient is None:
-            self._gradient = torch.empty_like(
-                self.values, dtype=torch.promote_types(self.values.dtype, torch.float32)
-            )
+            self._gradient = torch.empty_like(self.values, dtype=accumulable(self.values[:0]).dtype)
         return self._gradient, adds
 
     def take(self) -> Tensor:

@@ -158,48 +158,26 @@ def of_weights(
     begin = part * rows_of_part
     end = tl.minimum(begin + rows_of_part, n_rows)
     partials += part * n_lines * hidden
+    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     for one in tl.static_range(len(grads)):
         if which == one:
-            of_weight(
-                grads[one], values[one], begin, end, outputs, columns,
-                partials + one * hidden * hidden,
-                partials + (len(grads) * hidden + one) * hidden if one < biases else None,
-                bf16, hidden, side, depth,
-            )  # fmt: skip
-
-
-@triton.jit
-def of_weight(
-    grads,
-    values,
-    begin,
-    end,
-    outputs,
-    columns,
-    partial,
-    partial_of_bias,
-    bf16: tl.constexpr,
-    hidden: tl.constexpr,
-    side: tl.constexpr,
-    depth: tl.constexpr,
-):
-    """Writes a square of the product of some rows, and of its first columns' programs the sums."""
-    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
-    total = tl.zeros([side, side], tl.float32)
-    of_bias = tl.zeros([side], tl.float32)
-    for start in tl.range(begin, end, depth):
-        rows = start + tl.arange(0, depth)[:, None]
-        exists = rows < end
-        place = rows * hidden + outputs[None, :]
-        grad = tl.load(grads + place, exists & (outputs < hidden)[None, :], 0.0)
-        place = rows * hidden + columns[None, :]
-        value = tl.load(values + place, exists & (columns < hidden)[None, :], 0.0)
-        if partial_of_bias is not None:
-            of_bias += tl.sum(grad.to(tl.float32), axis=0)
-        a = tl.trans(grad.to(kind))
-        total = tl.dot(a, value.to(kind), total, input_precision="ieee")
-    inside = (outputs < hidden)[:, None] & (columns < hidden)[None, :]
-    tl.store(partial + outputs[:, None] * hidden + columns[None, :], total, inside)
-    if partial_of_bias is not None:
-        is_first = tl.min(columns, axis=0) == 0
-        tl.store(partial_of_bias + outputs, of_bias, (outputs < hidden) & is_first)
+            total = tl.zeros([side, side], tl.float32)
+            of_bias = tl.zeros([side], tl.float32)
+            for start in tl.range(begin, end, depth):
+                rows = start + tl.arange(0, depth)[:, None]
+                exists = rows < end
+                place = rows * hidden + outputs[None, :]
+                grad = tl.load(grads[one] + place, exists & (outputs < hidden)[None, :], 0.0)
+                place = rows * hidden + columns[None, :]
+                value = tl.load(values[one] + place, exists & (columns < hidden)[None, :], 0.0)
+                if one < biases:
+                    of_bias += tl.sum(grad.to(tl.float32), axis=0)
+                a = tl.trans(grad.to(kind))
+                total = tl.dot(a, value.to(kind), total, input_precision="ieee")
+            place = (one * hidden + outputs)[:, None] * hidden + columns[None, :]
+            inside = (outputs < hidden)[:, None] & (columns < hidden)[None, :]
+            tl.store(partials + place, total, inside)
+            if one < biases:
+                place = (len(grads) * hidden + one) * hidden + outputs
+                is_first = square % squares == 0
+                tl.store(partials + place, of_bias, (outputs < hidden) & is_first)

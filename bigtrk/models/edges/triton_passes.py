@@ -92,8 +92,6 @@ def _middle(segments: Segments) -> Tensor:
 
 
 TYPES = torch.float32, torch.bfloat16
-# Rows of a wide one, and wide rows that are summed first; for more torch takes a large buffer.
-_SIDE_BY_SIDE, _FIRST = 64, 32
 
 # torch has kernels for these.
 multiply, add_product = plain.multiply, plain.add_product
@@ -140,16 +138,7 @@ def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> No
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
-    """Computes plain.add_sum; many narrow rows as fewer wide ones, which torch sums faster."""
-    n_sums = len(values) // (_SIDE_BY_SIDE * _FIRST)
-    if n_sums < 2:
-        plain.add_sum(values, total)
-        return
-    n_rows = n_sums * _FIRST * _SIDE_BY_SIDE
-    wide = values[:n_rows].reshape(n_sums, _FIRST, -1).sum(1, dtype=total.dtype).sum(0)
-    total += wide.view(_SIDE_BY_SIDE, -1).sum(0)
-    if n_rows < len(values):
-        total += values[n_rows:].sum(0, dtype=total.dtype)
+    total += values.sum(0, dtype=total.dtype)
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:

@@ -173,28 +173,6 @@ def whole_backward(
         tl.store(biases + hidden + line, sum_of_third_bias, line < hidden)
 
 
-@triton.jit(do_not_specialize=["n_rows"])
-def sum_products(
-    rows_of,
-    weights,
-    made,
-    n_rows,
-    weight_stride,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-    height: tl.constexpr,
-):
-    """Sums the products of several rows [n_rows, hidden] with their weights [hidden, hidden]."""
-    columns = tl.arange(0, width)[None, :]
-    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
-    place, inside = rows * hidden + columns, (rows < n_rows) & (columns < hidden)
-    total = tl.zeros([height, width], tl.float32)
-    for term in tl.static_range(len(rows_of)):
-        row = tl.load(rows_of[term] + place, inside, 0.0)
-        total = tl.dot(row, read_weight(weights[term], weight_stride, hidden, width), total)
-    tl.store(made + place, total.to(made.dtype.element_ty), inside)
-
-
 @triton.jit
 def first_product(
     state_row,

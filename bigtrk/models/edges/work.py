@@ -89,12 +89,6 @@ def backward(shape: Shape, n_edges: int, n_nodes: int, *, given: bool) -> Work:
     return _work(shape, n_edges * products, moved)
 
 
-def sum_products(hidden: int, dtype: torch.dtype, n_rows: int, terms: int) -> Work:
-    """Counts the launch that sums products of rows."""
-    moved = (n_rows * (terms + 1) + terms * hidden) * hidden * dtype.itemsize
-    return _work(Shape(hidden, 1, 1, dtype), n_rows * terms, moved)
-
-
 def sum_partials(partials: Tensor, *, adds: bool) -> Work:
     """Counts the launch that sums programs' parts [programs, lines, H]."""
     programs, *sums = partials.shape
