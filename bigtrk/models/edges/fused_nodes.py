@@ -149,7 +149,7 @@ class FusedNodePass(EdgePass):
             columns.append(self._of_nodes(self._weights)[0].split(hidden, dim=1)[-parts:])
         weights = [side[part] for part in range(parts) for side in columns]
         fused.products(rows_of, weights, None, made, dtype, transposed=True, written=written)
-        terms = []
+        terms: list[Term] = []
         for grads, of_side in zip(shares, self._shares.columns(of_weights[0]), strict=True):
             terms += map(Term, [grads] * parts, self._nodes, of_side)
         terms[0] = terms[0]._replace(of_bias=of_weights[1])

@@ -400,7 +400,8 @@ class EdgePass:
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
         if i:
-            before = [self._cleared(torch.empty_like(of_x)) for _ in range(2)]
+            rows = torch.empty_like(of_x), torch.empty_like(of_x)
+            before = self._cleared(rows[0]), self._cleared(rows[1])
             sums = Ends.between(*before, self.layer.graph.edge_index)
             states.give_sums(*before)
         read = [*states.inputs(i), *self._read_for_gradient()]
