@@ -58,7 +58,7 @@ POINTERS = {
 ALIGNED = [["tt.divisibility", 16]]
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
 STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride", "strides"
-TERMS = 9  # of sum_products: what eight layers give
+TERMS = 9  # of a sum of products: what eight layers give
 _ATOMIC = re.compile(
     r"(?:^|[;:{}])\s*(?:@!?%?\w+\s+)?((?:atom|red|multimem\.red|cp\.reduce)\.\S+)", re.MULTILINE
 )
@@ -102,7 +102,8 @@ def launched(case: Case, hopper: bool) -> list[Launch]:
             weights = [w.to(case.dtype) if w.ndim > 1 else w for w in weights]
         rows = inputs.after, inputs.inputs[0].clone()
         fused.backward(inputs.inputs, ends, weights, rows[0], None, rows[1], inputs.weights, False)
-        fused.sum_products([rows[0]] * TERMS, [inputs.of_state] * TERMS, rows[1])
+        products = [rows[0]] * TERMS, [inputs.of_state] * TERMS, None, [rows[1]], case.dtype
+        fused.products(*products, transposed=True, written=1)
         for call in CALLS:
             call(triton_passes, *rows, None)
             call(triton_passes, *rows, ends)

@@ -173,15 +173,6 @@ def _launch_whole_rows(
     )
 
 
-def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
-    """Makes the sum [M, H] of products of `rows` and weights [H, H], if it can."""
-    hidden, dtype = made.shape[1], made.dtype
-    if not schedule.are_whole(hidden, dtype) or not usable(made.device, dtype, hidden, 1):
-        return False
-    products(rows, weights, None, [made], dtype, transposed=True, written=1)
-    return True
-
-
 def products(
     rows_of: Sequence[Tensor],
     weights: Sequence[Tensor],

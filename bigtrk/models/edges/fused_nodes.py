@@ -36,9 +36,8 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     else:
         from bigtrk.models.edges import triton_nodes
 
-        squares = -(-hidden // size.side)
         with torch.cuda.device_of(partials):
-            triton_nodes.of_weights[(len(terms) * squares**2, parts)](
+            triton_nodes.of_weights[(len(terms) * (-(-hidden // size.side)) ** 2, parts)](
                 tuple(term.grads for term in terms),
                 tuple(term.values for term in terms),
                 partials,

@@ -289,8 +289,7 @@ class EdgePass:
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         """Returns the first weight in the edges' type, and the nodes' shares of its product."""
-        weight = weight.to(self._work.dtype)
-        bias = bias.to(self._work.dtype)
+        weight, bias = (values.to(self._work.dtype) for values in (weight, bias))
         return weight, NodeShares(weight, bias, self._nodes, self._work)
 
     def _await_halo(self, stop: int | None = None) -> None:
@@ -400,9 +399,8 @@ class EdgePass:
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
         if i:
-            rows = torch.empty_like(of_x), torch.empty_like(of_x)
-            before = self._cleared(rows[0]), self._cleared(rows[1])
-            sums = Ends.between(*before, self.layer.graph.edge_index)
+            before = [self._cleared(torch.empty_like(of_x)) for _ in range(2)]
+            sums = Ends.between(before[0], before[1], self.layer.graph.edge_index)
             states.give_sums(*before)
         read = [*states.inputs(i), *self._read_for_gradient()]
         gradient = states.gradient_rows(i)

@@ -25,8 +25,7 @@ WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
 FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
 # The launch that sums the first weight's gradient.
 SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
-# Launches over nodes: loads ahead; warps and parts of the rows of the one that sums weights'
-# gradients, whose squares are enough programs for a GPU with few parts.
+# Launches over nodes: loads ahead; warps and parts of rows of the one for weights' gradients.
 NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
 

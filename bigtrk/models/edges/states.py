@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused, native, plain, triton_passes
+from bigtrk.models.edges.schedule import are_whole
 from bigtrk.models.edges.work import as_on_gpu
 from bigtrk.models.protocol import Arrival, accumulable
 
@@ -238,8 +239,10 @@ class EdgeStates:
             return self.from_next(gradients[-1])
         weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
         total = self._work.rows("gradient of edges", len(gradients[0]), self._hidden)
-        rows = [*gradients, gradients[-1]]
-        if fused.sum_products(rows, [*weights, self.weight_after], total):
+        dtype, width = total.dtype, self._hidden
+        if are_whole(width, dtype) and fused.usable(total.device, dtype, width, 1):
+            rows, weights = [*gradients, gradients[-1]], [*weights, self.weight_after]
+            fused.products(rows, weights, None, [total], dtype, transposed=True, written=1)
             return total
         total = self.from_next(gradients[-1])
         read_again = accumulable(total).new_zeros(total.shape)

@@ -102,7 +102,6 @@ def update(
         normal, scale = normalised(values, columns, hidden)
         later = rows if grad is None else rows + k * n_rows
         put(read, later, exists, positive(normal), hidden, width)
-        # Triton's tuples unpack nothing.
         kept = kept + (normal, scale)  # type: ignore[assignment]  # noqa: RUF005
         values = product(
             biased(others[2 * k + 1], height, hidden, width), read, later, exists, others[2 * k],
