@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -9,9 +10,19 @@ import torch
 from bigtrk.machine import cpu_info
 from bigtrk.models.edges import native
 from bigtrk.native_code import NATIVE, build
-from tests.models.interpreted import mended
+from tests.models.interpreted import mended, remembered
 
 _X86 = ("-march=x86-64", "-march=x86-64-v3") if platform.machine() == "x86_64" else ()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter() -> Iterator[None]:
+    """Has the interpreter list the functions of its language once, where it is used."""
+    if torch.cuda.is_available() or find_spec("triton") is None:
+        yield
+        return
+    with remembered():
+        yield
 
 
 @pytest.fixture
