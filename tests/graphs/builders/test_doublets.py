@@ -30,7 +30,8 @@ def some_hits(n: int, seed: int) -> Columns:
     layer = rng.integers(3, size=n)
     near_wrap = np.pi + rng.uniform(-0.3, 0.3, n)
     phi = np.where(rng.random(n) < 0.5, near_wrap, rng.uniform(-np.pi, np.pi, n))
-    r = 40.0 * (layer + 1) + np.round(rng.uniform(-20, 20, n))
+    # Some radii are equal, and none 5 mm apart, where rounding would decide.
+    r = 40.0 * (layer + 1) + 2 * np.round(rng.uniform(-10, 10, n))
     volume_id, layer_id = np.array(LAYERS)[layer].T
     return {
         "x": r * np.cos(phi),
