@@ -50,7 +50,10 @@ def test_normalised_edge_features_are_acorns() -> None:
     acorns = (1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi)
     scales = dict(zip(EDGE_FEATURES, acorns, strict=True))
     raw = as_tensor(edge_columns(nodes, edges))
-    features = normalised(raw, EDGE_FEATURES, scales, EDGE_FEATURES)
+    features, copy = normalised(raw, EDGE_FEATURES, scales, EDGE_FEATURES), raw.clone()
+    assert torch.equal(raw, as_tensor(edge_columns(nodes, edges))), "they stay as they were"
+    assert normalised(copy, EDGE_FEATURES, scales, EDGE_FEATURES, in_place=True) is copy
+    assert torch.equal(copy, features)
     r, phi, z, eta = nodes["r"] / 1000, nodes["phi"] / np.pi, nodes["z"] / 1000, nodes["eta"]
     clamped = 0
     for row, (a, b) in zip(features.tolist(), edges.T.tolist(), strict=True):

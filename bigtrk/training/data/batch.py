@@ -65,15 +65,16 @@ class ModelFeatures:
         """Gives a sector's node features [N, F], scaled on `device`; InputError if it lacks a
         column.
         """
-        columns = uploaded(sector.node_features, device), sector.node_feature_names
-        return _scaled(*columns, self.measured.nodes, self.data.node_features, sector.event)
+        stored, names = sector.node_features, sector.node_feature_names
+        chosen, scales = self.data.node_features, self.measured.nodes
+        return _scaled(stored, names, scales, chosen, sector.event, device)
 
     def of_edges(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
         """Gives the edge features [E, G] of a sector with computed columns; raises as of_nodes."""
         chosen, features = self.data.edge_features, sector.edge_features
         names = sector.edge_feature_names if chosen else ()
-        columns = uploaded(features if chosen else features[:, :0], device)
-        return _scaled(columns, names, self.measured.edges, chosen, sector.event)
+        stored = features if chosen else features[:, :0]
+        return _scaled(stored, names, self.measured.edges, chosen, sector.event, device)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the features of hits [N, F] in no graph; raises as of_nodes. what: for messages."""
@@ -92,14 +93,17 @@ def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURE
 
 
 def _scaled(
-    features: Tensor,
+    stored: Tensor,
     names: Sequence[str],
     measured: Mapping[str, Scale],
     chosen: Sequence[str],
     event: str,
+    device: torch.device,
 ) -> Tensor:
+    features = uploaded(stored, device)
     try:
-        return normalised(features, names, {**measured, **SCALES}, chosen)
+        scales = {**measured, **SCALES}
+        return normalised(features, names, scales, chosen, in_place=features is not stored)
     except InputError as error:
         raise InputError(f"{event}: {error}") from None
 
