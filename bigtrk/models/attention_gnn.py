@@ -138,15 +138,9 @@ class BothEnds(torch.autograd.Function):
         return None, of_source.to(grad.dtype), of_destination.to(grad.dtype)
 
 
-def recomputed(
-    function: Callable[..., Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
-) -> Tensor:
-    """Computes `function(*inputs, *weights)`, keeping `inputs`; engines' hooks need the weights."""
-    made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
-    return made
-
-
 class _Recomputed(torch.autograd.Function):
+    """Computes a function of inputs, which are kept, and weights, which engines' hooks need."""
+
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
         ctx, function: Callable[..., Tensor], n_inputs: int, *tensors: Tensor
@@ -269,9 +263,10 @@ class _Network(Perceptrons):
     def _compute(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """Computes `function` of the inputs and the weights, recomputed or not."""
         weights = self.weights()
-        if self._recomputes:
-            return recomputed(function, inputs, weights)
-        return function(*inputs, *weights)
+        if not self._recomputes:
+            return function(*inputs, *weights)
+        made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)
+        return made
 
 
 class InputNetwork(_Network):

@@ -116,15 +116,6 @@ def _drops(module: nn.Module) -> bool:
     return any(isinstance(share, float | int) and share > 0 for share in shares)
 
 
-def take_degrees(net: nn.Module) -> Collection[GCNConv]:
-    """Returns the layers GCNConv of `net`, to be weighted by `_weighted` from now on."""
-    convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
-    layers = [conv for conv in convs if conv.normalize]
-    for layer in layers:
-        layer.normalize = False
-    return layers
-
-
 def _weighted(
     fresh: Callable[[Tensor], Tensor], layer: GCNConv, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
@@ -261,10 +252,15 @@ class PyGModel(nn.Module):
         """
         super().__init__()
         refuse(net)
-        _keep_constants(net)
+        for module in net.modules():
+            # Buffers are no weights: the constructor computes them anew.
+            module._non_persistent_buffers_set.update(module._buffers)
         self.net = net
         self._takes_edges = "edge_attr" in inspect.signature(net.forward).parameters
-        self._normalised = take_degrees(net)
+        convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
+        self._normalised = [conv for conv in convs if conv.normalize]
+        for conv in self._normalised:
+            conv.normalize = False  # `_weighted` weighs its edges
         width = self._embedding_width(n_node_features, n_edge_features)
         self.decoder = EdgeNetwork(decoder, width, n_edge_features)
 
@@ -323,9 +319,3 @@ def with_edges(sector: SectorInputs) -> SectorInputs:
         there,
         n_owned,
     )
-
-
-def _keep_constants(net: nn.Module) -> None:
-    """Leaves buffers out of the weights: the constructor computes them anew."""
-    for module in net.modules():
-        module._non_persistent_buffers_set.update(module._buffers)

@@ -40,10 +40,10 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
         return
     from bigtrk.models.edges import triton_edges, triton_whole_rows
 
-    first, size, height = weights[0].detach(), tile(hidden, made.dtype), shape.forward_rows
-    read = [*[*inputs, None][:2], *ends[:4], first, *_others(weights), made, n_rows]
-    named = {"layers": shape.layers, "hidden": hidden, "width": size.width}
-    named["maxnreg"] = schedule.REGISTERS
+    first, _, *others = (weight.detach() for weight in weights)
+    size, height = tile(hidden, made.dtype), shape.forward_rows
+    read = [*[*inputs, None][:2], ends[:4], first, tuple(others), made, n_rows]
+    named = {"hidden": hidden, "width": size.width, "maxnreg": schedule.REGISTERS}
     with torch.cuda.device_of(made):
         if shape.whole:
             of_program = schedule.forward_rows_of_program(n_rows)
@@ -87,54 +87,51 @@ def backward(
     # keeps of a block: its normalised rows and their scales.
     programs, kept = shape.programs(n_rows), shape.layers - 1
     partials = gradient.new_empty(programs, shape.lines, shape.hidden, dtype=torch.float32)
-    of_inputs = grads[0][:, : len(inputs) * shape.hidden].split(shape.hidden, dim=1)
-    summed = [*of_inputs, *grads[2::2]], grads[3::2]
+    block = schedule.block_rows(shape.hidden, shape.dtype)
     scratch: list[Tensor] = []
     if not shape.whole:
-        block = schedule.block_rows(shape.hidden, gradient.dtype)
         scratch = [
             gradient.new_empty(programs, kept, block, shape.hidden),
             partials.new_empty(programs, kept, block),
         ]
-    if work.counts(gradient.device):
-        n_nodes = len(ends.of_source)
-        work.note(work.backward(shape, n_rows, n_nodes, given=given is not None))
-        sum_partials(partials, *summed, adds)
-        return
-    # Both kernels' arguments in order; the last bias is not among them.
-    of_given = [*given[:2], *given.outer[:2]] if given else [None] * 4
-    read = [*[*inputs, None][:2], *ends[:4], *of_given, made, gradient]
-    read += [weights[0].detach(), *_others(weights)[:-1], *scratch, partials]
+    # Both kernels' arguments in order.
+    of_given = (*given[:2], *given.outer[:2]) if given else None
+    first, _, *others = (weight.detach() for weight in weights)
+    read = [*[*inputs, None][:2], ends[:4], of_given, made, gradient, first, tuple(others)]
+    read += [*scratch, partials]
     of_state = given.of_state.stride(0) if given else shape.hidden
-    sizes = [n_rows, shape.rows_of_program(n_rows), shape.lines, weights[0].stride(0), of_state]
-    with torch.cuda.device_of(gradient):
-        if shape.whole:
+    sizes = [n_rows, shape.rows_of_program(n_rows), shape.lines, first.stride(0), of_state]
+    if work.counts(gradient.device):
+        work.note(work.backward(shape, n_rows, len(ends.of_source), given=given is not None))
+    elif shape.whole:
+        with torch.cuda.device_of(gradient):
             _launch_whole_rows(shape, shape.whole, read, sizes)
-        else:
-            from bigtrk.models.edges import triton_edges
+    else:
+        from bigtrk.models.edges import triton_edges
 
-            size = tile(shape.hidden, shape.dtype)
+        size = tile(shape.hidden, shape.dtype)
+        with torch.cuda.device_of(gradient):
             triton_edges.backward[(programs,)](
                 *read,
                 *sizes,
-                layers=shape.layers,
                 hidden=shape.hidden,
                 width=size.width,
                 height=size.height,
                 depth=size.depth,
                 side=size.side,
-                block=schedule.block_rows(shape.hidden, shape.dtype),
+                block=block,
                 num_warps=size.warps,
                 num_stages=schedule.BACKWARD_STAGES,
                 maxnreg=schedule.REGISTERS,
             )
-        sum_partials(partials, *summed, adds)
+    of_inputs = grads[0][:, : len(inputs) * shape.hidden].split(shape.hidden, dim=1)
+    sum_partials(partials, [*of_inputs, *grads[2::2]], grads[3::2], adds)
 
 
 def _launch_whole_rows(
-    shape: Shape, whole: WholeRows, read: Sequence[Tensor | None], sizes: Sequence[int]
+    shape: Shape, whole: WholeRows, read: Sequence[Any], sizes: Sequence[int]
 ) -> None:
-    from bigtrk.models.edges import triton_nodes, triton_whole_rows
+    from bigtrk.models.edges import triton_whole_rows
 
     programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
     # The weights that each launch sums; the last one writes the gradient.
@@ -145,7 +142,6 @@ def _launch_whole_rows(
         triton_whole_rows.whole_backward[(programs,)](
             *read,
             *sizes,
-            layers=shape.layers,
             hidden=shape.hidden,
             width=width,
             height=whole.height,
@@ -158,19 +154,42 @@ def _launch_whole_rows(
         )
     if whole.sums_first:
         return
-    triton_nodes.of_weights[(shape.inputs, programs)](
-        (read[11],) * shape.inputs,
-        tuple(read[: shape.inputs]),
-        read[-1],
-        *sizes[:3],
-        biases=0,
-        bf16=True,
-        hidden=shape.hidden,
-        side=width,
-        depth=schedule.SUM_HEIGHT,
-        num_warps=schedule.SUM_ROWS_WARPS,
-        num_stages=schedule.SUM_STAGES,
-    )
+    layout = width, schedule.SUM_HEIGHT, schedule.SUM_ROWS_WARPS
+    pairs = zip([read[5]] * shape.inputs, read[: shape.inputs], strict=True)
+    sum_products([*pairs], read[-1], sizes[1], 0, shape.dtype, *layout)
+
+
+def sum_products(
+    pairs: Sequence[tuple[Tensor, Tensor]],
+    partials: Tensor,
+    rows_of_part: int,
+    biases: int,
+    dtype: torch.dtype,
+    side: int,
+    height: int,
+    warps: int,
+) -> None:
+    """Launches triton_nodes.of_weights on gradients and values, `height` rows at a time."""
+    from bigtrk.models.edges import triton_nodes
+
+    grads, values = zip(*pairs, strict=True)
+    parts, n_lines, hidden = partials.shape
+    with torch.cuda.device_of(partials):
+        triton_nodes.of_weights[(len(grads) * (-(-hidden // side)) ** 2, parts)](
+            grads,
+            values,
+            partials,
+            len(grads[0]),
+            rows_of_part,
+            n_lines,
+            biases=biases,
+            bf16=dtype == torch.bfloat16,
+            hidden=hidden,
+            side=side,
+            depth=height,
+            num_warps=warps,
+            num_stages=schedule.SUM_STAGES,
+        )
 
 
 def products(
@@ -258,9 +277,3 @@ def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
 def has_hopper(device: torch.device) -> bool:
     """Whether a card is of capability 9.0 or later; true where launches are counted."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def _others(weights: Sequence[Tensor]) -> list[Tensor | None]:
-    """Returns weight and bias of the second and of the third layer."""
-    others: list[Tensor | None] = [weight.detach() for weight in weights[2:]]
-    return others + [None] * (2 * schedule.MOST_LAYERS - 2 - len(others))

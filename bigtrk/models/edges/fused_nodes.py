@@ -1,13 +1,13 @@
 """A layer's nodes in a few fused launches on GPUs (triton_nodes.py); shapes as in passes.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused, schedule, work
-from bigtrk.models.edges.passes import EdgePass, Layer, NodeShares
+from bigtrk.models.edges.passes import EdgePass, NodeShares
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
 
@@ -24,6 +24,7 @@ class Term(NamedTuple):
 def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     """Writes the gradients of weights and biases; sums of `grads` of a bias are in float32."""
     terms = sorted(terms, key=lambda term: term.of_bias is None)
+    pairs = [(term.grads, term.values) for term in terms]
     biases = [term.of_bias for term in terms if term.of_bias is not None]
     n_rows, hidden = terms[0].grads.shape
     size = schedule.node_tile(hidden, dtype)
@@ -31,27 +32,11 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
     partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
     if work.counts(partials.device):
-        tensors = [tensor for term in terms for tensor in term[:2]]
+        tensors = [tensor for pair in pairs for tensor in pair]
         work.note(work.of_nodes([*tensors, partials], n_rows * len(terms), dtype))
     else:
-        from bigtrk.models.edges import triton_nodes
-
-        with torch.cuda.device_of(partials):
-            triton_nodes.of_weights[(len(terms) * (-(-hidden // size.side)) ** 2, parts)](
-                tuple(term.grads for term in terms),
-                tuple(term.values for term in terms),
-                partials,
-                n_rows,
-                rows_of_part,
-                lines,
-                biases=len(biases),
-                bf16=dtype == torch.bfloat16,
-                hidden=hidden,
-                side=size.side,
-                depth=size.height,
-                num_warps=schedule.NODE_SUM_WARPS,
-                num_stages=schedule.SUM_STAGES,
-            )
+        layout = size.side, size.height, schedule.NODE_SUM_WARPS
+        fused.sum_products(pairs, partials, rows_of_part, len(biases), dtype, *layout)
     fused.sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
@@ -68,13 +53,8 @@ class FusedShares(NodeShares):
 class FusedNodePass(EdgePass):
     """`EdgePass` with its nodes in fused launches, which compute products anew."""
 
+    _is_fused = True
     _of_update: Sequence[Term] = ()  # what the backward pass has left to do for the update
-
-    @staticmethod
-    def maker(layer: Layer) -> Callable[..., Tensor]:
-        # Gradients are written, but those of a decoder, and of edges where there are none.
-        adds = layer.head or not layer.graph.edges.n_edges
-        return torch.zeros_like if adds else torch.empty_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         casts, dtype = self.layer.casts, self._work.dtype
@@ -84,10 +64,6 @@ class FusedNodePass(EdgePass):
             torch._foreach_copy_(casts, of_edges)  # one launch, forward
         self._edge_weights = casts or of_edges
         return self._edge_weights[0], FusedShares(weight, bias, self._nodes, self._work)
-
-    def _cleared(self, sums: Tensor) -> Tensor:
-        # The first block's sums are written; without edges there may be no block.
-        return sums if self._states.n_edges else sums.zero_()
 
     def _updated(self, sums: Ends) -> Tensor:
         owned = sums.of_source.new_empty(self.layer.graph.n_owned, sums.of_source.shape[1])

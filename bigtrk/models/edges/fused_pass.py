@@ -83,18 +83,14 @@ class FusedEdgePass(FusedNodePass):
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
         if grad is not None:
-            self._decoder_backward(grad, of_weights[self._n_fused :])
+            # The gradient of the edges' last product takes the place of their last state.
+            state, of_head = self._states.state(self.layer.i + 1), of_weights[self._n_fused :]
+            with traced("decoder, backward"):
+                for block in self._states.blocks([state], [state]):
+                    mlp, sink = self._decoder(block), relu_of(block.read[0], block.made[0])
+                    for rows in self._work.chunks(mlp.n_rows):
+                        mlp.backward(rows, grad[block.rows][rows], None, None, of_head, [sink])
         super().backward(grad, outer, of_x, of_weights)
-
-    def _decoder_backward(self, grad: Tensor, of_weights: Sequence[Tensor]) -> None:
-        """Puts the gradient of the edges' last product in the place of their last state."""
-        states = self._states
-        state = states.state(self.layer.i + 1)
-        with traced("decoder, backward"):
-            for block in states.blocks([state], [state]):
-                mlp, sink = self._decoder(block), relu_of(block.read[0], block.made[0])
-                for rows in self._work.chunks(mlp.n_rows):
-                    mlp.backward(rows, grad[block.rows][rows], None, None, of_weights, [sink])
 
     def _read_for_gradient(self) -> list[Rows]:
         if self._outer is None:

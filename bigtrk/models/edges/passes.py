@@ -261,6 +261,8 @@ class Layer:
 class EdgePass:
     """A layer's edges, chunk by chunk: their MLP, its inputs, and what the nodes read of them."""
 
+    _is_fused = False  # fused launches write gradients and the first block's sums; others add to 0
+
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
     ) -> None:
@@ -282,10 +284,12 @@ class EdgePass:
         if not graph.halo.are_awaited:
             self._await_halo()
 
-    @staticmethod
-    def maker(layer: Layer) -> Callable[..., Tensor]:  # noqa: ARG004
+    @classmethod
+    def maker(cls, layer: Layer) -> Callable[..., Tensor]:
         """Returns what makes room for gradients, like `torch.zeros_like`."""
-        return torch.zeros_like
+        # All add to those of a decoder, and of edges where there are none.
+        adds = not cls._is_fused or layer.head or not layer.graph.edges.n_edges
+        return torch.zeros_like if adds else torch.empty_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         """Returns the first weight in the edges' type, and the nodes' shares of its product."""
@@ -315,13 +319,14 @@ class EdgePass:
     def _new_sums(self) -> Ends:
         """Returns buffers [N, H] in which to sum the edges at each of their ends."""
         size = *self._nodes[0].shape, self._work.sums
-        outgoing = self._cleared(self._work.rows("outgoing", *size))
-        incoming = self._cleared(self._work.rows("incoming", *size))
-        return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
+        return self._cleared(*(self._work.rows(name, *size) for name in ("outgoing", "incoming")))
 
-    def _cleared(self, sums: Tensor) -> Tensor:
-        """Returns rows in which to sum edges."""
-        return sums.zero_()
+    def _cleared(self, outgoing: Tensor, incoming: Tensor) -> Ends:
+        """Returns these buffers [N, H] to sum edges in; without edges there may be no block."""
+        if not (self._is_fused and self._states.n_edges):
+            outgoing.zero_()
+            incoming.zero_()
+        return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
@@ -399,9 +404,8 @@ class EdgePass:
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
         if i:
-            before = [self._cleared(torch.empty_like(of_x)) for _ in range(2)]
-            sums = Ends.between(before[0], before[1], self.layer.graph.edge_index)
-            states.give_sums(*before)
+            sums = self._cleared(torch.empty_like(of_x), torch.empty_like(of_x))
+            states.give_sums(*sums[:2])
         read = [*states.inputs(i), *self._read_for_gradient()]
         gradient = states.gradient_rows(i)
         with traced(f"layer {i} edge, backward"):

@@ -19,7 +19,7 @@ share none, and a barrier parts those of a program that write from those that re
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_kernels import EPS
+from bigtrk.models.edges.triton_kernels import end, normalised, normalised_backward, positive
 
 
 @triton.jit
@@ -59,48 +59,12 @@ def product(
 
 
 @triton.jit
-def both_ends(
-    of_source,
-    of_destination,
-    source,
-    destination,
-    rows,
-    exists,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-):
+def both_ends(ends, rows, exists, hidden: tl.constexpr, width: tl.constexpr):
     """Returns what the nodes at both ends add to rows [height, 1] of edges; zero outside."""
     columns = tl.arange(0, width)[None, :]
     inside = exists & (columns < hidden)
-    node = tl.load(source + rows, exists, 0).to(tl.int64)
-    values = tl.load(of_source + node * hidden + columns, inside, 0.0).to(tl.float32)
-    node = tl.load(destination + rows, exists, 0).to(tl.int64)
-    return values + tl.load(of_destination + node * hidden + columns, inside, 0.0).to(tl.float32)
-
-
-@triton.jit
-def normalised(values, columns, hidden: tl.constexpr):
-    """Returns the LayerNorm of rows, and 1 / the standard deviation of each: [height, 1]."""
-    values = tl.where(columns < hidden, values, 0.0)
-    mean = tl.sum(values, axis=1, keep_dims=True) / hidden
-    centred = tl.where(columns < hidden, values - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, axis=1, keep_dims=True) / hidden + EPS)
-    return centred * scale, scale
-
-
-@triton.jit
-def normalised_backward(grad, normal, scale, hidden: tl.constexpr):
-    """Returns the gradient of the rows before normalisation, from that of the ReLU of `normal`."""
-    passed = tl.where(normal <= 0, 0.0, grad)
-    along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
-    mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
-    return (passed - mean - normal * along) * scale
-
-
-@triton.jit
-def positive(values):
-    """Returns the ReLU; tl.maximum would make 0 of NaN."""
-    return tl.where(values <= 0, 0.0, values)
+    of_source = end(ends[0], ends[2], rows, columns, exists, inside, hidden)
+    return of_source + end(ends[1], ends[3], rows, columns, exists, inside, hidden)
 
 
 @triton.jit
@@ -117,10 +81,7 @@ def first_product(
     encoded,
     weight,
     weight_stride,
-    of_source,
-    of_destination,
-    source,
-    destination,
+    ends,
     rows,
     exists,
     hidden: tl.constexpr,
@@ -128,7 +89,7 @@ def first_product(
     depth: tl.constexpr,
 ):
     """Returns the first product of edges [height, 1]: state, encoded, both ends with the bias."""
-    total = both_ends(of_source, of_destination, source, destination, rows, exists, hidden, width)
+    total = both_ends(ends, rows, exists, hidden, width)
     total = product(
         total, state, rows, exists, weight, weight_stride, 1, False, hidden, width, depth
     )
@@ -154,43 +115,34 @@ def put(values, rows, exists, tile, hidden: tl.constexpr, width: tl.constexpr):
 def forward(
     state,
     encoded,
-    of_source,
-    of_destination,
-    source,
-    destination,
+    ends,
     first,
-    second,
-    second_bias,
-    third,
-    third_bias,
+    others,
     made,
     n_rows,
     first_stride,
-    layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes the edges' next state; `made` may be `state`. Rows between products go through it."""
+    """Makes the edges' next state; `made` may be `state`. Rows between products go through it.
+    others: in turn weight and bias of the linear layers after the first.
+    """
     # A large event's edges have more than 2**31 features in all.
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     columns = tl.arange(0, width)[None, :]
     exists = rows < n_rows
     values = first_product(
-        state, encoded, first, first_stride, of_source, of_destination, source, destination,
-        rows, exists, hidden, width, depth,
-    )  # fmt: skip
-    if layers > 1:
+        state, encoded, first, first_stride, ends, rows, exists, hidden, width, depth
+    )
+    for k in tl.static_range(len(others) // 2):
         normal, _ = normalised(values, columns, hidden)
         put(made, rows, exists, positive(normal), hidden, width)
-        values = biased(second_bias, height, hidden, width)
-        values = product(values, made, rows, exists, second, hidden, 1, False, hidden, width, depth)
-    if layers > 2:
-        normal, _ = normalised(values, columns, hidden)
-        put(made, rows, exists, positive(normal), hidden, width)
-        values = biased(third_bias, height, hidden, width)
-        values = product(values, made, rows, exists, third, hidden, 1, False, hidden, width, depth)
+        values = biased(others[2 * k + 1], height, hidden, width)
+        values = product(
+            values, made, rows, exists, others[2 * k], hidden, 1, False, hidden, width, depth
+        )
     put(made, rows, exists, positive(values), hidden, width)
 
 
@@ -198,20 +150,12 @@ def forward(
 def backward(
     state,
     encoded,
-    of_source,
-    of_destination,
-    source,
-    destination,
-    after,
-    of_state,
-    outer_of_source,
-    outer_of_destination,
+    ends,
+    given,
     made,
     gradient,
     first,
-    second,
-    second_bias,
-    third,
+    others,
     normals,
     scales,
     partials,
@@ -220,7 +164,6 @@ def backward(
     n_lines,
     first_stride,
     of_state_stride,
-    layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
     height: tl.constexpr,
@@ -231,12 +174,13 @@ def backward(
     """Writes the `gradient` [n_rows, hidden] of the first product, which may be `made`, and the
     program's part of the weights' gradients in `partials` [programs, n_lines, hidden].
 
-    after: the gradient of the next layer's first product (None: `made` is that of the last product
-    of this layer); of_state [hidden, hidden]: the weight of that for this layer's edges, with rows
-    of `of_state_stride`; outer_...: what both ends add to the gradient. Programs take
+    given: the gradient of the next layer's first product (None: `made` is that of the last product
+    of this layer); the weight [hidden, hidden] of that for this layer's edges, with rows of
+    `of_state_stride`; what sources and destinations add to the gradient. Programs take
     `rows_of_program` edges each, `block` by block; normals [programs, layers - 1, block, hidden]
     and scales [programs, layers - 1, block] hold what a block keeps of each layer but the last.
     """
+    layers: tl.constexpr = len(others) // 2 + 1
     program = tl.program_id(0).to(tl.int64)
     begin = program * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
@@ -253,19 +197,17 @@ def backward(
             rows = row + tl.arange(0, height)[:, None]
             exists = rows < stop
             output_gradient(
-                after, of_state, of_state_stride, outer_of_source, outer_of_destination, source,
-                destination, made, gradient, rows, exists, hidden, width, depth,
-            )  # fmt: skip
+                given, of_state_stride, ends, made, gradient, rows, exists, hidden, width, depth
+            )
             values = first_product(
-                state, encoded, first, first_stride, of_source, of_destination, source,
-                destination, rows, exists, hidden, width, depth,
-            )  # fmt: skip
+                state, encoded, first, first_stride, ends, rows, exists, hidden, width, depth
+            )
             if layers > 1:
                 keep_normal(normals, scales, values, rows - start, exists, hidden, width)
             if layers > 2:
                 values = product(
-                    biased(second_bias, height, hidden, width), normals, rows - start, exists,
-                    second, hidden, 1, True, hidden, width, depth,
+                    biased(others[1], height, hidden, width), normals, rows - start, exists,
+                    others[0], hidden, 1, True, hidden, width, depth,
                 )  # fmt: skip
                 keep_normal(
                     normals + block * hidden, scales + block, values, rows - start, exists,
@@ -273,13 +215,13 @@ def backward(
                 )  # fmt: skip
         if layers > 2:
             through_layer(
-                gradient, normals + block * hidden, scales + block, third,
+                gradient, normals + block * hidden, scales + block, others[2],
                 partials + (inputs + 1) * hidden * hidden, partials + (biases + 1) * hidden,
                 start, stop, adds, hidden, width, height, depth, side,
             )  # fmt: skip
         if layers > 1:
             through_layer(
-                gradient, normals, scales, second, partials + inputs * hidden * hidden,
+                gradient, normals, scales, others[0], partials + inputs * hidden * hidden,
                 partials + biases * hidden, start, stop, adds, hidden, width, height, depth, side,
             )  # fmt: skip
         of_weight(gradient, state, start, partials, start, stop, adds, False, hidden, depth, side)
@@ -292,13 +234,9 @@ def backward(
 
 @triton.jit
 def output_gradient(
-    after,
-    of_state,
+    given,
     of_state_stride,
-    outer_of_source,
-    outer_of_destination,
-    source,
-    destination,
+    ends,
     made,
     gradient,
     rows,
@@ -311,11 +249,11 @@ def output_gradient(
     columns = tl.arange(0, width)[None, :]
     inside = exists & (columns < hidden)
     grad = tl.load(made + rows * hidden + columns, inside, 0.0).to(tl.float32)
-    if after is not None:
+    if given is not None:
+        after, of_state, of_source, of_destination = given
         passes = grad > 0
-        grad = both_ends(
-            outer_of_source, outer_of_destination, source, destination, rows, exists, hidden, width
-        )
+        outer = of_source, of_destination, ends[2], ends[3]
+        grad = both_ends(outer, rows, exists, hidden, width)
         grad = product(
             grad, after, rows, exists, of_state, 1, of_state_stride, False, hidden, width, depth
         )

@@ -21,33 +21,16 @@ SPAN = tl.constexpr(16)
 
 @triton.jit
 def norm_relu(
-    z,
-    of_source,
-    of_destination,
-    source,
-    destination,
-    out,
-    rstd,
-    n_rows,
-    hidden: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
+    z, ends, out, rstd, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):
     """Computes plain.norm_relu."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
-    values = tl.load(z + at, inside, 0.0).to(tl.float32)
-    if source is not None:
-        values += end(of_source, source, rows, columns, n_rows, inside, hidden)
-        values += end(of_destination, destination, rows, columns, n_rows, inside, hidden)
-    centred = tl.where(inside, values - tl.sum(values, axis=1, keep_dims=True) / hidden, 0.0)
-    variance = tl.sum(centred * centred, axis=1, keep_dims=True) / hidden
-    scale = tl.rsqrt(variance + EPS)
-    normal = centred * scale
+    values = with_ends(z, ends, rows, columns, n_rows, inside, hidden)
+    normal, scale = normalised(values, columns, hidden)
     tl.store(rstd + rows, scale, rows < n_rows)
     tl.store(z + at, normal.to(z.dtype.element_ty), inside)
-    # tl.maximum would make 0 of NaN.
-    tl.store(out + at, tl.where(normal <= 0, 0.0, normal).to(out.dtype.element_ty), inside)
+    tl.store(out + at, positive(normal).to(out.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -58,35 +41,20 @@ def norm_relu_backward(
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
     values = tl.load(normal + at, inside, 0.0).to(tl.float32)
-    passed = tl.where(values <= 0, 0.0, tl.load(grad + at, inside, 0.0).to(tl.float32))
-    along = tl.sum(passed * values, axis=1, keep_dims=True) / hidden
-    mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
+    of_relu = tl.load(grad + at, inside, 0.0).to(tl.float32)
     scale = tl.load(rstd + rows, rows < n_rows, 0.0)
-    result = (passed - mean - values * along) * scale
+    result = normalised_backward(of_relu, values, scale, hidden)
     tl.store(out + at, result.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
 def relu_backward(
-    grad,
-    e,
-    of_source,
-    of_destination,
-    source,
-    destination,
-    out,
-    n_rows,
-    hidden: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
+    grad, e, ends, out, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 ):
     """Computes plain.relu_backward."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
-    values = tl.load(grad + at, inside, 0.0).to(tl.float32)
-    if source is not None:
-        values += end(of_source, source, rows, columns, n_rows, inside, hidden)
-        values += end(of_destination, destination, rows, columns, n_rows, inside, hidden)
+    values = with_ends(grad, ends, rows, columns, n_rows, inside, hidden)
     passes = tl.load(e + at, inside, 0.0).to(tl.float32) > 0
     tl.store(out + at, tl.where(passes, values, 0.0).to(out.dtype.element_ty), inside)
 
@@ -101,9 +69,44 @@ def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 
 
 @triton.jit
-def end(of_nodes, index, rows, columns, n_rows, inside, hidden: tl.constexpr):
+def normalised(values, columns, hidden: tl.constexpr):
+    """Returns the LayerNorm of rows, and 1 / the standard deviation of each: [height, 1]."""
+    values = tl.where(columns < hidden, values, 0.0)
+    mean = tl.sum(values, axis=1, keep_dims=True) / hidden
+    centred = tl.where(columns < hidden, values - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, axis=1, keep_dims=True) / hidden + EPS)
+    return centred * scale, scale
+
+
+@triton.jit
+def normalised_backward(grad, normal, scale, hidden: tl.constexpr):
+    """Returns the gradient of the rows before normalisation, from that of the ReLU of `normal`."""
+    passed = tl.where(normal <= 0, 0.0, grad)
+    along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
+    mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
+    return (passed - mean - normal * along) * scale
+
+
+@triton.jit
+def positive(values):
+    """Returns the ReLU; tl.maximum would make 0 of NaN."""
+    return tl.where(values <= 0, 0.0, values)
+
+
+@triton.jit
+def with_ends(values, ends, rows, columns, n_rows, inside, hidden: tl.constexpr):
+    """Returns rows of edges' values with what the nodes at both ends, if any, add to them."""
+    total = tl.load(values + rows * hidden + columns, inside, 0.0).to(tl.float32)
+    if ends is not None:
+        total += end(ends[0], ends[2], rows, columns, rows < n_rows, inside, hidden)
+        total += end(ends[1], ends[3], rows, columns, rows < n_rows, inside, hidden)
+    return total
+
+
+@triton.jit
+def end(of_nodes, index, rows, columns, exists, inside, hidden: tl.constexpr):
     """Returns what the nodes at one end add to their edges; zero outside."""
-    node = tl.load(index + rows, rows < n_rows, 0).to(tl.int64)
+    node = tl.load(index + rows, exists, 0).to(tl.int64)
     return tl.load(of_nodes + node * hidden + columns, inside, 0.0).to(tl.float32)
 
 
@@ -111,15 +114,11 @@ def end(of_nodes, index, rows, columns, n_rows, inside, hidden: tl.constexpr):
 def sum_at_ends(
     values,
     others,
-    source_starts,
-    source_order,
-    destination_starts,
-    destination_order,
+    by_source,
+    by_destination,
     turns,
-    of_source,
-    of_destination,
-    others_of_source,
-    others_of_destination,
+    sums,
+    sums_of_others,
     first,
     n_rows,
     adds: tl.constexpr,
@@ -135,25 +134,25 @@ def sum_at_ends(
     turn = tl.load(turns + tl.program_id(0))
     if turn % 2 == 0:
         sum_of_node(
-            turn // 2, source_starts, source_order, values, others, of_source, others_of_source,
-            first, n_rows, adds, hidden, width,
+            turn // 2, by_source, values, others, sums, sums_of_others, 0, first, n_rows, adds,
+            hidden, width,
         )  # fmt: skip
     else:
         sum_of_node(
-            turn // 2, destination_starts, destination_order, values, others, of_destination,
-            others_of_destination, first, n_rows, adds, hidden, width,
+            turn // 2, by_destination, values, others, sums, sums_of_others, 1, first, n_rows, adds,
+            hidden, width,
         )  # fmt: skip
 
 
 @triton.jit
 def sum_of_node(
     node,
-    starts,
-    order,
+    segments,
     values,
     others,
     sums,
     sums_of_others,
+    side: tl.constexpr,
     first,
     n_rows,
     adds: tl.constexpr,
@@ -164,28 +163,19 @@ def sum_of_node(
     parts: tl.constexpr = (hidden + width - 1) // width
     columns = tl.program_id(1) % parts * width + tl.arange(0, width)
     if tl.program_id(1) < parts:
-        sum_rows(node, starts, order, values, sums, columns, first, n_rows, adds, hidden)
+        sum_rows(node, segments, values, sums[side], columns, first, n_rows, adds, hidden)
     else:
         if others is not None:
-            sum_rows(
-                node, starts, order, others, sums_of_others, columns, first, n_rows, adds, hidden
-            )
+            of_side = sums_of_others[side]
+            sum_rows(node, segments, others, of_side, columns, first, n_rows, adds, hidden)
 
 
 @triton.jit
 def sum_rows(
-    node,
-    starts,
-    order,
-    values,
-    sums,
-    columns,
-    first,
-    n_rows,
-    adds: tl.constexpr,
-    hidden: tl.constexpr,
+    node, segments, values, sums, columns, first, n_rows, adds: tl.constexpr, hidden: tl.constexpr
 ):
     """Sums columns of the rows of a segment."""
+    starts, order = segments
     exists = columns < hidden
     place = node.to(tl.int64) * hidden + columns
     total = before(sums, place, exists, adds)

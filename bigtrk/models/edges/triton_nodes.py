@@ -9,14 +9,8 @@ in triton_edges.py, which says what a tile is. A row's bits depend on no other r
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_edges import (
-    biased,
-    normalised,
-    normalised_backward,
-    positive,
-    product,
-    put,
-)
+from bigtrk.models.edges.triton_edges import biased, product, put
+from bigtrk.models.edges.triton_kernels import normalised, normalised_backward, positive
 
 
 @triton.jit(do_not_specialize=["n_rows"])

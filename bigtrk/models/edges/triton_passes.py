@@ -126,7 +126,7 @@ def _installed() -> bool:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    _call("norm_relu", z, *(ends or [None] * 4)[:4], out, rstd)
+    _call("norm_relu", z, ends and ends[:4], out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
@@ -134,7 +134,7 @@ def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) 
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    _call("relu_backward", grad, e, *(ends or [None] * 4)[:4], out)
+    _call("relu_backward", grad, e, ends and ends[:4], out)
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
@@ -170,11 +170,11 @@ def sum_at_ends(
         triton_kernels.sum_at_ends[(2 * n_nodes, parts)](
             values,
             others,
-            *incidence.by_source,
-            *incidence.by_destination,
+            incidence.by_source[:],
+            incidence.by_destination[:],
             incidence.turns,
-            *sums[:2],
-            *(sums_of_others or (None, None))[:2],
+            sums[:2],
+            sums_of_others and sums_of_others[:2],
             sums.first,
             len(values),
             adds=adds,
@@ -184,15 +184,14 @@ def sum_at_ends(
         )
 
 
-def _call(name: str, *tensors: Tensor | None) -> None:
+def _call(name: str, rows: Tensor, *others: Tensor | tuple[Tensor, ...] | None) -> None:
     # Imported here, since torch for CPUs has no Triton.
     from bigtrk.models.edges import triton_kernels
 
-    rows = tensors[0]
-    assert rows is not None
-    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
+    assert all(one.is_contiguous() for one in (rows, *others) if isinstance(one, Tensor)), name
     n_rows, hidden = rows.shape
     height, width = feature_tile(hidden)
     kernel = getattr(triton_kernels, name)[(-(-n_rows // height),)]
     with torch.cuda.device_of(rows):  # Triton starts on the current device
-        kernel(*tensors, n_rows, hidden=hidden, height=height, width=width, num_warps=FEATURE_WARPS)
+        size = {"hidden": hidden, "height": height, "width": width}
+        kernel(rows, *others, n_rows, **size, num_warps=FEATURE_WARPS)

@@ -11,27 +11,21 @@ A tile is [height, width]: `height` rows, and `hidden` columns up to the next po
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_edges import both_ends, normalised, normalised_backward, positive
+from bigtrk.models.edges.triton_edges import both_ends
+from bigtrk.models.edges.triton_kernels import normalised, normalised_backward, positive
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def whole_forward(
     state,
     encoded,
-    of_source,
-    of_destination,
-    source,
-    destination,
+    ends,
     first,
-    second,
-    second_bias,
-    third,
-    third_bias,
+    others,
     made,
     n_rows,
     rows_of_program,
     first_stride,
-    layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
     height: tl.constexpr,
@@ -47,15 +41,12 @@ def whole_forward(
         state_row = tl.load(state + place, inside, 0.0)
         encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
         values = first_product(
-            state_row, encoded_row, encoded is not None, first, first_stride, of_source,
-            of_destination, source, destination, rows, exists, hidden, width,
+            state_row, encoded_row, encoded is not None, first, first_stride, ends, rows, exists,
+            hidden, width,
         )  # fmt: skip
-        if layers > 1:
+        for k in tl.static_range(len(others) // 2):
             normal, _ = normalised(values, columns, hidden)
-            values = next_product(normal, second, second_bias, hidden, width, height)
-        if layers > 2:
-            normal, _ = normalised(values, columns, hidden)
-            values = next_product(normal, third, third_bias, hidden, width, height)
+            values = next_product(normal, others[2 * k], others[2 * k + 1], hidden, width, height)
         write(made, place, inside, positive(values))
 
 
@@ -63,27 +54,18 @@ def whole_forward(
 def whole_backward(
     state,
     encoded,
-    of_source,
-    of_destination,
-    source,
-    destination,
-    after,
-    of_state,
-    outer_of_source,
-    outer_of_destination,
+    ends,
+    given,
     made,
     gradient,
     first,
-    second,
-    second_bias,
-    third,
+    others,
     partials,
     n_rows,
     rows_of_program,
     n_lines,
     first_stride,
     of_state_stride,
-    layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
     height: tl.constexpr,
@@ -96,6 +78,7 @@ def whole_backward(
     layers that it sums: for all there may be too few registers. Of three layers one that does not
     sum the third's writes no gradient, since another launch is to follow, which reads `made`.
     """
+    layers: tl.constexpr = len(others) // 2 + 1
     program = tl.program_id(0).to(tl.int64)
     begin = program * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
@@ -118,11 +101,10 @@ def whole_backward(
         exists = rows < end
         place, inside = rows * hidden + columns, exists & (columns < hidden)
         grad = tl.load(made + place, inside, 0.0)
-        if after is not None:
-            total = both_ends(
-                outer_of_source, outer_of_destination, source, destination, rows, exists, hidden,
-                width,
-            )  # fmt: skip
+        if given is not None:
+            after, of_state, of_source, of_destination = given
+            outer = of_source, of_destination, ends[2], ends[3]
+            total = both_ends(outer, rows, exists, hidden, width)
             weight = read_weight(of_state, of_state_stride, hidden, width)
             total = tl.dot(tl.load(after + place, inside, 0.0), weight, total)
             grad = tl.where(grad.to(tl.float32) > 0, total, 0.0).to(kind)
@@ -130,24 +112,24 @@ def whole_backward(
         encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
         if layers > 1:
             values = first_product(
-                state_row, encoded_row, encoded is not None, first, first_stride, of_source,
-                of_destination, source, destination, rows, exists, hidden, width,
+                state_row, encoded_row, encoded is not None, first, first_stride, ends, rows,
+                exists, hidden, width,
             )  # fmt: skip
             normal, scale = normalised(values, columns, hidden)
         if layers > 2:
-            values = next_product(normal, second, second_bias, hidden, width, height)
+            values = next_product(normal, others[0], others[1], hidden, width, height)
             later, scale_of_later = normalised(values, columns, hidden)
             if sums_third:
                 sum_of_third = tl.dot(tl.trans(grad), positive(later).to(kind), sum_of_third)
                 sum_of_third_bias += tl.sum(grad.to(tl.float32), axis=0)
-            through = tl.dot(grad, read_weight(third, hidden, hidden, width))
+            through = tl.dot(grad, read_weight(others[2], hidden, hidden, width))
             grad = normalised_backward(through, later, scale_of_later, hidden).to(kind)
         if layers > 1:
             if sums_second:
                 sum_of_second = tl.dot(tl.trans(grad), positive(normal).to(kind), sum_of_second)
                 sum_of_second_bias += tl.sum(grad.to(tl.float32), axis=0)
             if writes:
-                through = tl.dot(grad, read_weight(second, hidden, hidden, width))
+                through = tl.dot(grad, read_weight(others[0], hidden, hidden, width))
                 grad = normalised_backward(through, normal, scale, hidden).to(kind)
         if writes:
             write(gradient, place, inside, grad)
@@ -180,17 +162,14 @@ def first_product(
     reads_encoded: tl.constexpr,
     first,
     first_stride,
-    of_source,
-    of_destination,
-    source,
-    destination,
+    ends,
     rows,
     exists,
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
     """Returns a tile's first product: state, encoded edges if read, both ends with the bias."""
-    total = both_ends(of_source, of_destination, source, destination, rows, exists, hidden, width)
+    total = both_ends(ends, rows, exists, hidden, width)
     weight = read_weight(first, first_stride, hidden, width)
     total = tl.dot(state_row, tl.trans(weight), total)
     if reads_encoded:
