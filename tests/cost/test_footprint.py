@@ -1,15 +1,12 @@
 """Counts of what a model keeps and computes equal what torch saves, and closed formulas."""
 
-import weakref
-from collections.abc import Iterator, Sequence
-
 import pytest
 import torch
 from torch import Tensor
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.footprint import Footprint, activations, footprint
-from bigtrk.models.edges.states import Block, MemoryStore, Recompute
+from bigtrk.models.edges.states import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
@@ -20,6 +17,7 @@ from bigtrk.models.settings import (
     ModelConfig,
     make_model,
 )
+from tests.models import checks
 
 NODES, EDGES = 300, 2000
 
@@ -28,49 +26,17 @@ def make_inputs(n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
 
 
-class Recording(MemoryStore):
-    """Notes the bytes of all rows of edges, those that pass through it, and the rows alive."""
-
-    def __init__(self) -> None:
-        self.rows: list[weakref.ref[Tensor]] = []
-        self.passed = 0
-
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        made = super().new(n_rows, width, dtype, device)
-        self.rows.append(weakref.ref(made))
-        return made
-
-    def blocks(
-        self, n_rows: int, read: Sequence[Tensor], made: Sequence[Tensor]
-    ) -> Iterator[Block]:
-        self.passed += sum(rows.nbytes for rows in (*read, *made))
-        return super().blocks(n_rows, read, made)
-
-    @property
-    def alive(self) -> int:
-        return sum(rows.nbytes for ref in self.rows if (rows := ref()) is not None)
-
-
 def really_saved(config: ModelConfig, n_edges: int) -> int:
     """Bytes of distinct tensors that are kept for the backward pass: those that autograd keeps,
     weights and inputs left out, and the edges between layers.
     """
-    model, inputs, store = make_model(config, 4, 6), make_inputs(n_edges), Recording()
+    model, inputs, store = make_model(config, 4, 6), make_inputs(n_edges), checks.Recording()
     if isinstance(model, InteractionGNN):
         model.keep_edges_in(store)
     known = {t.untyped_storage().data_ptr() for t in (*inputs, *model.parameters())}
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits = model(*inputs, NODES, no_exchange)
-    assert logits.grad_fn is not None
-    return sum(kept.values()) + store.alive
+    kept = checks.kept_tensors(model, *inputs)
+    made = [tensor for tensor in kept if tensor.untyped_storage().data_ptr() not in known]
+    return checks.n_bytes([*made, *store.alive])
 
 
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
@@ -94,7 +60,7 @@ def test_edges_off_the_device_are_counted_where_they_are(
     )
     found = []
     for n_edges in (EDGES, 2 * EDGES):
-        model, store = InteractionGNN(config, 4, 6), Recording()
+        model, store = InteractionGNN(config, 4, 6), checks.Recording()
         model.keep_edges_in(store)
         logits = model(*make_inputs(n_edges), NODES, no_exchange)
         logits.sum().backward()

@@ -21,33 +21,15 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
+from triton.runtime.jit import KernelInterface
 
-from bigtrk.models.edges import (
-    fused,
-    triton_edges,
-    triton_kernels,
-    triton_nodes,
-    triton_passes,
-    triton_whole_rows,
-)
+from bigtrk.models.edges import fused, triton_passes
 from bigtrk.models.edges.fused_nodes import FusedNodePass
 from bigtrk.models.protocol import Ends
 from tests.models import nodes
 from tests.models.fused import Case, computed, make
 from tests.models.test_kernels import CALLS
 
-MODULES = {
-    triton_kernels: (
-        "norm_relu",
-        "norm_relu_backward",
-        "relu_backward",
-        "sum_at_ends",
-        "sum_partials",
-    ),
-    triton_edges: ("forward", "backward"),
-    triton_nodes: ("products", "update", "of_weights"),
-    triton_whole_rows: ("whole_forward", "whole_backward"),
-}
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 POINTERS = {
     torch.float32: "*fp32",
@@ -72,30 +54,20 @@ class Launch(NamedTuple):
     named: dict[str, Any]
 
 
-class _Noting:
-    """Stands for a kernel: notes its launches, and computes nothing."""
-
-    def __init__(self, kernel: Any, launched: list[Launch]) -> None:
-        self._kernel, self._launched = kernel, launched
-
-    def __getitem__(self, _: tuple[int, ...]) -> Callable[..., None]:
-        return lambda *arguments, **named: self._launched.append(
-            Launch(self._kernel, arguments, named)
-        )
-
-
 def launched(case: Case, hopper: bool) -> list[Launch]:
     """Lists what passes over edges of `case` launch, each with the options that it may have."""
     found: list[Launch] = []
     inputs = make(case)
     ends = Ends.between(*inputs.shares, inputs.edge_index)
-    with contextlib.ExitStack() as stack:
-        for module, names in MODULES.items():
-            for name in names:
-                noting = _Noting(getattr(module, name), found)
-                stack.enter_context(patch.object(module, name, noting))
-        stack.enter_context(patch.object(fused, "has_hopper", lambda _: hopper))
-        stack.enter_context(patch.object(triton_passes, "usable", lambda *_: True))
+
+    def launch(kernel: Any, _: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *arguments, **named: found.append(Launch(kernel, arguments, named))
+
+    with (
+        patch.object(KernelInterface, "__getitem__", launch),
+        patch.object(fused, "has_hopper", lambda _: hopper),
+        patch.object(triton_passes, "usable", lambda *_: True),
+    ):
         computed(inputs, blocks=2)
         weights = inputs.weights
         if fused.shape_of(inputs.inputs, weights).whole:

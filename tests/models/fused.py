@@ -115,22 +115,19 @@ def exact(inputs: Inputs, dtype: torch.dtype = torch.float64) -> Results:
     grad = inputs.after.to(dtype) @ inputs.of_state.to(dtype)
     grad = grad + inputs.outer[0].to(dtype)[source] + inputs.outer[1].to(dtype)[destination]
     made.backward(grad)
-    assert first.grad is not None
-    found = {"made": made.detach(), "gradient": first.grad}
+    found = {"made": made.detach(), "gradient": grad_of(first)}
     for name, values in (("sums", found["made"]), ("of shares", found["gradient"])):
         for side, end in (("source", source), ("destination", destination)):
             zeros = torch.zeros(len(inputs.shares[0]), hidden, dtype=dtype)
             found[f"{name}, {side}"] = zeros.index_add(0, end, values)
-    of_first = weights[0].grad
-    assert of_first is not None
-    found["weight 0"] = of_first[:, : len(wide) * hidden]
-    found |= {f"weight {i}": _grad(weight) for i, weight in enumerate(weights) if i > 1}
+    found["weight 0"] = grad_of(weights[0])[:, : len(wide) * hidden]
+    found |= {f"weight {i}": grad_of(weight) for i, weight in enumerate(weights) if i > 1}
     return Results(found)
 
 
-def _grad(weight: Tensor) -> Tensor:
-    assert weight.grad is not None
-    return weight.grad
+def grad_of(values: Tensor) -> Tensor:
+    assert values.grad is not None
+    return values.grad
 
 
 def computed(inputs: Inputs, blocks: int = 1, recounts: bool = True) -> Results:

@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 from bigtrk.models.edges.passes import EdgePass, GraphPass, Layer
 from bigtrk.models.edges.states import EdgeStates, Encoded, MemoryStore, Workspace
 from bigtrk.models.interaction_gnn import activations
-from tests.models.fused import Results
+from tests.models.fused import Results, grad_of
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,12 @@ def exact(case: NodeCase) -> Results:
     gradients = zip([made, *shares], [inputs.of_owned, *inputs.of_shares], strict=True)
     torch.stack([(values * grad).sum() for values, grad in gradients]).sum().backward()
     found = {"made": made, "of source": shares[0], "of destination": shares[1]}
-    found |= {f"gradient of nodes {i}": _grad(values) for i, values in enumerate(nodes)}
-    found |= {"gradient of outgoing": _grad(outgoing), "gradient of incoming": _grad(incoming)}
+    found |= {f"gradient of nodes {i}": grad_of(values) for i, values in enumerate(nodes)}
+    found |= {"gradient of outgoing": grad_of(outgoing), "gradient of incoming": grad_of(incoming)}
     read = [weights[1], *weights[inputs.n_edge :]]
-    found |= {f"gradient of weight {i}": _grad(weight) for i, weight in enumerate(read)}
-    found["gradient of the first weight"] = _grad(weights[0])
+    found |= {f"gradient of weight {i}": grad_of(weight) for i, weight in enumerate(read)}
+    found["gradient of the first weight"] = grad_of(weights[0])
     return Results({name: values.detach() for name, values in found.items()})
-
-
-def _grad(values: Tensor) -> Tensor:
-    assert values.grad is not None
-    return values.grad
 
 
 def computed(case: NodeCase, of_class: type[EdgePass], device: torch.device) -> Results:

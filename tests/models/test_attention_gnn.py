@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
+from tests.models import checks
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 from tests.oracle.attention_gnn import ReferenceAttention, our_attention_name
 
@@ -48,10 +48,8 @@ def test_equals_the_dense_matrix_form(options: dict[str, Any], recompute: str) -
     expected = reference(x, edge_features, edge_index)
     torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-12)
     found, wanted = gradients(model, logits), gradients(reference, expected)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in wanted.items():
-        scale, own = float(gradient.abs().max()), found[our_attention_name(name)]
-        torch.testing.assert_close(own, gradient, rtol=0, atol=1e-12 * scale, msg=name)
+    wanted = {our_attention_name(name): gradient for name, gradient in wanted.items()}
+    checks.same_gradients(model, found, wanted)
 
 
 @each_option
@@ -59,13 +57,7 @@ def test_equals_the_dense_matrix_form(options: dict[str, Any], recompute: str) -
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
     options: dict[str, Any], n_nodes: int
 ) -> None:
-    model = make_model(**options)
-    no_edges = torch.zeros(2, 0, dtype=torch.int64)
-    logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
-    assert logits.shape == (0,)
-    found = gradients(model, logits)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+    checks.no_edges_give_gradients_of_zero(make_model(**options), n_nodes)
 
 
 @each_recompute
@@ -89,34 +81,14 @@ def test_recomputation_keeps_the_logits_of_edges_alone() -> None:
 
 
 def _kept_bytes(recompute: str, n_edges: int) -> int:
-    """Bytes of distinct storage that one forward pass keeps for the backward pass."""
     model = make_model(hidden=32, recompute=recompute)
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    x, edge_features, edge_index = make_graph(20, n_edges)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    assert logits.requires_grad
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return checks.n_bytes(checks.kept_tensors(model, *make_graph(20, n_edges)))
 
 
 @each_recompute
 def test_bf16_stays_near_float32(recompute: str) -> None:
-    x, edge_features, edge_index = make_graph(30, 300)
-    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    full = make_model(hidden=32, recompute=recompute)
     half = make_model(hidden=32, precision="bf16", recompute=recompute)
-    expected, logits = full(*inputs), half(*inputs)
-    assert logits.dtype == torch.float32
-    assert 0 < (logits - expected).std() < 0.1 * expected.std()
-    wanted = gradients(full, expected)
-    for name, gradient in gradients(half, logits).items():
-        assert gradient.dtype == torch.float32
-        assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
+    checks.bf16_stays_near_float32(make_model(hidden=32, recompute=recompute), half)
 
 
 def test_edges_may_lie_in_any_order_of_memory() -> None:

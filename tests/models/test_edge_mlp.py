@@ -10,6 +10,7 @@ from torch.nn.functional import layer_norm
 from bigtrk.models.mlps import EdgeMLP
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig
+from tests.models import checks
 from tests.models.graphs import F, G, gradients, make_graph
 
 each_recompute = pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
@@ -37,26 +38,14 @@ def test_equals_the_mlp_written_out(recompute: str, mlp_layers: int) -> None:
     logits, expected = model(*graph, len(graph[0]), no_exchange), written_out(model, *graph)
     torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-12)
     found, wanted = gradients(model, logits), gradients(model, expected)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in found.items():
-        scale = float(wanted[name].abs().max())
-        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
+    checks.same_gradients(model, found, wanted)
 
 
 def test_no_edges_give_every_parameter_a_gradient_of_zero() -> None:
-    model, no_edges = make_model(), torch.zeros(2, 0, dtype=torch.int64)
-    logits = model(torch.ones(5, F), torch.zeros(0, G), no_edges, 5, no_exchange)
-    assert logits.shape == (0,)
-    found = gradients(model, logits)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+    checks.no_edges_give_gradients_of_zero(make_model())
 
 
 @each_recompute
 def test_bf16_stays_near_float32(recompute: str) -> None:
-    x, edge_features, edge_index = make_graph(30, 300)
-    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    expected = make_model(hidden=32, recompute=recompute)(*inputs)
-    logits = make_model(hidden=32, recompute=recompute, precision="bf16")(*inputs)
-    assert logits.dtype == torch.float32
-    assert 0 < (logits - expected).std() < 0.1 * expected.std()
+    half = make_model(hidden=32, recompute=recompute, precision="bf16")
+    checks.bf16_stays_near_float32(make_model(hidden=32, recompute=recompute), half)

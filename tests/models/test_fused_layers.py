@@ -14,6 +14,7 @@ from bigtrk.models.edges.states import MemoryStore
 from bigtrk.models.edges.stores import HostStore
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import SectorInputs, no_exchange
+from tests.models import checks
 from tests.models.fused import DEVICE, Results, usable_everywhere
 from tests.models.graphs import Cut, gradients, make_graph
 from tests.models.test_interaction_gnn import OPTIONS, make_model
@@ -148,12 +149,7 @@ def in_sectors(graph: tuple[Tensor, Tensor, Tensor], model: InteractionGNN) -> R
 
 
 def test_no_edges_give_every_parameter_a_gradient_of_zero() -> None:
-    model = make_model().to(DEVICE)
-    no_edges = torch.zeros(2, 0, dtype=torch.int64, device=DEVICE)
-    x, edge_features = torch.ones(5, 3, device=DEVICE), torch.zeros(0, 2, device=DEVICE)
-    found = gradients(model, model(x, edge_features, no_edges, 5, no_exchange))
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+    checks.no_edges_give_gradients_of_zero(make_model().to(DEVICE))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -1,6 +1,5 @@
 """The Interaction GNN against its algorithm written out, for every option, with halos and empty."""
 
-import weakref
 from typing import Any, get_args
 
 import pytest
@@ -9,10 +8,11 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk.models.edges import states
-from bigtrk.models.edges.states import MemoryStore, Recompute
+from bigtrk.models.edges.states import Recompute
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from tests.models import checks
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 OPTIONS: list[dict[str, Any]] = [
@@ -86,10 +86,7 @@ def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: st
     expected = written_out(model, x, edge_features, edge_index)
     torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-13)
     found, wanted = gradients(model, logits), gradients(model, expected)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in found.items():
-        scale = float(wanted[name].abs().max())
-        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
+    checks.same_gradients(model, found, wanted)
 
 
 @each_option
@@ -97,13 +94,8 @@ def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: st
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
     options: dict[str, Any], n_nodes: int
 ) -> None:
-    model = make_model(**options)
-    no_edges = torch.zeros(2, 0, dtype=torch.int64)
-    logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
-    assert logits.shape == ((0, 2) if "pt_head" in options else (0,))
-    found = gradients(model, logits)
-    assert found.keys() == {name for name, _ in model.named_parameters()}
-    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+    shape = (0, 2) if "pt_head" in options else (0,)
+    checks.no_edges_give_gradients_of_zero(make_model(**options), n_nodes, shape)
 
 
 @each_option
@@ -140,38 +132,11 @@ def test_scoring_alone_gives_what_training_gives(options: dict[str, Any]) -> Non
     assert torch.equal(scored, model(*inputs))
 
 
-class Recording(MemoryStore):
-    """Notes the rows that it makes."""
-
-    def __init__(self) -> None:
-        self.rows: list[weakref.ref[Tensor]] = []
-
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        made = super().new(n_rows, width, dtype, device)
-        self.rows.append(weakref.ref(made))
-        return made
-
-    @property
-    def alive(self) -> list[Tensor]:
-        return [rows for ref in self.rows if (rows := ref()) is not None]
-
-
 def kept_bytes(**options: Any) -> int:
     """Bytes of distinct storage that one forward pass keeps for the backward pass."""
-    model, store = make_model(hidden=32, layers=8, **options), Recording()
+    model, store = make_model(hidden=32, layers=8, **options), checks.Recording()
     model.keep_edges_in(store)
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    x, edge_features, edge_index = make_graph(20, 2000)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    assert logits.requires_grad
-    tensors = [*kept.values(), *store.alive]
-    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+    return checks.n_bytes([*checks.kept_tensors(model, *make_graph(20, 2000)), *store.alive])
 
 
 def test_what_recomputation_and_bf16_keep() -> None:
@@ -186,7 +151,7 @@ def test_what_recomputation_and_bf16_keep() -> None:
 
 def test_a_backward_pass_takes_one_tensor_of_all_edges_more_and_frees_all() -> None:
     x, edge_features, edge_index = make_graph(20, 2000)
-    model, store = make_model(hidden=32, layers=8), Recording()
+    model, store = make_model(hidden=32, layers=8), checks.Recording()
     model.keep_edges_in(store)
     logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
     assert len(store.rows) == len(store.alive) == 8
@@ -199,19 +164,9 @@ def test_a_backward_pass_takes_one_tensor_of_all_edges_more_and_frees_all() -> N
 
 @pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_bf16_stays_near_float32(recompute: str) -> None:
-    x, edge_features, edge_index = make_graph(30, 300)
-    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    full = make_model(True, hidden=32, recompute=recompute)
-    half = make_model(True, hidden=32, precision="bf16", recompute=recompute)
-    expected, logits = full(*inputs), half(*inputs)
-    assert logits.dtype == torch.float32
-    assert logits.shape == expected.shape
-    assert ((logits - expected).std(0) > 0).all()
-    assert ((logits - expected).std(0) < 0.1 * expected.std(0)).all()
-    wanted = gradients(full, expected)
-    for name, gradient in gradients(half, logits).items():
-        assert gradient.dtype == torch.float32
-        assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
+    options: dict[str, Any] = {"pt_head": True, "hidden": 32, "recompute": recompute}
+    half = make_model(**options, precision="bf16")
+    checks.bf16_stays_near_float32(make_model(**options), half)
 
 
 def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +179,4 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     logits = chunked(*inputs)
     torch.testing.assert_close(logits, whole(*inputs), rtol=1e-12, atol=1e-13)
     wanted = gradients(whole, whole(*inputs))
-    for name, gradient in gradients(chunked, logits).items():
-        scale = float(wanted[name].abs().max())
-        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
+    checks.same_gradients(chunked, gradients(chunked, logits), wanted)

@@ -5,8 +5,8 @@ import pytest
 from tests.models.launches import CONFIGURATION, count_step
 
 pytest.importorskip("triton")
-# The best numbers reached: who lowers one writes it here. The bound of issue and design is 150
-# launches at every number of edges, and 110 GB at the largest.
+# The best numbers reached: who lowers one writes it here. The goal is 150 launches at every number
+# of edges, and 110 GB at the largest.
 MOST_LAUNCHES = {1_000: 303, 3_000_000: 617, 6_800_000: 1037}
 MOST_GIGABYTES = {6_800_000: 187.1}
 MOST_WAITS = 2

@@ -12,6 +12,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.mlps import EdgeMLP
 from bigtrk.models.protocol import LayeredModel, SectorInputs, no_exchange, units
 from bigtrk.models.settings import AttentionGNNConfig, EdgeMLPConfig, InteractionGNNConfig
+from tests.models import checks
 from tests.models.graphs import Cut, F, G, gradients, make_graph
 
 Model = LayeredModel[Any]
@@ -47,10 +48,7 @@ def test_sectors_of_one_process_train_like_the_whole_graph(model: Model) -> None
     made = cut.merged(model.forward_all(cut.sectors, cut.exchange))
     torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
     found = gradients(model, made)
-    assert found.keys() == wanted.keys() == {name for name, _ in model.named_parameters()}
-    for name, gradient in wanted.items():
-        scale = float(gradient.abs().max())
-        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12 * scale, msg=name)
+    checks.same_gradients(model, found, wanted)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
