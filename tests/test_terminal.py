@@ -15,11 +15,9 @@ from rich.text import Text
 
 from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.errors import InputError, printable
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.records.run import RunRecord
 from bigtrk.reports.terminal import at_width
-from tests.distributed.graphs import random_graph
+from tests.distributed.graphs import random_graph, write_graphs
 from tests.programs import CHECKOUT, Run
 from tests.reports.run_folders import epoch_record, run_record, run_writer
 
@@ -142,10 +140,7 @@ def test_a_run_of_hostile_texts_is_reported(tmp_path: Path, run_program: Run) ->
 
 def test_a_script_for_slurm_holds_no_line_of_a_name(workdir: Path, run_program: Run) -> None:
     """A comment names the folder: a line break in it would begin a command."""
-    graphs = [random_graph(number, 40, 200) for number in range(3)]
-    for graph in graphs:
-        write_graph(workdir / "graphs", graph, {})
-    write_manifest(workdir / "graphs", "graphs", {}, [graph.name for graph in graphs])
+    write_graphs(workdir / "graphs", [random_graph(number, 40, 200) for number in range(3)])
     options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
     command = ["bigtrk", "scale", "weak", "graphs", *options]
     status, printed, errors = run_program(command)

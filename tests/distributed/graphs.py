@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Sector, whole_sector
+from bigtrk.graphs.storage.event_folder import read_manifest, write_manifest
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.sector_folder import write_sectors
 from partition.sectors import cut
 
 NODE_FEATURES = ("r", "phi", "z", "eta")
@@ -60,6 +64,28 @@ def random_parts(graph: EventGraph, parts: int, used: int) -> Tensor:
     generator = torch.Generator().manual_seed(parts)
     assert used <= parts
     return torch.randint(used, (graph.n_nodes,), generator=generator)
+
+
+def write_graphs(folder: Path, graphs: Sequence[EventGraph], **record: Any) -> None:
+    """Writes a folder of graphs. record: what else each one's record says."""
+    for graph in graphs:
+        sizes = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+        write_graph(folder, graph, {**sizes, **record})
+    write_manifest(folder, "graphs", {}, [graph.name for graph in graphs])
+
+
+def write_cut(folder: Path, graphs: Sequence[EventGraph], parts: int) -> None:
+    """Writes graphs of the folder `graphs` in `parts` sectors each, in `sectors`."""
+    whole = read_manifest(folder / "graphs")[1]["events"]
+    for graph in graphs:
+        record = {
+            "nodes": graph.n_nodes,
+            "edges": graph.n_edges,
+            "source_digests": whole[graph.name]["digests"],
+        }
+        sectors = cut(graph, random_parts(graph, parts, parts), parts)
+        write_sectors(folder / "sectors", sectors, record)
+    write_manifest(folder / "sectors", "sectors", {}, [graph.name for graph in graphs])
 
 
 @dataclass(frozen=True)

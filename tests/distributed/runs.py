@@ -8,9 +8,6 @@ from typing import Any
 import torch
 
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_metrics, read_run
@@ -19,8 +16,7 @@ from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.run import Job, completed, open_run
 from bigtrk.training.settings import Configuration
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph, write_cut, write_graphs
 
 # Every engine there is, by name.
 ENGINES: dict[str, dict[str, Any]] = {
@@ -41,34 +37,15 @@ def write_events(
 
     make: from a seed, a number of nodes and one of edges to a graph.
     """
-    names = []
-    for seed in range(n):
-        graph = make(seed, 40 + 5 * seed, 240)
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-        names.append(graph.name)
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    for seed in range(3):
-        graph = make(seed, 40 + 5 * seed, 240)
-        record = {
-            "nodes": graph.n_nodes,
-            "edges": graph.n_edges,
-            "source_digests": made["events"][graph.name]["digests"],
-        }
-        write_sectors(folder / "sectors", cut(graph, random_parts(graph, 2, 2), 2), record)
-    write_manifest(folder / "sectors", "sectors", {}, names[:3])
+    graphs = [make(seed, 40 + 5 * seed, 240) for seed in range(n)]
+    write_graphs(folder / "graphs", graphs)
+    write_cut(folder, graphs[:3], 2)
 
 
 def write_in_sectors(folder: Path, graphs: Sequence[EventGraph], parts: int) -> None:
     """Writes events whole, in the folder `graphs`, and all of them cut in `parts` in `sectors`."""
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    names = [graph.name for graph in graphs]
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    for graph in graphs:
-        sectors = cut(graph, random_parts(graph, parts, parts), parts)
-        record = {"source_digests": made["events"][graph.name]["digests"]}
-        write_sectors(folder / "sectors", sectors, record)
-    write_manifest(folder / "sectors", "sectors", {}, names)
+    write_graphs(folder / "graphs", graphs)
+    write_cut(folder, graphs, parts)
 
 
 def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, Any]) -> Configuration:

@@ -18,9 +18,6 @@ from bigtrk.config import load_settings
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.model_files import build_model, describe
@@ -28,8 +25,7 @@ from bigtrk.training.run import open_data
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration, code_named
 from bigtrk.user_code import allow_code
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph, write_cut, write_graphs
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit
 from tests.every_value import Value, every_value
@@ -71,15 +67,8 @@ def write_events(folder: Path) -> None:
     true = [replace(one, y=torch.ones(one.n_edges, dtype=torch.bool)) for one in trained]
     folders = (("graphs", trained, None), ("held back", [held], None), ("true edges", true, 1.0))
     for name, some, purity in folders:
-        for one in some:
-            record = {"nodes": one.n_nodes, "edges": one.n_edges, "purity": purity or 0.5}
-            write_graph(folder / name, one, record)
-        write_manifest(folder / name, "graphs", {}, [one.name for one in some])
-    for one in trained:
-        digests = {"graph": one.name}
-        of_sectors = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": digests}
-        write_sectors(folder / "sectors", cut(one, random_parts(one, 2, 2), 2), of_sectors)
-    write_manifest(folder / "sectors", "sectors", {}, [one.name for one in trained])
+        write_graphs(folder / name, some, purity=purity or 0.5)
+    write_cut(folder, trained, 2)
     start = load_settings(Configuration, None, Value("training.seed", 1, {}).overrides(**SMALL))
     save_model(folder / "start", build_model(start).state_dict(), describe(start, []))
 

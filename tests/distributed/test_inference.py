@@ -26,6 +26,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import scoring_router
 from partition.cutting import CutSettings, cut_event
 from partition.partitioners import Method
+from tests.distributed.graphs import write_graphs
 from tests.distributed.ranks import Done, run_all
 
 MODEL = {"hidden": 8, "layers": 3}
@@ -51,8 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         edge_features=torch.cat([graph.edge_features, -graph.edge_features]),
         y=graph.y.repeat(2),
     )
-    write_graph(folder / "both", doubled, {"nodes": doubled.n_nodes, "edges": doubled.n_edges})
-    write_manifest(folder / "both", "graphs", {}, names[1:])
+    write_graphs(folder / "both", [doubled])
     cuts = {"sectors": ("graphs", 3), "halves": ("graphs", 2), "both halves": ("both", 2)}
     for sectors, (graphs, parts) in cuts.items():
         cut = names[1:] if graphs == "both" else names

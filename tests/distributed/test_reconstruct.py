@@ -15,13 +15,12 @@ from bigtrk.errors import RankError
 from bigtrk.events.reader import event_sizes
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.pipeline.models import EdgeScorer
 from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.pipeline.reconstruct import TracksMade, reconstruct_folder, share_of
 from bigtrk.pipeline.stages import load_pipeline
+from tests.distributed.graphs import write_graphs
 from tests.distributed.pipelines import write_pipeline
 from tests.distributed.ranks import Done, Works, run_all, run_ranks
 
@@ -40,8 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipeline = load_pipeline(folder / "pipeline")
     for event in events:
         write_event(event, folder / "events")
-        write_graph(folder / "graphs", pipeline.graph(event)[0], {})
-    write_manifest(folder / "graphs", "graphs", {}, [event.name for event in events])
+    write_graphs(folder / "graphs", [pipeline.graph(event)[0] for event in events])
     return folder
 
 

@@ -8,9 +8,6 @@ import pytest
 
 from bigtrk.cost.machines import find_machine
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
@@ -19,8 +16,7 @@ from bigtrk.training.data.event_source import Events, open_events, split_validat
 from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import training_router
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph, write_cut, write_graphs
 from tests.distributed.ranks import Done, run_all
 from tests.distributed.runs import fit, losses
 
@@ -31,18 +27,8 @@ def write_data(folder: Path, nodes: int, edges: int) -> Path:
     """Writes four small events in `graphs` and a large one, also in four `sectors`."""
     graphs = [random_graph(seed, 40, 200 + 20 * seed) for seed in range(4)]
     graphs.append(random_graph(9, nodes, edges))
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    names = [graph.name for graph in graphs]
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    large = graphs[-1]
-    record = {
-        "nodes": large.n_nodes,
-        "edges": large.n_edges,
-        "source_digests": made["events"][large.name]["digests"],
-    }
-    write_sectors(folder / "sectors", cut(large, random_parts(large, PARTS, PARTS), PARTS), record)
-    write_manifest(folder / "sectors", "sectors", {}, [large.name])
+    write_graphs(folder / "graphs", graphs)
+    write_cut(folder, graphs[-1:], PARTS)
     return folder
 
 

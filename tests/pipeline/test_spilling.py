@@ -13,13 +13,12 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.parallel import ranks
 from bigtrk.training import spill
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import write_graphs
 from tests.distributed.pipelines import write_pipeline
 from tests.programs import run_here
 
@@ -42,8 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_event(event, tmp_path / "events")
     write_pipeline(tmp_path / "pipeline", events[0])
     graph, record = build_with_record(events[0], WindowBuilder(builtin_windows()))
-    write_graph(tmp_path / "graphs", graph, record)
-    write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name])
+    write_graphs(tmp_path / "graphs", [graph], **record)
     configuration = Configuration.model_validate({"model": {"hidden": 8, "layers": 3}})
     torch.manual_seed(1)
     for name in ("run", "edges"):

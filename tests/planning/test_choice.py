@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
-from tests.distributed.graphs import random_graph
+from tests.distributed.graphs import random_graph, write_graphs
 from tests.programs import Run
 
 Ask = Callable[[list[str]], Any]
@@ -31,10 +29,7 @@ def ask(run_program: Run) -> Ask:
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("choice") / "my graphs"
-    made = [random_graph(seed, 3000, 60_000) for seed in range(2)]
-    for graph in made:
-        write_graph(folder, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    write_manifest(folder, "graphs", {}, [graph.name for graph in made])
+    write_graphs(folder, [random_graph(seed, 3000, 60_000) for seed in range(2)])
     return folder
 
 

@@ -9,14 +9,12 @@ import pytest
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.planning.choice import Trial
 from bigtrk.studies import trials
 from bigtrk.training.automatic import Limit, Option, Task, options
 from bigtrk.training.fitting import GIB
 from bigtrk.training.settings import Configuration
-from tests.distributed.graphs import random_graph
+from tests.distributed.graphs import random_graph, write_graphs
 from tests.programs import run_here
 
 SMALL = ["model.hidden=8", "model.layers=1", "model.mlp_layers=1"]
@@ -25,10 +23,7 @@ SMALL = ["model.hidden=8", "model.layers=1", "model.mlp_layers=1"]
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trials") / "graphs"
-    made = [random_graph(seed, 300, 2_000 + seed) for seed in range(3)]
-    for graph in made:
-        write_graph(folder, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    write_manifest(folder, "graphs", {}, [graph.name for graph in made])
+    write_graphs(folder, [random_graph(seed, 300, 2_000 + seed) for seed in range(3)])
     return folder
 
 

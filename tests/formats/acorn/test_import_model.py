@@ -11,10 +11,9 @@ import bigtrk
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.model_files import read_model
 from bigtrk.graphs.features import EDGE_FEATURES
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.reports.model_card import CARD
 from bigtrk.training.checkpoint.folder import last_good
+from tests.distributed.graphs import write_graphs
 from tests.formats.acorn.acorn_model import (
     TWELVE,
     UNITS,
@@ -101,8 +100,7 @@ def test_acorns_own_model_gives_its_own_logits(
     graph, logits = golden_graph(golden), golden["out.logits"]
     found = bigtrk.load_model("run").score(graph)
     torch.testing.assert_close(found, logits.sigmoid().double(), rtol=0, atol=1e-6)
-    write_graph(Path("graphs"), graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    write_manifest(Path("graphs"), "graphs", {}, [graph.name])
+    write_graphs(Path("graphs"), [graph])
     status, said, _ = run_here(
         ["bigtrk", "evaluate", "run", "graphs", "--json"], monkeypatch, capsys
     )

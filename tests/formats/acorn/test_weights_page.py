@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
+from tests.distributed.graphs import write_graphs
 from tests.formats.acorn.acorn_model import AcornModel, checkpoint, hits, settings
 from tests.programs import CHECKOUT, run_in_one
 
@@ -24,13 +23,11 @@ def test_the_commands_run(tmp_path: Path) -> None:
     """They run on a smaller model, in one process."""
     content = settings(n_graph_iters=2)
     checkpoint(tmp_path / "gnn.ckpt", content, AcornModel.drawn(0, content).state_dict())
-    for seed in range(2):
-        graph = hits(seed)
+    graphs = []
+    for graph in (hits(0), hits(1)):
         columns = graph.node_features.float(), graph.edge_features.float()
-        graph = replace(graph, node_features=columns[0], edge_features=columns[1])
-        record = {"nodes": graph.n_nodes, "edges": graph.n_edges}
-        write_graph(tmp_path / "graphs", graph, record)
-    write_manifest(tmp_path / "graphs", "graphs", {}, ["event000000000", "event000000001"])
+        graphs.append(replace(graph, node_features=columns[0], edge_features=columns[1]))
+    write_graphs(tmp_path / "graphs", graphs)
     size = "hidden: 128, layers: 8, mlp_layers: 3}"
     assert size in block("yaml")
     smaller = block("yaml").replace(size, "hidden: 16, layers: 2, mlp_layers: 2}")

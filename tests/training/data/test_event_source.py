@@ -5,20 +5,13 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.training.data.event_source import EventSource, split_validation
-from tests.distributed.graphs import random_graph
+from tests.distributed.graphs import random_graph, write_graphs
 
 
 @pytest.fixture
 def graphs(tmp_path: Path) -> Path:
-    names = []
-    for seed in range(5):
-        graph = random_graph(seed, 10, 20)
-        write_graph(tmp_path, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-        names.append(graph.name)
-    write_manifest(tmp_path, "graphs", {}, names)
+    write_graphs(tmp_path, [random_graph(seed, 10, 20) for seed in range(5)])
     return tmp_path
 
 
@@ -44,9 +37,7 @@ def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
 def test_two_events_of_one_name_are_refused_with_a_way_to_keep_both(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder, edges in ((one, 20), (two, 21)):
-        graph = random_graph(0, 10, edges)
-        write_graph(folder, graph, {"made_from": {"source": str(edges)}})
-        write_manifest(folder, "graphs", {}, [graph.name])
+        write_graphs(folder, [random_graph(0, 10, edges)], made_from={"source": str(edges)})
     words = "two events of this name, so build those of .*two again .*--prefix b-'"
     with pytest.raises(InputError, match=words):
         split_validation([one, two], 0)

@@ -12,8 +12,6 @@ import torch
 
 from bigtrk.config import flat
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.event_folder import write_manifest
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.live import scalars
@@ -22,7 +20,7 @@ from bigtrk.records.run_folder import write_run_record
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.monitoring.loggers import open_logger
 from bigtrk.training.settings import Configuration
-from tests.distributed.graphs import random_graph
+from tests.distributed.graphs import random_graph, write_graphs
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit
 from tests.reports.run_folders import epoch_record, run_record, step_record, validation_record
@@ -196,10 +194,7 @@ def test_tensorboard_draws_every_record_at_its_step_or_epoch(
 
 def configuration(folder: Path) -> Configuration:
     """Two whole events, one epoch of one step."""
-    graphs = [random_graph(seed, 20, 60) for seed in range(2)]
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    write_manifest(folder / "graphs", "graphs", {}, [graph.name for graph in graphs])
+    write_graphs(folder / "graphs", [random_graph(seed, 20, 60) for seed in range(2)])
     return Configuration.model_validate(
         {
             "data": {"train": [folder / "graphs"], "validation": 0},
