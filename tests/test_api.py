@@ -150,13 +150,12 @@ def test_an_interrupted_training_leaves_the_process_to_others(
 
 
 def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller names it in a configuration; for a run that names it the caller says so again."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bigtrk.user_code._allowed", set())
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "code_of_api.py").write_text("def double(nodes):\n    return 2 * nodes['z']\n")
+    (workdir / "code_of_api.py").write_text("def double(nodes):\n    return 2 * nodes['z']\n")
     features = "data.node_features=[r,code_of_api:double]"
     made_of_them = bigtrk.configure(f"data.train=[{made}/graphs]", *SETTINGS, features)
     content = made_of_them.model_dump()

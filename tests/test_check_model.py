@@ -74,11 +74,10 @@ LINE = MODELS.splitlines().index("        return x - x.mean(0)") + 1
 
 
 @pytest.fixture(autouse=True)
-def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
+def _models(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(user_code, "_allowed", set())
-    (tmp_path / "checked_models.py").write_text(MODELS)
+    (workdir / "checked_models.py").write_text(MODELS)
     yield
     sys.modules.pop("checked_models", None)
 

@@ -36,14 +36,13 @@ def test_version(run_program: Run) -> None:
     ],
 )
 def test_paths_are_expanded(
-    command: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
+    command: list[str], told: str, workdir: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "runs").mkdir()
+    monkeypatch.setenv("HOME", str(workdir / "home"))
+    (workdir / "runs").mkdir()
     status, _, error = run_program(command)
     assert status == 2
-    assert told.replace("HOME", str(tmp_path / "home")) in error
+    assert told.replace("HOME", str(workdir / "home")) in error
     assert error.count("\n") == 1
 
 
@@ -80,11 +79,10 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:
 def test_help_and_bad_input_are_told_as_the_program_does(
     command: str,
     arguments: list[str],
-    tmp_path: Path,
+    workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
     run_program: Run,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     named, program = ["bigtrk", command], ALONE[command]
     said = run_program([*named, *arguments])
@@ -92,7 +90,7 @@ def test_help_and_bad_input_are_told_as_the_program_does(
     assert status == 2
     assert error.startswith(f"{ALONE[command]}: error: ")
     assert said == (status, out, error.replace(ALONE[command], f"bigtrk {command}"))
-    assert list(tmp_path.iterdir()) == []
+    assert list(workdir.iterdir()) == []
     texts = [run_program([*typed, "--help"])[1] for typed in (named, [program])]
     assert texts[0].strip().partition("\n")[2] == texts[1].strip().partition("\n")[2]
     assert "--resume" in texts[0] or "--parts" in texts[0]

@@ -20,15 +20,14 @@ from tests.programs import CHECKOUT
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Starts in a folder of modules; imports nothing for the tests that follow."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(user_code, "_allowed", set())
-    (tmp_path / "users_own.py").write_text("class Net: ...\n")
-    (tmp_path / "users_leaving.py").write_text("raise SystemExit(0)\n")
-    (tmp_path / "users_broken.py").write_text("1 / 0\n")
-    yield tmp_path
+    (workdir / "users_own.py").write_text("class Net: ...\n")
+    (workdir / "users_leaving.py").write_text("raise SystemExit(0)\n")
+    (workdir / "users_broken.py").write_text("1 / 0\n")
+    yield workdir
     sys.modules.pop("users_own", None)
 
 

@@ -10,29 +10,26 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.pipelines import write_pipeline
-from tests.programs import run_here
+from tests.programs import Run
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(workdir: Path) -> Path:
     """Starts in a folder with a pipeline and hits of a ColliderML sample without truth."""
-    monkeypatch.chdir(tmp_path)
     simulate_folder(
         Path("hits"), range(2), 60, 3, None, with_truth=False, file_format=EventFormat.COLLIDERML
     )
     write_pipeline(Path("pipeline"), read_event(Path("hits"), "event000000000"))
-    return tmp_path
+    return workdir
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_submitted_is_what_reconstruct_makes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_submitted_is_what_reconstruct_makes(run_program: Run) -> None:
     submit = ["bigtrk", "submit", "pipeline", "hits", "mine.parquet"]
-    status, text, errors = run_here(submit, monkeypatch, capsys)
+    status, text, errors = run_program(submit)
     assert status == 0, errors
     assert text.startswith("mine.parquet: 2 events, ")
-    made = run_here(["bigtrk", "reconstruct", "pipeline", "hits", "made"], monkeypatch, capsys)
+    made = run_program(["bigtrk", "reconstruct", "pipeline", "hits", "made"])
     assert made[0] == 0
     rows, tracks = pq.read_table("mine.parquet").to_pylist(), open_tracks(Path("made"))
     for number in (0, 1):

@@ -10,7 +10,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
-from tests.programs import run_here
+from tests.programs import Run
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +27,13 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_scores_of_a_run(
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_the_scores_of_a_run(graphs: Path, run_program: Run) -> None:
     settings = "model.name=mlp model.hidden=4 training.epochs=1 data.validation=0"
     train = f"bigtrk/train.py data.train=[{graphs}] {settings}"
-    assert run_here(train.split(), monkeypatch, capsys)[0] == 0
+    assert run_program(train.split())[0] == 0
     command = f"bigtrk export acts-graphs {graphs} out --run runs/0001 --code own_code"
-    status, text, errors = run_here(command.split(), monkeypatch, capsys)
+    status, text, errors = run_program(command.split())
     assert (status, text) == (0, "2 files in out\n"), errors
     scorer, folder = load_scorer(Path("runs/0001")), GraphFolder(graphs)
     for name in folder.events:

@@ -16,7 +16,7 @@ from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.tracks.files import write_tracks
-from tests.programs import CHECKOUT, run_here, run_in_one
+from tests.programs import CHECKOUT, Run, run_in_one
 
 SECTION = (CHECKOUT / "docs" / "colliderml.md").read_text().split("## Submission and score")[1]
 OF_HITS = {
@@ -27,9 +27,8 @@ OF_HITS = {
 
 
 @pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sample(workdir: Path) -> Path:
     """Starts in a folder with the events of a sample, and tracks that are half right."""
-    monkeypatch.chdir(tmp_path)
     numbers = range(90_000, 90_003)
     simulate_folder(Path("events"), numbers, 60, 2, None, file_format=EventFormat.COLLIDERML)
     draw = np.random.default_rng(8)
@@ -42,7 +41,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         track_id[wrong < 0.2] = -1
         track_id[wrong > 0.8] = draw.integers(1000, 1006, (wrong > 0.8).sum())
         write_tracks(Path("tracks"), name, event.hits["hit_id"].astype(np.int64), track_id)
-    return tmp_path / "events"
+    return workdir / "events"
 
 
 def flat(table: str, index: str) -> pa.Table:
@@ -64,14 +63,12 @@ def prune_particles() -> None:
 
 @pytest.mark.usefixtures("sample")
 @pytest.mark.parametrize("pruned", [False, True])
-def test_the_package_gives_the_same(
-    pruned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_package_gives_the_same(pruned: bool, run_program: Run) -> None:
     if pruned:
         prune_particles()
 
     def typed(command: str) -> str:
-        status, text, errors = run_here(command.split(), monkeypatch, capsys)
+        status, text, errors = run_program(command.split())
         assert status == 0, errors
         return text
 

@@ -18,7 +18,7 @@ from bigtrk.formats.heptrkx import (
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.event_folder import GraphFolder
-from tests.programs import run_here
+from tests.programs import Run
 
 Arrays = dict[str, Any]
 
@@ -57,15 +57,11 @@ def test_real_files_come_back(testdata: Path, tmp_path: Path) -> None:
         assert same(read_heptrkx(tmp_path / file.name), graph)
 
 
-def test_graphs_built_from_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_graphs_built_from_events(run_program: Run) -> None:
     simulate_folder(Path("events"), range(2), 40, 0, None)
     build_folder(Path("events"), Path("graphs"))
-    status, text, _ = run_here(
-        ["bigtrk", "export", "heptrkx", "graphs", "npz"], monkeypatch, capsys
-    )
+    status, text, _ = run_program(["bigtrk", "export", "heptrkx", "graphs", "npz"])
     assert (status, text) == (0, "2 files in npz\n")
     import_heptrkx_folder(Path("npz"), Path("again"))
     before, after = GraphFolder(Path("graphs")), GraphFolder(Path("again"))

@@ -17,7 +17,7 @@ from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import load_model
 from tests.graphs.test_pyg_data import bare, random_data
 from tests.hostile.reader import same
-from tests.programs import run_here
+from tests.programs import Run
 
 
 def save(path: Path, content: Any) -> Path:
@@ -39,9 +39,7 @@ def test_random_data_into_a_folder_and_back(tmp_path: Path) -> None:
         assert same(folder.read(name).to_pyg().to_dict(), known[name])
 
 
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path: Path, run_program: Run) -> None:
     """Names of columns are options; what is unchanged is kept; without y nothing is trained."""
     source, out = tmp_path / "data", tmp_path / "graphs"
     y = torch.tensor([True, False, False, True])
@@ -49,40 +47,43 @@ def test_the_command(
     save(source / "b.pyg", bare(edge_attr=torch.ones(4, 1)))
     command = ["bigtrk", "build", "--from", "pyg", str(source), str(out)]
     named = [*command, "--node-features", "r,phi", "--edge-features", "dr"]
-    assert run_here(named, monkeypatch, capsys)[0] == 0
+    assert run_program(named)[0] == 0
     graphs = GraphFolder(out)
     assert graphs.read("a").node_feature_names == ("r", "phi")
     assert graphs.read("b").edge_feature_names == ("dr",)
     assert (graphs.record("a")["purity"], graphs.record("b")["purity"]) == (0.5, None)
     first = file_of(out, "a").stat().st_mtime_ns
-    assert run_here(named, monkeypatch, capsys)[0] == 0
+    assert run_program(named)[0] == 0
     assert file_of(out, "a").stat().st_mtime_ns == first
     labelled, unlabelled = open_events([out])
     labelled.check(["r"], ["dr"], with_pt=False)
     with pytest.raises(InputError, match="training needs truth"):
         unlabelled.check(["r"], ["dr"], with_pt=False)
-    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert run_program(command)[0] == 0
     assert GraphFolder(out).read("a").node_feature_names == ("x0", "x1"), "other names: made again"
-    status, _, err = run_here([*named, "--learn-windows"], monkeypatch, capsys)
+    status, _, err = run_program([*named, "--learn-windows"])
     assert status == 2
     assert "--from with finished graphs" in err
-    status, _, err = run_here(["bigtrk", "build", *named[4:]], monkeypatch, capsys)
+    status, _, err = run_program(["bigtrk", "build", *named[4:]])
     assert status == 2
     assert "--edge-features needs --from pyg" in err
 
 
 @pytest.mark.parametrize("names", ["r,phi,z", "a,b,c"])
 def test_graphs_without_edge_attr_are_trained(
-    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    names: str,
+    workdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    run_program: Run,
 ) -> None:
     """Features of edges are computed from positions; else there are none, with a warning."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bigtrk.console._warned", set())
     for event in range(2):
         data = bare(x=100 * torch.rand(3, 3), y=torch.tensor([1, 0, 0, 1]))
-        save(tmp_path / "data" / f"event{event}.pt", data)
+        save(workdir / "data" / f"event{event}.pt", data)
     command = ["bigtrk", "build", "--from", "pyg", "data", "graphs", "--node-features", names]
-    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert run_program(command)[0] == 0
     small = ["model.hidden=8", "model.layers=2", "training.epochs=1"]
     run = bigtrk.train(bigtrk.configure(f"data.node_features=[{names}]", *small))
     told = "edges have no features" in capsys.readouterr().err

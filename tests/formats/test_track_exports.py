@@ -10,7 +10,7 @@ import pytest
 from colliderml.tasks.tracking.task import TrackingTask
 
 from bigtrk.tracks.files import open_tracks, write_submission, write_tracks
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (
     FIRST,
@@ -27,27 +27,24 @@ SECOND_ROWS = [0, 0, 0, 1, 1, 1]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(workdir: Path) -> Path:
     """Starts in a folder with two events and their tracks."""
-    monkeypatch.chdir(tmp_path)
-    write_events(tmp_path / "events")
+    write_events(workdir / "events")
     write_tracks(Path("tracks"), FIRST, *columns(FIRST_TRACKS))
     write_tracks(Path("tracks"), SECOND, *columns(SECOND_TRACKS))
-    return tmp_path
+    return workdir
 
 
-def exported(rest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def exported(rest: str, run_program: Run) -> str:
     command = f"bigtrk export tracks tracks {rest}"
-    status, text, errors = run_here(command.split(), monkeypatch, capsys)
+    status, text, errors = run_program(command.split())
     assert status == 0, errors
     return text
 
 
-def test_a_trackml_submission(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exported("out/mine.csv --format trackml", monkeypatch, capsys)
-    exported("mine.csv.gz --format trackml", monkeypatch, capsys)
+def test_a_trackml_submission(run_program: Run) -> None:
+    exported("out/mine.csv --format trackml", run_program)
+    exported("mine.csv.gz --format trackml", run_program)
     assert gzip.decompress(Path("mine.csv.gz").read_bytes()) == Path("out/mine.csv").read_bytes()
     with Path("out/mine.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -57,10 +54,8 @@ def test_a_trackml_submission(
     assert list(open_tracks(Path("out/mine.csv")).events) == [21, 22]
 
 
-def test_a_row_per_track_with_the_list_of_its_hits(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    exported("mine.parquet --format parquet", monkeypatch, capsys)
+def test_a_row_per_track_with_the_list_of_its_hits(run_program: Run) -> None:
+    exported("mine.parquet --format parquet", run_program)
     assert pq.read_table("mine.parquet").to_pylist() == [
         {"event_id": 21, "track_id": 0, "hit_ids": [1, 2, 3, 5]},
         {"event_id": 21, "track_id": 5, "hit_ids": [6, 7, 8]},
@@ -75,14 +70,12 @@ def test_a_row_per_track_with_the_list_of_its_hits(
     assert back.read(21).track_id.tolist() == [0] * 4 + [5] * 3
 
 
-def test_prototracks_of_acts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prototracks_of_acts(run_program: Run) -> None:
     """Columns of ACTS's ProtoTrackData; tracks are numbered from 0, hits keep their ids."""
     hits = pd.read_csv("events/event000000021-hits.csv.gz")
     hits["x"], hits["y"], hits["z"] = hits.hit_id * 1.5, -0.25, hits.hit_id * 100.0
     hits.sample(frac=1, random_state=0).to_csv("events/event000000021-hits.csv.gz", index=False)
-    text = exported("acts --format acts --events events", monkeypatch, capsys)
+    text = exported("acts --format acts --events events", run_program)
     assert text == "2 files in acts\n"
     names = [path.name for path in sorted(Path("acts").iterdir())]
     assert names == ["event000000021-prototracks.csv", "event000000022-prototracks.csv"]
@@ -95,12 +88,8 @@ def test_prototracks_of_acts(
     assert (table.z == table.measurementId * 100.0).all()
 
 
-def test_a_row_for_each_hit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, text, _ = run_here(
-        ["bigtrk", "submit", "tracks", "events", "mine.parquet"], monkeypatch, capsys
-    )
+def test_a_row_for_each_hit(monkeypatch: pytest.MonkeyPatch, run_program: Run) -> None:
+    status, text, _ = run_program(["bigtrk", "submit", "tracks", "events", "mine.parquet"])
     assert (status, text) == (0, "mine.parquet: 2 events, 15 hits, 4 tracks\n")
     table = pd.read_parquet("mine.parquet")
     assert list(table.columns) == ["event_id", "hit_id", "track_id"]
@@ -112,13 +101,9 @@ def test_a_row_for_each_hit(
     TrackingTask().validate_predictions(pq.read_table("mine.parquet"))
 
 
-def test_an_event_without_tracks_is_left_out_and_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> None:
     write_submission(Path("one.csv"), [(SECOND, *columns(SECOND_TRACKS))])
-    _, text, _ = run_here(
-        ["bigtrk", "submit", "one.csv", "events", "mine.parquet"], monkeypatch, capsys
-    )
+    _, text, _ = run_program(["bigtrk", "submit", "one.csv", "events", "mine.parquet"])
     assert text.endswith("1 event, 6 hits, 2 tracks; left out: 1 event without tracks\n")
     assert pd.read_parquet("mine.parquet").event_id.unique().tolist() == [22]
 
@@ -163,11 +148,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(
     ],
 )
 def test_bad_input_is_told_in_one_line_and_leaves_the_former(
-    command: str,
-    named: str,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, named: str, home: Path, run_program: Run
 ) -> None:
     Path("mine.parquet").write_text("the former")
     write_tracks(Path("broken"), FIRST, *columns({1: 0}))
@@ -181,7 +162,7 @@ def test_bad_input_is_told_in_one_line_and_leaves_the_former(
     for file in Path("events").glob("*-hits.*"):
         (Path("hits") / file.name).write_bytes(file.read_bytes())
     before = sorted(home.iterdir())
-    status, out, errors = run_here(["bigtrk", *command.split()], monkeypatch, capsys)
+    status, out, errors = run_program(["bigtrk", *command.split()])
     assert (status, out) == (2, "")
     assert named in one_line(errors)
     assert Path("mine.parquet").read_text() == "the former"

@@ -16,7 +16,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from tests.pipeline.small_pipeline import Typed, make_pipeline
-from tests.programs import run_here
+from tests.programs import Run
 
 
 @pytest.fixture(scope="session")
@@ -62,12 +62,12 @@ def file_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(run_program: Run) -> Typed:
     """Runs a command of `bigtrk` that succeeds, and returns the JSON that it prints."""
 
     def run(*words: str | Path) -> Any:
         command = ["bigtrk", *map(str, words), "--json"]
-        status, printed, _ = run_here(command, monkeypatch, capsys)
+        status, printed, _ = run_program(command)
         assert status == 0
         return json.loads(printed)
 

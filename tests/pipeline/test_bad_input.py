@@ -10,7 +10,7 @@ from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.pipeline.training import DEFAULT, train_pipeline
-from tests.programs import run_here, run_in_one
+from tests.programs import Run, run_in_one
 from tests.test_bad_input import one_line
 
 EMBEDDING = ["model.name=embedding", "model.hidden=8", "training.epochs=1"]
@@ -98,7 +98,7 @@ def test_bad_input_is_named(
     made: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_program: Run,
     command: list[str],
     told: str,
     change: Callable[[Path], None] | None,
@@ -108,7 +108,7 @@ def test_bad_input_is_named(
     if change:
         change(folder)
     monkeypatch.chdir(folder)
-    status, _, errors = run_here(command, monkeypatch, capsys)
+    status, _, errors = run_program(command)
     assert status == 2
     assert told in " ".join(one_line(errors).split())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.small_pipeline import Typed
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 
 
@@ -19,14 +19,10 @@ def evaluated(folder: Path, tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.usefixtures("workdir")
 def test_losses_add_up_to_what_reconstructed_tracks_are_judged_to_be(
-    folder: Path,
-    evaluated: Path,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path, evaluated: Path, typed: Typed
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     mine, others = str(evaluated), str(folder / "others")
 
     found = typed("evaluate", mine, others, "--pt-min", "0.7", "--html", "page.html")
@@ -51,15 +47,11 @@ def test_losses_add_up_to_what_reconstructed_tracks_are_judged_to_be(
 
 
 def test_events_that_stages_were_trained_on_are_left_out(
-    folder: Path,
-    evaluated: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, evaluated: Path, tmp_path: Path, run_program: Run
 ) -> None:
     """The last two of six trained nothing; where all were trained on, they are evaluated."""
     command = ["bigtrk", "evaluate", str(evaluated), str(folder / "events"), "--json"]
-    _, printed, _ = run_here(command, monkeypatch, capsys)
+    _, printed, _ = run_program(command)
     found = json.loads(printed)
     counts = ("events", "events_trained_on", "events_left_out")
     assert [found[key] for key in counts] == [2, 0, 4]
@@ -67,9 +59,7 @@ def test_events_that_stages_were_trained_on_are_left_out(
     trained.mkdir()
     for file in (folder / "events").glob("event000000000-*"):
         shutil.copy(file, trained)
-    status, printed, _ = run_here(
-        ["bigtrk", "evaluate", str(evaluated), str(trained)], monkeypatch, capsys
-    )
+    status, printed, _ = run_program(["bigtrk", "evaluate", str(evaluated), str(trained)])
     assert status == 0
     assert "trained on 1 of these events" in " ".join(printed.split())
 
@@ -86,7 +76,7 @@ BAD_EVALUATIONS: list[tuple[list[str], dict[str, str], str]] = [
 def test_an_evaluation_that_cannot_be_is_told_in_one_line(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_program: Run,
     words: list[str],
     environment: dict[str, str],
     told: str,
@@ -94,7 +84,7 @@ def test_an_evaluation_that_cannot_be_is_told_in_one_line(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-    status, _, errors = run_here(["bigtrk", "evaluate", "out", *words], monkeypatch, capsys)
+    status, _, errors = run_program(["bigtrk", "evaluate", "out", *words])
     assert status == 2
     assert told in one_line(errors)
     assert not (folder / "out" / "evaluations").exists()

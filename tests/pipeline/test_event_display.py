@@ -6,23 +6,18 @@ import pytest
 
 from bigtrk.events.reader import read_event
 from tests.pipeline.small_pipeline import Typed
-from tests.programs import run_here
+from tests.programs import Run
 from tests.reports.pages import self_contained
 from tests.test_bad_input import one_line
 
 
 @pytest.fixture
-def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def pages(workdir: Path) -> Path:
+    return workdir
 
 
 def test_a_pipeline_shows_the_tracks_that_it_makes(
-    folder: Path,
-    pages: Path,
-    typed: Typed,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, pages: Path, typed: Typed, run_program: Run
 ) -> None:
     mine, others = str(folder / "out"), str(folder / "others")
     typed("reconstruct", mine, others, "tracks")
@@ -30,7 +25,7 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     [strict] = [r for r in judged["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
     event = ["--event", judged["event"], "--pt-min", "0.7", "--parts", "2"]
     command = ["bigtrk", "display", mine, others, "event.html", *event]
-    status, printed, _ = run_here(command, monkeypatch, capsys)
+    status, printed, _ = run_program(command)
     assert (status, printed) == (0, "event.html: open it in a browser\n")
     page = self_contained(pages / "event.html")
     words = " ".join(page.texts)
@@ -53,15 +48,10 @@ def test_a_pipeline_shows_the_tracks_that_it_makes(
     ],
 )
 def test_what_cannot_be_shown_is_told(
-    options: list[str],
-    told: str,
-    folder: Path,
-    pages: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], told: str, folder: Path, pages: Path, run_program: Run
 ) -> None:
     command = ["bigtrk", "display", str(folder / "out"), str(folder / "others"), "page.html"]
-    status, _, error = run_here([*command, *options], monkeypatch, capsys)
+    status, _, error = run_program([*command, *options])
     assert status == 2
     assert told in one_line(error)
     assert not (pages / "page.html").exists()

@@ -23,14 +23,12 @@ from bigtrk.tracks.builders.merge_tree import read_merge_tree
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.ranks import ALONE
 from tests.pipeline.small_pipeline import Typed
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 
 
-def test_hits_without_truth_become_tracks(
-    folder: Path, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_hits_without_truth_become_tracks(folder: Path, typed: Typed) -> None:
     made = typed("reconstruct", folder / "out", folder / "hits", "tracks")
     assert made["failed"] == {}
     for name in find_events(folder / "hits"):
@@ -49,11 +47,7 @@ def test_hits_without_truth_become_tracks(
 
 
 def test_another_threshold_makes_other_tracks(
-    folder: Path,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, typed: Typed, tmp_path: Path, run_program: Run
 ) -> None:
     own = read_merge_tree(folder / "out" / "merge_tree.safetensors").threshold
     command = ["reconstruct", str(folder / "out"), str(folder / "hits"), str(tmp_path)]
@@ -65,20 +59,13 @@ def test_another_threshold_makes_other_tracks(
     assert tracks("--threshold", "0.1") > tracks("--threshold", "0.9") > 0
     assert tracks("--threshold", "1") == 0
     for wrong in ("1.1", "nan"):
-        status, _, errors = run_here(
-            ["bigtrk", *command, "--threshold", wrong], monkeypatch, capsys
-        )
+        status, _, errors = run_program(["bigtrk", *command, "--threshold", wrong])
         assert status == 2
         assert "threshold" in one_line(errors)
 
 
-def test_inferred_tracks_are_those_that_evaluate_judges(
-    folder: Path,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workdir")
+def test_inferred_tracks_are_those_that_evaluate_judges(folder: Path, typed: Typed) -> None:
     record = json.loads((folder / "out" / "pipeline.json").read_text())
     build_radius_graphs(
         folder / "others", Path("near"), folder / "out" / "embedding", record["radius"], None
@@ -127,16 +114,13 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
 
 
 def test_an_event_without_hits_has_no_tracks(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, tmp_path: Path, run_program: Run
 ) -> None:
     events = tmp_path / "hits"
     shutil.copytree(folder / "hits", events)
     (events / "event000000001-hits.csv").write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n")
     command = ["bigtrk", "reconstruct", str(folder / "out"), str(events), str(tmp_path / "tracks")]
-    status, printed, _ = run_here([*command, "--json"], monkeypatch, capsys)
+    status, printed, _ = run_program([*command, "--json"])
     made = json.loads(printed)
     assert (status, made["failed"]) == (0, {})
     empty = made["events"]["event000000001"]

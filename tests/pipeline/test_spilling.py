@@ -20,7 +20,7 @@ from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import write_graphs
 from tests.distributed.pipelines import write_pipeline
-from tests.programs import run_here
+from tests.programs import Run
 
 RECONSTRUCT = "reconstruct pipeline events tracks"
 MOST = "--spill edges --max-edges 20000"  # edges, of which no event has more
@@ -53,13 +53,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(run_program: Run) -> Typed:
     """Types a command: exit status, the files of tracks or the evaluation, stderr."""
 
     def run(command: str) -> tuple[int, Any, str]:
         shutil.rmtree("tracks", ignore_errors=True)
         words = ["bigtrk", *command.split(), "--json"]
-        status, printed, said = run_here(words, monkeypatch, capsys)
+        status, printed, said = run_program(words)
         if Path("tracks").exists():
             return status, {x.name: x.read_bytes() for x in Path("tracks").iterdir()}, said
         return status, None if status else {**json.loads(printed), "made": None}, said

@@ -15,7 +15,7 @@ from bigtrk.pipeline.stages import CLASSIFIER
 from bigtrk.pipeline.training import DEFAULT, read_settings, train_pipeline, train_stage
 from tests.models import user_models
 from tests.pipeline.small_pipeline import settings
-from tests.programs import run_here
+from tests.programs import Run
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def test_a_stage_that_goes_on_may_import_what_its_pipeline_names(
 # Slow: it trains three stages.
 @pytest.mark.slow
 def test_a_pipeline_with_a_classifier_of_ones_own_makes_tracks(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     simulate_folder(home / "events", range(6), 200, 1, None)
     train_pipeline(home / "events", home / "out", home / "pipeline.yaml", None)
     forget(monkeypatch)
     make = ["bigtrk", "reconstruct", "out", "events", "tracks"]
-    status, _, said = run_here(make, monkeypatch, capsys)
+    status, _, said = run_program(make)
     assert status == 2
     assert "say that you trust it with --code own_stage" in said
-    assert run_here([*make, "--code", "own_stage"], monkeypatch, capsys)[0] == 0
+    assert run_program([*make, "--code", "own_stage"])[0] == 0

@@ -13,7 +13,7 @@ from bigtrk.records.run import RunRecord
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.studies.scaling.report import run_name
 from bigtrk.training.settings import Configuration
-from tests.programs import run_here
+from tests.programs import Run
 from tests.reports.run_folders import evaluation_record, run_record, run_writer
 
 EVALUATION = "graphs-*.json"  # in `evaluations`
@@ -79,18 +79,12 @@ READERS = [
 
 
 @pytest.mark.parametrize(("name", "command"), READERS)
-def test_programs_end_in_one_line(
-    series: Path,
-    name: str,
-    command: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_programs_end_in_one_line(series: Path, name: str, command: str, run_program: Run) -> None:
     newer = known(name) + 1
     path, folder = spoilt(series, name, newer), series
     if name != "series.json":
         folder /= run_name(1, 1)
-    status, printed, errors = run_here([*command.split(), str(folder)], monkeypatch, capsys)
+    status, printed, errors = run_program([*command.split(), str(folder)])
     assert (status, printed) == (2, "")
     told = (
         f"error: {path}: has format {newer}; this bigtrk reads format {newer - 1}: update bigtrk\n"

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from bigtrk.reports.model_card import CARD
-from tests.programs import run_here
+from tests.programs import Run
 
 SMALL = "model.hidden=8 model.layers=2 training.epochs=1"
 
@@ -23,17 +23,16 @@ def codes(card: Path) -> dict[str, str]:
 
 
 def test_what_a_card_tells_to_type_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for typed in (
         "bigtrk simulate events --events 3 --particles 60",
         "bigtrk build events graphs",
         f"bigtrk/train.py data.train=[graphs] {SMALL}",
     ):
-        status, _, errors = run_here(typed.split(), monkeypatch, capsys)
+        status, _, errors = run_program(typed.split())
         assert status == 0, errors
-    run = tmp_path / "runs" / "0001"
+    run = workdir / "runs" / "0001"
     before = (run / CARD).read_text("utf-8")
     assert "It was not evaluated" in before
     assert "epochs 1" in before
@@ -42,15 +41,15 @@ def test_what_a_card_tells_to_type_works(
     monkeypatch.chdir(run)
     told = codes(run / CARD)
     names: dict[str, Any] = {}
-    exec(told["python"].replace("GRAPHS", str(tmp_path / "graphs")), names)
+    exec(told["python"].replace("GRAPHS", str(workdir / "graphs")), names)
     assert names["scores"].shape == (names["graph"].n_edges,)
     assert 0 <= names["scores"].min() <= names["scores"].max() <= 1
     for line in told["sh"].splitlines():
         typed = line.replace("GRAPHS", "../../graphs").replace("TRACKS", "../../tracks")
-        status, _, errors = run_here(shlex.split(typed), monkeypatch, capsys)
+        status, _, errors = run_program(shlex.split(typed))
         assert status == 0, errors
-    assert list((tmp_path / "tracks").glob("*.parquet"))
+    assert list((workdir / "tracks").glob("*.parquet"))
     after = (run / CARD).read_text("utf-8")
     assert "It was not evaluated" not in after
-    assert f"### Evaluation on 1 event of {tmp_path.resolve()}/graphs".replace("_", "\\_") in after
+    assert f"### Evaluation on 1 event of {workdir.resolve()}/graphs".replace("_", "\\_") in after
     assert "| track efficiency |" in after

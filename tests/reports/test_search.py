@@ -12,7 +12,7 @@ from bigtrk.records.studies import RESULT, read_search
 from bigtrk.reports.page import write_page
 from bigtrk.reports.search import search_report, summarise_search
 from bigtrk.reports.terminal import show
-from tests.programs import run_here
+from tests.programs import Run
 from tests.reports.pages import Page, parsed
 from tests.reports.search_folders import (
     LR,
@@ -119,20 +119,20 @@ def test_programs_read_all_trials(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_page_and_refuses_what_it_cannot_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run_program: Run
 ) -> None:
     folder, page = small_search(tmp_path / "search"), tmp_path / "page.html"
     command = ["bigtrk", "report", str(folder)]
-    status, printed, errors = run_here([*command, "--html", str(page)], monkeypatch, capsys)
+    status, printed, errors = run_program([*command, "--html", str(page)])
     assert (status, errors) == (0, "")
     assert "trial0001" in printed
     assert "bigtrk search: search" in page.read_text("utf-8")[:2000]
-    status, printed, _ = run_here([*command, "--json"], monkeypatch, capsys)
+    status, printed, _ = run_program([*command, "--json"])
     assert (status, json.loads(printed)["seed"]) == (0, 7)
-    status, _, errors = run_here([*command, str(folder)], monkeypatch, capsys)
+    status, _, errors = run_program([*command, str(folder)])
     assert status == 2
     assert "a search is reported alone: name one" in errors
     (folder / RESULT).write_text('{"format": 1, "metric": "auc", "trials": [{"number": -1}]}')
-    status, _, errors = run_here(command, monkeypatch, capsys)
+    status, _, errors = run_program(command)
     assert status == 2
     assert "result.json: trials.0.number: Input should be greater than or equal to 0" in errors

@@ -18,7 +18,7 @@ from bigtrk.records.run import StallRecord
 from bigtrk.records.run_folder import append_metrics, write_run_record
 from bigtrk.reports import watch as module
 from bigtrk.reports.watch import SHOWN, Log, dashboard, notes, watch_runs
-from tests.programs import run_here
+from tests.programs import Run
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
 
 TRAINED: dict[str, Any] = {"config": {"training": {"epochs": 1}}, "steps_per_epoch": 3}
@@ -136,12 +136,12 @@ def test_a_table_follows_runs_to_their_end(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_without_a_terminal_there_is_a_line_for_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run_program: Run
 ) -> None:
     writer = threading.Thread(target=write, args=(tmp_path / "0001", 0.1))
     writer.start()
     command = ["bigtrk", "watch", str(tmp_path / "0001")]
-    status, printed, errors = run_here(command, monkeypatch, capsys)
+    status, printed, errors = run_program(command)
     writer.join()
     assert (status, errors) == (0, "")
     said = printed.splitlines()

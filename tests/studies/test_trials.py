@@ -15,7 +15,7 @@ from bigtrk.training.automatic import Limit, Option, Task, options
 from bigtrk.training.fitting import GIB
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph, write_graphs
-from tests.programs import run_here
+from tests.programs import Run
 
 SMALL = ["model.hidden=8", "model.layers=1", "model.mlp_layers=1"]
 
@@ -46,12 +46,10 @@ def test_the_first_that_fit_are_tried_in_few_numbers_of_sectors() -> None:
 
 
 @pytest.fixture
-def asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
+def asked(run_program: Run) -> Callable[..., tuple[int, str, str]]:
     def ask(*arguments: str) -> tuple[int, str, str]:
         command = ["bigtrk", "plan", "--choose", "--try", "--machine", "cpu", *SMALL, *arguments]
-        return run_here(command, monkeypatch, capsys)
+        return run_program(command)
 
     return ask
 

@@ -14,10 +14,10 @@ from bigtrk.graphs.builders.build_folder import build_folder, build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.records.run_folder import read_run_record
 from tests.models import user_models
-from tests.programs import run_here
+from tests.programs import Run
 
 NAME = "named_models:Simple"
-Run = Callable[..., tuple[int, str, str]]
+Started = Callable[..., tuple[int, str, str]]
 TRAIN = [
     *("bigtrk/train.py", f"model.name={NAME}", "model.options.hidden=5", "data.train=[graphs]"),
     *("training.epochs=1", "run.folder=run"),
@@ -56,15 +56,15 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, run_program: Run) -> Started:
     def run_new(*command: str) -> tuple[int, str, str]:
         forget(monkeypatch)
-        return run_here([*command], monkeypatch, capsys)
+        return run_program([*command])
 
     return run_new
 
 
-def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run) -> None:
+def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Started) -> None:
     assert run(*TRAIN)[0] == 0
     source = folder / "named_models.py"
     (code,) = read_run_record(folder / "run").code.items()
@@ -95,7 +95,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run
 
 
 def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
-    folder: Path, run: Run
+    folder: Path, run: Started
 ) -> None:
     assert run(*TRAIN)[0] == 0
     source = folder / "named_models.py"
@@ -119,7 +119,7 @@ def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
     assert f"{NAME} {versions[1][:12]}" in "".join(printed.split("\n"))
 
 
-def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run) -> None:
+def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Started) -> None:
     with (folder / "named_models.py").open("a") as source:
         source.write(
             "class Column(Simple):\n"
@@ -137,7 +137,7 @@ def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run
     assert not (folder / "runs").exists()
 
 
-def test_an_embedding_of_the_users_own_makes_graphs(folder: Path, run: Run) -> None:
+def test_an_embedding_of_the_users_own_makes_graphs(folder: Path, run: Started) -> None:
     own = ("model.name=named_models:Embedding", "model.gives=hit", "data.train=[truth]")
     few = ("training.epochs=1", "sampling.method=wedges", f"run.folder={folder / 'run'}")
     status, _, said = run("bigtrk/train.py", *own, *few)

@@ -13,7 +13,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
 from tests.events.colliderml.samples import HITS, rows, write_sample
-from tests.programs import run_here
+from tests.programs import Run
 
 FILE = "train-00000-of-00001.parquet"
 NAME = "event000090001"
@@ -173,18 +173,14 @@ def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_says_it_in_one_line_and_writes_nothing_by_halves(
-    command: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     hits, particles = rows()
     hits[1]["x"] = changed(hits[1]["x"], 0, np.nan)
     write_sample(tmp_path / "sample", hits, particles)
     (tmp_path / "csv").mkdir()
     monkeypatch.chdir(tmp_path)
-    status, out, error = run_here(["bigtrk", *command.split()], monkeypatch, capsys)
+    status, out, error = run_program(["bigtrk", *command.split()])
     last = error.strip().splitlines()[-1]
     assert (status, out) == (2, "")
     assert last.startswith("bigtrk: error: ")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.formats.acorn.acorn_model import TWELVE, UNITS, AcornModel, checkpoint, settings
-from tests.programs import run_here
+from tests.programs import Run
 
 Write = Callable[[Path], object]
 
@@ -87,16 +87,12 @@ CASES: dict[str, tuple[Write, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_checkpoints_end_in_one_line(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_checkpoints_end_in_one_line(case: str, tmp_path: Path, run_program: Run) -> None:
     write, said = CASES[case]
     file, out = tmp_path / "bad.ckpt", tmp_path / "run"
     write(file)
     before = sorted(tmp_path.iterdir())
-    status, printed, error = run_here(
-        ["bigtrk", "import-model", "acorn", str(file), str(out)], monkeypatch, capsys
-    )
+    status, printed, error = run_program(["bigtrk", "import-model", "acorn", str(file), str(out)])
     assert (status, printed) == (2, "")
     assert error.startswith(f"bigtrk: error: {file}: ")
     assert error.count("\n") == 1
@@ -104,14 +100,12 @@ def test_bad_checkpoints_end_in_one_line(
     assert sorted(tmp_path.iterdir()) == before, "code in it was run, or something is left"
 
 
-def test_what_is_there_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_there_is_kept(tmp_path: Path, run_program: Run) -> None:
     file, out = good(tmp_path / "good.ckpt"), tmp_path / "out"
     out.mkdir()
     (out / "run.json").write_text("precious")
     command = ["bigtrk", "import-model", "acorn", str(file), str(out)]
-    status, _, error = run_here(command, monkeypatch, capsys)
+    status, _, error = run_program(command)
     assert status == 2
     assert f"{out}: holds something already" in error
     assert [path.name for path in out.iterdir()] == ["run.json"]

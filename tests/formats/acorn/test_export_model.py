@@ -21,7 +21,7 @@ from tests.formats.acorn.acorn_model import (
     our_scores,
     settings,
 )
-from tests.programs import run_here
+from tests.programs import Run
 
 
 def trained(run: Path, **sections: Any) -> StoredModel:
@@ -110,14 +110,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_acorn_cannot_hold_is_refused(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_acorn_cannot_hold_is_refused(case: str, tmp_path: Path, run_program: Run) -> None:
     sections, said = REFUSED[case]
     run = tmp_path / "run"
     trained(run, **sections)
     command = ["bigtrk", "export", "acorn-model", str(run), str(tmp_path / "a.ckpt")]
-    status, printed, error = run_here(command, monkeypatch, capsys)
+    status, printed, error = run_program(command)
     assert (status, printed) == (2, "")
     assert error.startswith(f"bigtrk: error: {run}: ")
     assert said in error

@@ -16,7 +16,7 @@ from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.formats.acorn.folders import drawn_run
-from tests.programs import run_here
+from tests.programs import Run
 
 
 def read(path: Path, content: dict[str, Any], **options: Any) -> EventGraph:
@@ -98,26 +98,22 @@ def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
         assert float(table.pt[0]) == pytest.approx(of_first)
 
 
-def test_a_stage_with_its_sub_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_with_its_sub_folders(tmp_path: Path, run_program: Run) -> None:
     stage, out = tmp_path / "stage", tmp_path / "graphs"
     write(stage / "trainset" / "event000000001.pyg", columns(1))
     write(stage / "trainset" / "mine_event000000002-graph.pyg", columns(2))
     write(stage / "valset" / "event000000003.pyg.gz", columns(3), batch=True)
     command = ["bigtrk", "build", "--from", "acorn", str(stage), str(out)]
-    status, _, error = run_here(command, monkeypatch, capsys)
+    status, _, error = run_program(command)
     assert status == 0, error
     graphs = GraphFolder(out)
     assert graphs.events == ["event000000001", "event000000002", "event000000003"]
     first = file_of(out, "event000000001").stat().st_mtime_ns
-    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert run_program(command)[0] == 0
     assert file_of(out, "event000000001").stat().st_mtime_ns == first, "unchanged: kept"
     open_events([out])[0].check(["r", "cluster_r_1"], ["dr"], with_pt=True)
-    assert run_here([*command, "--pt-unit", "gev"], monkeypatch, capsys)[0] == 0
-    status, _, error = run_here(
-        ["bigtrk", "build", *command[4:], "--pt-unit", "gev"], monkeypatch, capsys
-    )
+    assert run_program([*command, "--pt-unit", "gev"])[0] == 0
+    status, _, error = run_program(["bigtrk", "build", *command[4:], "--pt-unit", "gev"])
     assert (status, "--pt-unit needs --from acorn" in error) == (2, True)
 
 
@@ -168,9 +164,7 @@ def a_later_stage(seed: int) -> dict[str, Any]:
     }
 
 
-def test_an_event_is_known_again_in_another_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_event_is_known_again_in_another_stage(tmp_path: Path, run_program: Run) -> None:
     """So that what is trained on one stage's graphs is not evaluated on these events in another's:
     in older names too, cut in sectors, and thinned.
     """
@@ -182,7 +176,7 @@ def test_an_event_is_known_again_in_another_stage(
     import_acorn_folder(early, graphs[0])
     import_acorn_folder(late, graphs[1])
     command = ["bigtrk", "partition", str(graphs[1]), str(graphs[2]), "--parts", "2"]
-    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert run_program(command)[0] == 0
     drawn_run(tmp_path / "run")
     filter_folder(tmp_path / "run", graphs[1], graphs[3], cut=0.0, efficiency=None)
     origins = [[source.origin for source in open_events([folder])] for folder in graphs]

@@ -25,7 +25,7 @@ from tests.formats.acorn.acorn_model import (
     settings,
 )
 from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
-from tests.programs import run_here
+from tests.programs import Run
 
 FOUR = ["r", "phi", "z", "eta"]
 ROUNDED = [1000.0, 3.14, 1000.0, 1.0]
@@ -81,17 +81,13 @@ def test_all_options_give_acorns_scores(
 
 
 def test_acorns_own_model_gives_its_own_logits(
-    testdata: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    testdata: Path, workdir: Path, run_program: Run
 ) -> None:
     """The commands, as a user types them: imported, scored in Python, evaluated, reported."""
-    monkeypatch.chdir(tmp_path)
     golden = read_golden(testdata)
-    file = golden_checkpoint(testdata, tmp_path / "golden.ckpt")
+    file = golden_checkpoint(testdata, workdir / "golden.ckpt")
     command = ["bigtrk", "import-model", "acorn", str(file), "run"]
-    status, said, _ = run_here(command, monkeypatch, capsys)
+    status, said, _ = run_program(command)
     assert (status, said) == (0, "run: a model of 11,969 parameters\n")
     files = sorted(path.name for path in Path("run").iterdir())
     assert files == [CARD, "config.json", "model.safetensors", "run.json"]
@@ -101,16 +97,14 @@ def test_acorns_own_model_gives_its_own_logits(
     found = bigtrk.load_model("run").score(graph)
     torch.testing.assert_close(found, logits.sigmoid().double(), rtol=0, atol=1e-6)
     write_graphs(Path("graphs"), [graph])
-    status, said, _ = run_here(
-        ["bigtrk", "evaluate", "run", "graphs", "--json"], monkeypatch, capsys
-    )
+    status, said, _ = run_program(["bigtrk", "evaluate", "run", "graphs", "--json"])
     assert status == 0
     found_loss = json.loads(said)["edge_metrics"]["loss"]
     assert found_loss == pytest.approx(golden["out.loss"].item(), rel=1e-5)
     card = Path("run", CARD).read_text("utf-8")
     assert "### Evaluation on 1 event of" in card
     assert "what it was trained on is not known" in card
-    status, said, _ = run_here(["bigtrk", "report", "run"], monkeypatch, capsys)
+    status, said, _ = run_program(["bigtrk", "report", "run"])
     assert status == 0
     assert "imported from acorn's golden.ckpt" in said
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bigtrk.formats.acts import export
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 
 
@@ -59,7 +59,7 @@ def test_bad_input_is_told_in_one_line(
     made: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_program: Run,
 ) -> None:
     folder = shutil.copytree(made, tmp_path / "made")
     if change:
@@ -69,7 +69,7 @@ def test_bad_input_is_told_in_one_line(
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     command = ["bigtrk", "export", "acts", run, "out"]
-    status, said, errors = run_here(command, monkeypatch, capsys)
+    status, said, errors = run_program(command)
     assert (status, said) == (2, "")
     assert told in one_line(errors)
     assert sorted(folder.iterdir()) == before

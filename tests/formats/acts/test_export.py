@@ -21,7 +21,7 @@ from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS
 from tests.formats.acts.stages import MODELS, stage
 from tests.oracle.as_acts import OPEN, changed_tracks, parity
-from tests.programs import run_here
+from tests.programs import Run
 
 # As gnn4itk_example.py of ACTS orders the features of the ITk.
 ITK = [f"{of}{place}" for of in ("", "Cluster1", "Cluster2") for place in ("R", "Phi", "Z", "Eta")]
@@ -58,14 +58,11 @@ class Recorder:
 
 
 def test_all_stages_of_a_pipeline(
-    made: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     out = tmp_path / "for" / "acts"
     command = ["bigtrk", "export", "acts", str(made / "mine"), str(out)]
-    status, said, errors = run_here(command, monkeypatch, capsys)
+    status, said, errors = run_program(command)
     assert status == 0, errors
     files = ["README.md", *FILES["classifier"], *FILES["embedding"], *FILES["filter"]]
     assert sorted(path.name for path in out.iterdir()) == sorted(files)
@@ -91,16 +88,12 @@ def test_all_stages_of_a_pipeline(
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_run(
-    name: str,
-    made: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     """The README.md names the cut that the run's validation chose, or that of its settings."""
     run = made / "mine" / name
     command = ["bigtrk", "export", "acts", str(run), str(tmp_path / "out"), "--code", "own_code"]
-    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert run_program(command)[0] == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", *FILES[name]]
     text, epochs = (tmp_path / "out" / "README.md").read_text(), (run / "metrics.jsonl").read_text()
     last = json.loads([line for line in epochs.splitlines() if '"epoch"' in line][-1])

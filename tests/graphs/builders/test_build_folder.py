@@ -25,7 +25,7 @@ from bigtrk.graphs.storage.event_folder import (
     write_sections,
 )
 from tests.distributed.graphs import random_graph
-from tests.programs import run_here
+from tests.programs import Run
 
 NAMES = ["event000000001", "event000000002", "event000000003"]
 
@@ -76,17 +76,12 @@ def test_builds_and_shows_every_event(tmp_path: Path, events: Path) -> None:
 
 
 def test_a_wider_range_keeps_the_graphs_of_a_narrow_one(
-    tmp_path: Path,
-    events: Path,
-    built: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    workdir: Path, events: Path, built: list[str], run_program: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for numbers, names in (("2-2", NAMES[1:2]), ("0-2", NAMES[:2]), ("2-9", NAMES)):
         build = ["bigtrk", "build", str(events), "graphs", "--events", numbers]
-        assert run_here(build, monkeypatch, capsys)[0] == 0
-        assert GraphFolder(tmp_path / "graphs").events == names
+        assert run_program(build)[0] == 0
+        assert GraphFolder(workdir / "graphs").events == names
     assert built == [NAMES[1], NAMES[0], NAMES[2]]
 
 

@@ -35,7 +35,7 @@ from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.event_graph import Section
 from bigtrk.graphs.features import Floats
 from bigtrk.graphs.storage.event_folder import GraphFolder, SectionFile, write_sections
-from tests.programs import run_here
+from tests.programs import Run
 from tests.test_bad_input import one_line
 
 # Volume, layer, module: two layers of two modules each and one of one; none of them is in a row of
@@ -292,14 +292,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_learnt_map_builds_the_same_again(
-    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     monkeypatch.chdir(made)
-    status, out, _ = run_here([*BUILD, "learnt", "--learn-module-map"], monkeypatch, capsys)
+    status, out, _ = run_program([*BUILD, "learnt", "--learn-module-map"])
     assert status == 0
     assert "judge it on others" in out
     given = ["--module-map", "learnt/module_map.safetensors"]
-    assert run_here([*BUILD, "again", *given], monkeypatch, capsys)[0] == 0
+    assert run_program([*BUILD, "again", *given])[0] == 0
     learnt, again = (GraphFolder(made / name) for name in ("learnt", "again"))
     assert learnt.manifest["parameters"] == again.manifest["parameters"]
     for name in learnt.events:
@@ -318,14 +318,10 @@ def test_a_learnt_map_builds_the_same_again(
     ],
 )
 def test_bad_input_is_named(
-    made: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    told: str,
+    made: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run, options: list[str], told: str
 ) -> None:
     monkeypatch.chdir(made)
-    status, _, errors = run_here([*BUILD, "out", *options], monkeypatch, capsys)
+    status, _, errors = run_program([*BUILD, "out", *options])
     assert status == 2
     assert told in " ".join(one_line(errors).split())
     assert not (made / "out").exists()
