@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
+from bigtrk.errors import RankError
 from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.ranks import Ranks, publish
 
@@ -70,6 +71,16 @@ def run_all(world_size: int, works: Works) -> dict[str, list[Any]]:
     """
     results = run_ranks(world_size, _in_turn, works)
     return {name: [of_rank[name] for of_rank in results] for name in works}
+
+
+def said(work: Callable[[], Any]) -> Any:
+    """Returns the result of a rank's work, or what the rank says where it fails alone."""
+    try:
+        return work()
+    except RankError as error:
+        return str(error)
+    except RuntimeError:
+        return "the other rank is gone"
 
 
 def _in_turn(ranks: Ranks, works: Works) -> dict[str, Any]:

@@ -4,13 +4,12 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
-from bigtrk.parallel import process_group
-from bigtrk.training import run as open_runs
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
 from tests.programs import free_port
@@ -18,35 +17,22 @@ from tests.programs import free_port
 ABSENT = ("data.train=[absent]",)  # ranks that have met say so, and end
 
 
-def stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def stop_at(place: Any, name: str) -> None:
+def stop_at(module: str, name: str) -> None:
     """Stops the process where the function of that name is called."""
+    place = import_module(module)
     call = getattr(place, name)
 
     def stopped(*arguments: Any, **named: Any) -> Any:
-        stop()
+        os.kill(os.getpid(), signal.SIGSTOP)
         return call(*arguments, **named)
 
     setattr(place, name, stopped)
 
 
-def stop_when_joining() -> None:
-    stop_at(dist, "init_process_group")
-
-
-def stop_after_joining() -> None:
-    stop_at(open_runs, "software")
-
-
-def stop_at_the_engine() -> None:
-    stop_at(open_runs, "make_engine")
-
-
-def stop_in_the_meeting() -> None:
-    stop_at(process_group, "key_of")
+IN_THE_MEETING = partial(stop_at, "bigtrk.parallel.process_group", "key_of")
+WHEN_JOINING = partial(stop_at, "torch.distributed", "init_process_group")
+AFTER_JOINING = partial(stop_at, "bigtrk.training.run", "software")
+AT_THE_ENGINE = partial(stop_at, "bigtrk.training.run", "make_engine")
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +63,10 @@ def ends(
         "the same rank": [Start(0, 3), Start(1, 3), Start(1, 3)],
         "a taken port": [Start(0, 2), Start(1, 2)],
         "one after the other": [Start(rank, 5, ABSENT, after=1.6 * rank) for rank in range(5)],
-        "the first stops in the meeting": [Start(0, 3, before=stop_in_the_meeting), Start(1, 3)],
-        "one stops when joining": [Start(0, 2), Start(1, 2, before=stop_when_joining)],
-        "the first stops after joining": [Start(0, 2, before=stop_after_joining), Start(1, 2)],
-        "one stops at the engine": [
-            Start(0, 2, data),
-            Start(1, 2, data, before=stop_at_the_engine),
-        ],
+        "the first stops in the meeting": [Start(0, 3, before=IN_THE_MEETING), Start(1, 3)],
+        "one stops when joining": [Start(0, 2), Start(1, 2, before=WHEN_JOINING)],
+        "the first stops after joining": [Start(0, 2, before=AFTER_JOINING), Start(1, 2)],
+        "one stops at the engine": [Start(0, 2, data), Start(1, 2, data, before=AT_THE_ENGINE)],
         "other settings": [
             Start(0, 3),
             Start(1, 3, ("model.hidden=16", "training.epochs=3")),

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigtrk.errors import RankError, StoppedError
+from bigtrk.errors import StoppedError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training import loss
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import StepResult, StepRunner
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_ranks, said
 from tests.distributed.runs import settings, step_folders, steps, train
 from tests.distributed.trial import same
 
@@ -79,12 +79,7 @@ def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:
     with ExitStack() as opened:
         if ranks.rank == 1:
             opened.enter_context(before_step(step, lambda: opened.enter_context(huge)))
-        try:
-            return train(ranks, configuration)
-        except RankError as error:
-            return str(error)
-        except RuntimeError:
-            return "the other rank is gone"
+        return str(said(lambda: train(ranks, configuration)))
 
 
 def test_a_rank_says_that_its_memory_ran_out(tmp_path: Path, graphs: Path) -> None:

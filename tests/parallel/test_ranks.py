@@ -217,9 +217,12 @@ only_if_asked = pytest.mark.skipif(
     reason="this kernel gives huge pages to all or to none",
 )
 START = """
+import ctypes
 import bigtrk.program, torch
 from bigtrk.parallel.ranks import configure_process, discover
 configure_process(discover())
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 """
 HUGE = """
 large = torch.ones(16 * 2**20)
@@ -229,10 +232,7 @@ print(next(line.split()[1] for line in lines if line.startswith("AnonHugePages")
 # Of the second time that ten blocks of 1 MiB are filled and freed. They are not tensors, of which
 # small parts may lie at the heap's end and keep what is before them.
 FAULTS = """
-import ctypes
 from resource import RUSAGE_SELF, getrusage
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
 for _ in range(2):
     before = getrusage(RUSAGE_SELF).ru_minflt
     blocks = [ctypes.c_void_p(libc.malloc(ctypes.c_size_t(2**20))) for _ in range(10)]
@@ -245,10 +245,6 @@ print(getrusage(RUSAGE_SELF).ru_minflt - before)
 
 # MiB that a process holds after it has freed all but the last of ten blocks of 16 MiB.
 FREED = """
-import ctypes
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-
 def held():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
 
@@ -262,9 +258,7 @@ print(held() - before)
 """
 
 COUNTED = """
-import ctypes, tempfile
-libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+import tempfile
 with tempfile.NamedTemporaryFile() as file:
     stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
     libc.malloc_info(0, stream)
@@ -273,11 +267,9 @@ with tempfile.NamedTemporaryFile() as file:
 """
 # Of four threads that hold a small block each.
 HEAPS = """
-import ctypes, threading
+import threading
 from bigtrk.process import share_heap
 share_heap()
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
 all_hold = threading.Barrier(4)
 
 def hold():
