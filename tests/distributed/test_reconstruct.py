@@ -163,7 +163,10 @@ def exhausted(
 
     broken = patch.object(EdgeScorer, "scores", scores)
     with broken if ranks.rank == 1 else nullcontext():
-        return said(lambda: reconstructed(ranks, folder, "events", out, options).failed)
+        found: Mapping[str, str] | str = said(
+            lambda: reconstructed(ranks, folder, "events", out, options).failed
+        )
+    return found
 
 
 def test_an_event_that_takes_too_much_memory_is_named(folder: Path, tmp_path: Path) -> None:
