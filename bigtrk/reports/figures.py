@@ -144,4 +144,6 @@ def _setting(value: object) -> str:
         return f"({settings(value)})"
     if isinstance(value, list):
         return " ".join(_setting(item) for item in value) or "none"
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return "none" if value is None else str(value)

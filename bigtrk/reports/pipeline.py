@@ -209,7 +209,7 @@ def _stage_table(record: PipelineEvaluationRecord) -> Table:
     )
     shares = ("edge eff. %", "change", "purity %", "change", "findable %", "change")
     cut = f"The classifier's cut is {record.edge_cut:g}; the track builder reads all its scores."
-    columns = ("after stage", "edges", *shares, "s")
+    columns = ("after stage", "edges", *shares, "time, s")
     return Table("What each stage leaves", columns, rows, (STAGES_RULE, cut))
 
 

@@ -15,7 +15,7 @@ from bigtrk.errors import one_line
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run
-from bigtrk.records.studies import JOURNAL, SearchFolder, SearchRecord, Trial, best_first
+from bigtrk.records.studies import JOURNAL, SearchFolder, SearchRecord, Trial
 from bigtrk.reports import figures
 from bigtrk.reports.document import Command, Curve, Document, Facts, Number, Plot, Plots, Table
 from bigtrk.reports.facts import facts as run_facts
@@ -27,7 +27,7 @@ TITLES = {
     "train_loss": ("Training loss", 1.0),
     "log_pt_error": ("Error of log pT", 1.0),
 }
-# Of the trials that have not ended, a process trains some now; others wait.
+# In the order of the table. Of trials that have not ended, a process trains some; others wait.
 STATES = ("complete", "training", "waiting", "pruned", "failed")
 MOST_ROWS, MOST_REASONS = 500, 10
 VALUE_NOTE = (
@@ -46,10 +46,7 @@ class _Search:
         self.values = {trial.record.number: self._value(trial) for trial in self.trials}
         known = [trial for trial in self.trials if self.values[trial.record.number] is not None]
         found = [trial for trial in known if trial.record.state == "complete"] or known
-        sign = 1 if self.record.minimises else -1
-        self.best = min(
-            found, key=lambda one: sign * (self.values[one.record.number] or 0.0), default=None
-        )
+        self.best = min(found, key=self.cost, default=None)
         states = Counter(map(state, self.trials))
         told = [f"{states[name]} {name}" for name in STATES if name in states]
         self.progress = ", ".join(told) or "No trial has begun yet"
@@ -67,6 +64,10 @@ class _Search:
         values = [x for _, x in self.curve(trial)]
         return (min if self.record.minimises else max)(values, default=None)
 
+    def cost(self, trial: Trial) -> float:
+        """Returns a trial's value with the sign that makes smaller better."""
+        return (self.values[trial.record.number] or 0.0) * (1 if self.record.minimises else -1)
+
     def text(self, trial: Trial) -> str:
         value = self.values[trial.record.number]
         return figures.DASH if value is None else f"{self.scale * value:.5g}"
@@ -78,12 +79,12 @@ def search_report(folder: SearchFolder) -> Document:
     trials = figures.count_of(len(search.trials), "trial")
     return Document(
         title=f"bigtrk search: {search.name}",
-        lead=f"Search {search.name}: {trials}, {_method(search.record)}. {search.progress}.",
+        lead=f"{trials}, {_method(search.record)}. {search.progress}.",
         numbers=[(search.name, [*_numbers(search)])],
         verdict=[*_verdict(search)],
         parts=[
             *_commands(search),
-            Plots("Trials", [_plot(search)]),
+            Plots("Values", [_plot(search)]),
             _trials(search),
             _facts(search),
         ],
@@ -132,10 +133,12 @@ def _numbers(search: _Search) -> Iterator[Number]:
 def _verdict(search: _Search) -> Iterator[str]:
     if best := search.best:
         settings = [f"{key} {setting_text(x)}" for key, x in best.record.settings.items()]
-        is_complete = best.record.state == "complete"
-        so_far = "Best" if is_complete else "Best so far, not trained to its end"
-        value = f"{search.title} {search.text(best)}"
-        yield f"{so_far}: {best.folder.name}, {value}, with {', '.join(settings)}."
+        so_far = (
+            "Best" if best.record.state == "complete" else "Best so far, not trained to its end"
+        )
+        name, _, unit = search.title.partition(", ")
+        value = f"{search.text(best)} {unit}".rstrip()
+        yield f"{so_far}: {best.folder.name} with {', '.join(settings)}. {name}: {value}."
 
 
 def _commands(search: _Search) -> Iterator[Command]:
@@ -163,13 +166,12 @@ def _plot(search: _Search) -> Plot:
 
 
 def _trials(search: _Search) -> Table:
-    record, by_number = search.record, {trial.record.number: trial for trial in search.trials}
-    ranked = best_first([trial.record for trial in search.trials], record.minimises)
+    space = search.record.space
+    ranked = sorted(search.trials, key=lambda one: (STATES.index(state(one)), search.cost(one)))
     rows = []
-    for one in ranked[:MOST_ROWS]:
-        trial = by_number[one.number]
+    for trial in ranked[:MOST_ROWS]:
         seconds = sum(epoch.seconds for epoch in trial.epochs) or None
-        settings = [setting_text(one.settings.get(key, figures.DASH)) for key in record.space]
+        settings = [setting_text(trial.record.settings.get(key, figures.DASH)) for key in space]
         told = (search.text(trial), figures.count(len(trial.epochs)), figures.seconds(seconds))
         rows.append((trial.folder.name, state(trial), *told, *settings))
     left, unknown = len(ranked) - len(rows), "for a reason that was not recorded"
@@ -179,7 +181,7 @@ def _trials(search: _Search) -> Table:
         for trial in failed[:MOST_REASONS]
     ]
     more = [f"result.json has {figures.count_of(left, 'more trial')}."] if left else []
-    columns = ("trial", "state", search.title, "epochs", "s", *record.space)
+    columns = ("trial", "state", search.title, "epochs", "time, s", *space)
     return Table("Trials", columns, tuple(rows), (VALUE_NOTE, *more, *reasons), text_columns=2)
 
 
@@ -187,12 +189,11 @@ def _facts(search: _Search) -> Facts:
     record = search.record
     model = record.configuration.get("model")
     own = model if isinstance(model, dict) else {}
-    shared = {key: value for key, value in own.items() if f"model.{key}" not in record.space}
+    shared = {x: y for x, y in own.items() if y is not None and f"model.{x}" not in record.space}
     facts = {
-        "searched": figures.settings(record.space),
+        "searched": ", ".join(f"{key} {_range_text(x)}" for key, x in record.space.items()),
         "for": f"{record.metric}, the {'smaller' if record.minimises else 'larger'} the better",
         "method": _method(record),
-        "trials": search.progress,
         "model": figures.settings(shared),
     }
     runs = (Run(x.folder, x.run, (), x.epochs) for x in search.trials if x.run)
@@ -203,12 +204,23 @@ def _facts(search: _Search) -> Facts:
     return Facts(f"Search {search.name}", facts)
 
 
+def _range_text(values: Any) -> str:
+    """Writes what a setting is drawn from: "8 to 32 in steps of 8", "constant or cosine"."""
+    if isinstance(values, list):
+        return " or ".join(map(setting_text, values))
+    steps = f" in steps of {setting_text(values['step'])}" if values.get("step") else ""
+    log = " on a log scale" if values.get("log") else ""
+    return f"{setting_text(values['low'])} to {setting_text(values['high'])}{steps}{log}"
+
+
 def _method(record: SearchRecord) -> str:
     if record.population:
         return f"a population ({figures.settings(record.population)}), seed {record.seed}"
-    drawn = "drawn by TPE" if record.sampler == "tpe" else "drawn at random"
-    pruned = f"pruned ({figures.settings(record.pruning)})" if record.pruning else "none pruned"
-    return f"{drawn}, {pruned}, seed {record.seed}"
+    drawn = f"drawn {'by TPE' if record.sampler == 'tpe' else 'at random'}, seed {record.seed}"
+    if not record.pruning:
+        return f"{drawn}, none pruned"
+    first, factor = record.pruning["first"], record.pruning["factor"]
+    return f"{drawn}; after {first}, {factor * first}, ... epochs the best 1/{factor} go on"
 
 
 def setting_text(value: Any) -> str:

@@ -18,12 +18,7 @@ from bigtrk.parallel.collectives import all_max, all_sum, sum_on
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.process import Prefetcher, uploaded
-from bigtrk.records.metrics import (
-    AverageRecord,
-    EpochRecord,
-    StepRecord,
-    ValidationRecord,
-)
+from bigtrk.records.metrics import AverageRecord, EpochRecord, StepRecord, ValidationRecord
 from bigtrk.records.run import End
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.folder import Found

@@ -77,7 +77,7 @@ def test_a_card_says_what_the_records_say(make_run: MakeRun) -> None:
     for text in (
         "Model card: run 0001",
         "graphs built from the formats: trackml",
-        ": pt_min 1.0, hits_min 3",
+        ": pt_min 1, hits_min 3",
         ": r, phi",
         ": dr, my_module:slope",
         "epochs 3, seed 7, loss focal",

@@ -39,14 +39,14 @@ def test_the_first_screen_names_the_best_and_what_uses_it(tmp_path: Path) -> Non
     text = path.read_text("utf-8")
     first = text[text.index("</h1>") : text.index('class="plots"')]
     assert (
-        "Search my search: 5 trials, drawn by TPE, pruned (first 1, factor 3), seed 7. "
+        "5 trials, drawn by TPE, seed 7; after 1, 3, ... epochs the best 1/3 go on. "
         "2 complete, 1 waiting, 1 pruned, 1 failed."
     ) in first
     assert "<span>AUC, %, best</span><b>90</b><span>trial0001</span>" in first
     assert "<b>22.00</b><span>11 epochs</span>" in first
     assert (
-        "Best: trial0001, AUC, % 90, with optimizer.lr 0.0003162, model.hidden 16, "
-        "optimizer.schedule cosine."
+        "Best: trial0001 with optimizer.lr 0.0003162, model.hidden 16, "
+        "optimizer.schedule cosine. AUC: 90 %."
     ) in first
     weights = folder / "trial0001" / "best.safetensors"
     assert f"bigtrk evaluate '{weights}' GRAPHS" in page.texts
@@ -66,7 +66,7 @@ def test_a_search_can_be_drawn_at_any_time(tmp_path: Path) -> None:
     folder = write_search(tmp_path / "search", search_record())
     page = paged(folder, tmp_path / "page.html")
     assert not page.figures
-    assert any(text.endswith("seed 7. No trial has begun yet.") for text in page.texts)
+    assert any(text.endswith("go on. No trial has begun yet.") for text in page.texts)
     show(search_report(read_search(folder)), Console(file=io.StringIO()))
     # Drawn, but the training has not begun; the study may be half-written, and is not read.
     write_search(folder, search_record(), [trial_record(0, None, state="running", epochs=0)])
@@ -91,7 +91,7 @@ def test_a_population_is_a_search_of_rounds(tmp_path: Path) -> None:
     page = paged(small_population(tmp_path / "search"), tmp_path / "page.html")
     told = " ".join(page.texts)
     assert "a population (every 1" in told
-    assert "Best: trial0002, AUC, % 90, with optimizer.lr 0.0125." in told
+    assert "Best: trial0002 with optimizer.lr 0.0125. AUC: 90 %." in told
     assert "optuna-dashboard" not in told, "it has no study"
 
 
@@ -100,7 +100,7 @@ def test_a_terminal_shows_the_trials_the_best_first(tmp_path: Path) -> None:
     search = read_search(small_search(tmp_path / "search"))
     show(search_report(search), Console(file=out, width=200))
     told = " ".join(out.getvalue().split())
-    assert "optimizer.lr (low 0.0001, high 0.1, log True" in told
+    assert "optimizer.lr 0.0001 to 0.1 on a log scale, model.hidden 8 to 32 in steps of 8" in told
     assert "auc, the larger the better" in told
     assert "interaction, layers 2" in told, "what is searched is no setting of the model"
     assert told.index("trial0001 complete 90 4") < told.index("trial0000 complete 70 4")

@@ -24,14 +24,7 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.record import read_record, write_record
 from bigtrk.records.run_folder import RUN, read_epochs
-from bigtrk.records.studies import (
-    VALUE,
-    RoundRecord,
-    State,
-    TrialRecord,
-    ValueRecord,
-    trial_name,
-)
+from bigtrk.records.studies import VALUE, RoundRecord, State, TrialRecord, ValueRecord, trial_name
 from bigtrk.studies.launch import link_or_copy
 from bigtrk.studies.search.plan import Search, Space
 from bigtrk.studies.search.trainings import Place, TrialRun
