@@ -8,6 +8,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from scripts.docs.command_reference import command_reference
 from scripts.docs.example_pages import example_pages
@@ -15,6 +16,8 @@ from scripts.docs.settings_reference import settings_reference
 
 ROOT = Path(__file__).parents[2]
 FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+# How much higher the search ranks a page: above the others stands the one that explains a word.
+BOOSTS = {"glossary.md": 4, "python.md": 0.25}
 _INLINE = re.compile(r"(?<=<code>)[^<]*-[^<]*(?=</code>)")
 _OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 
@@ -37,6 +40,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_markdown(_: str, page: Page, **__: Any) -> None:
+    """Ranks a page in the site's search."""
+    if boost := BOOSTS.get(page.file.src_uri):
+        page.meta["search"] = {"boost": boost}
 
 
 def on_page_content(html: str, **_: Any) -> str:

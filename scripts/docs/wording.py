@@ -144,7 +144,10 @@ def report(pages: list[Path]) -> None:
     for path in pages:
         lengths = [one.words for one in sentences(path.read_text())]
         if len(lengths) > 1:
-            ninth, name = quantiles(lengths, n=10)[-1], str(path.relative_to(ROOT))
+            ninth, name = (
+                quantiles(lengths, n=10, method="inclusive")[-1],
+                str(path.relative_to(ROOT)),
+            )
             row = f"{median(lengths):8g}{ninth:6.0f}{max(lengths):9}"
             print(f"{name:40}{len(lengths):10}{row}")
 

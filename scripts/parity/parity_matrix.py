@@ -19,15 +19,7 @@ from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input, follow
 from scripts.results import Results, add_options
-from tests.distributed.matrix import (
-    ENGINES,
-    KINDS,
-    PER_RANK,
-    Case,
-    Trial,
-    all_trials,
-    run_trials,
-)
+from tests.distributed.matrix import ENGINES, KINDS, PER_RANK, Case, Trial, all_trials, run_trials
 from tests.distributed.ranks import run_ranks
 
 # A launch of this many trials takes a minute or two: short enough to show progress.

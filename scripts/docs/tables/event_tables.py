@@ -9,7 +9,7 @@ from scripts.docs.table import Table
 def interop(found: Any) -> Table:
     """Lists the result of each check of exchange with other software."""
     return Table(
-        ("check", "", "found"),
+        ("check", "result", "measured"),
         [[one["name"], _outcome(one), _found(one["found"])] for one in found["outcomes"]],
         texts=3,
     )
@@ -46,4 +46,5 @@ def _outcome(one: Any) -> str:
 
 
 def _found(values: dict[str, float]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value:.1g}" for name, value in values.items())
+    named = {name.replace("read_s", "seconds").replace("_", " "): x for name, x in values.items()}
+    return ", ".join(f"{name} {value:.1g}" for name, value in named.items())

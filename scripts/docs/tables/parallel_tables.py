@@ -14,18 +14,19 @@ def parity_matrix(found: Any) -> Table:
     cases = found["rows"]
     kinds = dict.fromkeys(case["kind"] for case in cases)
     rows = []
-    for way in dict.fromkeys(map(_way, cases)):
+    for way in sorted(set(map(_way, cases))):
         own = [case for case in cases if _way(case) == way]
         worst = [max(_difference(case) for case in own if case["kind"] == kind) for kind in kinds]
         failed = sum(not case["passed"] for case in own)
         differences = [f"{value:.0e}" for value in worst]
         rows.append([*way, *differences, str(len(own)), str(failed)])
-    return Table(("engine", "", "sectors per rank", *kinds, "cases", "failed"), rows, texts=2)
+    return Table(
+        ("engine", "precision", "sectors per rank", *kinds, "cases", "failed"), rows, texts=2
+    )
 
 
 def _way(case: Any) -> tuple[str, str, str]:
-    # Older results have one sector on each rank, and do not say so.
-    return case["engine"], case["precision"], str(case.get("per_rank", 1))
+    return case["engine"], case["precision"], str(case["per_rank"])
 
 
 def parity_models(found: Any) -> Table:
@@ -113,11 +114,9 @@ def scaling(found: Any) -> Table:
 
 def _series(point: Any) -> str:
     data, per_rank = point["data"], " per rank" if point["kind"] == "weak" else ""
-    events = [data[name] // (point["ranks"] if per_rank else 1) for name in _EVENTS]
-    return f"{point['kind']}, {events[0]} + {events[1]} events{per_rank}"
-
-
-_EVENTS = ("train_events", "validation_events")
+    ranks = point["ranks"] if per_rank else 1
+    train, validation = data["train_events"] // ranks, data["validation_events"] // ranks
+    return f"{point['kind']}, {train} + {validation} events{per_rank}"
 
 
 def large_event(found: Any) -> Table:

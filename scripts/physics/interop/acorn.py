@@ -15,13 +15,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.models import load_scorer
 from bigtrk.training.model_files import load_model
 from scripts.physics.interop.check import Check, Found, Material
-from tests.formats.acorn.acorn_model import (
-    AcornModel,
-    checkpoint,
-    hits,
-    our_scores,
-    settings,
-)
+from tests.formats.acorn.acorn_model import AcornModel, checkpoint, hits, our_scores, settings
 from tests.formats.acorn.events import columns, in_older_names, load, write
 from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
 from tests.hostile.reader import same
