@@ -1,4 +1,4 @@
-"""What every model keeps: gradients, small sizes, types, and what a forward pass holds."""
+"""Checks that every model passes: gradients, small sizes, types, bytes of a forward pass."""
 
 import weakref
 from collections.abc import Iterator, Sequence
