@@ -12,6 +12,7 @@ import numpy as np
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, rows_of
 from bigtrk.records.evaluation import ColliderMLMetrics
+from bigtrk.tracks.builders.builder import best_at
 from bigtrk.tracks.files import HitTracks
 from bigtrk.tracks.matching import Ids, overlaps
 
@@ -86,8 +87,7 @@ def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
     # Of several particles with as much weight the first listed counts, as the package has it.
     shared = np.bincount(pairs.row_of_hit, weight[row], len(pairs.shared))
     first = np.unique(pairs.row_of_hit, return_index=True)[1]
-    order = np.lexsort((first, -shared, pairs.track_id))
-    majority = order[np.unique(pairs.track_id[order], return_index=True)[1]]
+    majority = np.flatnonzero(best_at(pairs.track_id, first, shared))
     particles, particle = np.unique(particle_id, return_inverse=True)
     place = np.searchsorted(particles, pairs.particle_id[majority])
     half = np.maximum(track_weight, np.bincount(particle, weight)[place]) / 2

@@ -41,7 +41,7 @@ from bigtrk.tracks.matching import (
     TrackMetrics,
     match_tracks,
     pooled,
-    score_if_weighted,
+    trackml_score,
 )
 from bigtrk.tracks.names import BuilderName
 
@@ -196,21 +196,18 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
                 track_bins(judgement, table, track_id, eta) if style == BINNED_STYLE else None
                 for (style, _), judgement in judgements.items()
             ],
-            trackml_score=score_if_weighted(track_id, particle_id, weight),
+            trackml_score=trackml_score(track_id, particle_id, weight),
         )
 
     model = judged(graph, options.score_cut)
     perfect = judged(replace(graph, scores=true.astype(np.float64)), PERFECT_CUT)
     true_kept = judged(replace(graph, scores=graph.scores * true), options.score_cut, budget)
-    found, perfectly, by_true_edges = (
-        judgements[BUDGET].reconstructed for _, judgements in (model, perfect, true_kept)
-    )
     # The candidates of strict mode do not depend on the tracks.
     particle = model[1][BUDGET].particle
-    has_true_edges = np.isin(
-        table.particle_id[particle], event.particle_id[event.edge_index[1][event.y]]
-    )
-    category = first_that_fits([found, ~has_true_edges, ~perfectly, ~by_true_edges])
+    with_true_edges = event.particle_id[event.edge_index[1][event.y]]
+    has_true_edges = np.isin(table.particle_id[particle], with_true_edges)
+    found, *others = (tracks[1][BUDGET].reconstructed for tracks in (model, perfect, true_kept))
+    category = first_that_fits([found, ~has_true_edges, *(~other for other in others)])
     axes = {axis: (values[particle], edges) for axis, (values, edges) in axes_of(table).items()}
     return EventTracks(
         model=summary(*model),
@@ -239,7 +236,7 @@ def judge_hits(event: Event, track_id: Ids, matchings: Sequence[Matching]) -> Ju
             for matching in matchings
         ],
         bins=[None] * len(matchings),
-        trackml_score=score_if_weighted(track_id, particle_id, hit_weights(event)),
+        trackml_score=trackml_score(track_id, particle_id, hit_weights(event)),
     )
 
 

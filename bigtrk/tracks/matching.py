@@ -251,28 +251,23 @@ def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, 
             return pure & complete, pure & complete
 
 
-def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating]) -> float:
-    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1].
+def trackml_score(
+    track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
+) -> float | None:
+    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1]; None
+    without weights, where one is unknown (as in files of the test set), or where all are 0 (an
+    event of short particles alone).
 
     track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
     also those that track building never saw. A hit is well found if its particle made more than
     half of its track and has more than half of its hits there.
     """
+    if weight is None or not np.isfinite(weight).all() or weight.sum() <= 0:
+        return None
     rows = overlaps(track_id, particle_id)
     well_found = rows.is_double & (rows.particle_id != NOISE)
     counted = rows.hits[well_found[rows.row_of_hit]]
     return float(weight[counted].sum(dtype=np.float64) / weight.sum(dtype=np.float64))
-
-
-def score_if_weighted(
-    track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
-) -> float | None:
-    """Returns `trackml_score`; None without weights, where one is unknown (as in files of the test
-    set), or where all are 0 (an event of short particles alone).
-    """
-    if weight is None or not np.isfinite(weight).all() or weight.sum() <= 0:
-        return None
-    return trackml_score(track_id, particle_id, weight)
 
 
 def majority_particles(track_id: Ids, particle_id: Ids) -> Ids:

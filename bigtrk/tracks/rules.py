@@ -12,7 +12,7 @@ import numpy as np
 
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
-from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.builders.builder import NO_TRACK, best_at
 from bigtrk.tracks.colliderml import count_submitted
 from bigtrk.tracks.evaluation import true_particles
 from bigtrk.tracks.files import HitTracks
@@ -23,7 +23,7 @@ from bigtrk.tracks.matching import (
     Overlaps,
     match_tracks,
     overlaps,
-    score_if_weighted,
+    trackml_score,
 )
 
 # TrackML's pixels: volume -> layers.
@@ -128,7 +128,7 @@ def _count_colliderml(event: Event, track_id: Ids) -> RuleCounts:
 
 def _count_trackml(event: Event, track_id: Ids) -> RuleCounts:
     """Source: LAL/trackml-library, score.py; nothing counts where the truth gives no weights."""
-    score = score_if_weighted(track_id, hit_particles(event), hit_weights(event))
+    score = trackml_score(track_id, hit_particles(event), hit_weights(event))
     return RuleCounts() if score is None else RuleCounts(1.0, score)
 
 
@@ -171,7 +171,4 @@ def _is_majority(pairs: Overlaps) -> Mask:
     """Marks one row of each track, that of the particle with most hits in it, [R]; of equal ones
     the smallest id, which HEPTv2's own code leaves to an unstable sort.
     """
-    order = np.lexsort((pairs.particle_id, -pairs.shared, pairs.track_id))
-    chosen: Mask = np.zeros(len(order), bool)
-    chosen[order[np.unique(pairs.track_id[order], return_index=True)[1]]] = True
-    return chosen
+    return best_at(pairs.track_id, pairs.particle_id, pairs.shared)

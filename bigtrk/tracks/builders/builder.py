@@ -113,11 +113,12 @@ def outward_edges(graph: ScoredGraph, score_cut: float) -> Edges:
 
 
 def best_at(
-    here: NDArray[np.int64], there: NDArray[np.int64], score: NDArray[np.float64]
+    here: NDArray[np.int64],
+    there: NDArray[np.int64],
+    score: NDArray[np.floating] | NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Marks the best edge at each hit `here`: [K] each -> [K].
-
-    Of equal scores that to the hit `there` with the lower number is better.
+    """Marks the best edge at each hit `here`, or the best of other pairs: [K] each -> [K]. Of equal
+    scores that to the hit `there` with the lower number is better.
     """
     order = np.lexsort((there, -score, here))
     begins = np.diff(here[order], prepend=-1) != 0
