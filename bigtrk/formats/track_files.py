@@ -7,14 +7,14 @@ Hits keep their ids; ACTS means positions, from 0, among an event's measurements
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from bigtrk.console import follow
-from bigtrk.disk.files import check_output_name, write_atomically
+from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError, number_of
 from bigtrk.events.colliderml_reader import stored_particle_ids
 from bigtrk.events.event import Columns, EventFormat, event_name
@@ -32,6 +32,7 @@ from bigtrk.tracks.files import (
     events_by_number,
     open_tracks,
     write_parquet_submission,
+    write_rows,
 )
 from bigtrk.tracks.matching import majority_particles
 
@@ -53,18 +54,15 @@ def write_track_lists(tracks: Path, out: Path) -> None:
     check_output_name(out, ".parquet")
     source = open_tracks(tracks)
 
-    def write(temporary: Path) -> None:
-        with pq.ParquetWriter(temporary, SCHEMA) as rows:
-            for number in source.events:
-                tracks = source.read(number).in_tracks()
-                by_track = np.argsort(tracks.track_id, kind="stable")
-                track_id, first = np.unique(tracks.track_id[by_track], return_index=True)
-                offsets = np.append(first, len(by_track)).astype(np.int32)
-                hit_ids = pa.ListArray.from_arrays(offsets, tracks.hit_id[by_track])
-                columns = [np.full(len(track_id), number), track_id, hit_ids]
-                rows.write_table(pa.table(columns, schema=SCHEMA))
+    def columns(number: int) -> list[Any]:
+        tracks = source.read(number).in_tracks()
+        by_track = np.argsort(tracks.track_id, kind="stable")
+        track_id, first = np.unique(tracks.track_id[by_track], return_index=True)
+        offsets = np.append(first, len(by_track)).astype(np.int32)
+        hit_ids = pa.ListArray.from_arrays(offsets, tracks.hit_id[by_track])
+        return [np.full(len(track_id), number), track_id, hit_ids]
 
-    write_atomically(out, write)
+    write_rows(out, SCHEMA, map(columns, source.events))
 
 
 def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:

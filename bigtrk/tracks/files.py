@@ -7,12 +7,12 @@ of the most hits. Shapes: M rows of a file, N hits of an event.
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -105,14 +105,29 @@ def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claim
     """Writes the rows of events in their order, atomically and one event at a time, each a row
     group of its own. claimed: with the particles of tracks, which each event then has.
     """
-    schema = pa.schema([(name, pa.int64()) for name in ((*IDS, CLAIMED) if claimed else IDS)])
+    names = (*IDS, CLAIMED) if claimed else IDS
+    filled = (
+        [np.full(len(hit_id), number), hit_id, track_id, particles][: len(names)]
+        for number, hit_id, track_id, particles in events
+    )
+    write_rows(path, pa.schema([(name, pa.int64()) for name in names]), filled)
+
+
+def write_rows(
+    path: Path, schema: pa.Schema, events: Iterable[Sequence[Any]], csv: bool = False
+) -> None:
+    """Writes the columns of events in their order, atomically and one event at a time, to a Parquet
+    file, or to a `csv` file, which is packed where its name ends with .gz.
+    """
+    plain = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
+    make = partial(pa_csv.CSVWriter, write_options=plain) if csv else pq.ParquetWriter
+    # The temporary name tells Arrow of no packing.
+    packing = "gzip" if csv and path.suffix == ".gz" else None
 
     def write(temporary: Path) -> None:
-        with pq.ParquetWriter(temporary, schema) as rows:
-            for number, hit_id, track_id, particles in events:
-                columns = [np.full(len(hit_id), number), hit_id, track_id]
-                each = [*columns, particles] if claimed else columns
-                rows.write_table(pa.table(each, schema=schema))
+        with pa.output_stream(temporary, compression=packing) as file, make(file, schema) as rows:
+            for columns in events:
+                rows.write_table(pa.table(columns, schema=schema))
 
     write_atomically(path, write)
 
@@ -163,23 +178,14 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
     The challenge wants every hit in a track, so that a hit in NO_TRACK gets a track of its own,
     numbered behind the event's others. InputError where an event's name has no number.
     """
-    columns = pa.schema([(name, pa.int64()) for name in IDS])
-    options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
 
-    def write(temporary: Path) -> None:
-        # The temporary name tells Arrow of no packing.
-        packing = "gzip" if path.suffix == ".gz" else None
-        with (
-            pa.output_stream(temporary, compression=packing) as file,
-            pa_csv.CSVWriter(file, columns, write_options=options) as rows,
-        ):
-            for event, hit_id, track_id in events:
-                number, alone = np.full(len(hit_id), event_number(event)), track_id == NO_TRACK
-                own = track_id.max(initial=NO_TRACK) + np.cumsum(alone)
-                each = [number, hit_id, np.where(alone, own, track_id)]
-                rows.write_table(pa.table(each, schema=columns))
+    def filled() -> Iterator[Sequence[Ids]]:
+        for event, hit_id, track_id in events:
+            number, alone = np.full(len(hit_id), event_number(event)), track_id == NO_TRACK
+            own = track_id.max(initial=NO_TRACK) + np.cumsum(alone)
+            yield number, hit_id, np.where(alone, own, track_id)
 
-    write_atomically(path, write)
+    write_rows(path, pa.schema([(name, pa.int64()) for name in IDS]), filled(), csv=True)
 
 
 def copy_as_trackml(tracks: Path, path: Path) -> None:
