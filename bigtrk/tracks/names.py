@@ -1,6 +1,10 @@
-"""Names that commands choose by: of track builders, and of public tasks."""
+"""Names that commands choose by: of track builders, and of ways to score tracks."""
 
 from enum import StrEnum
+from typing import Literal
+
+Task = Literal["colliderml"]  # of a public arena, by whose metrics `bigtrk score` judges, too
+Rules = Literal["all"]  # of published figures, by which it judges, too
 
 
 class BuilderName(StrEnum):
@@ -10,15 +14,3 @@ class BuilderName(StrEnum):
     JUNCTION_REMOVAL = "junction_removal"
     WALK = "walk"
     FAST_WALK = "fast_walk"
-
-
-class Task(StrEnum):
-    """A task of a public arena, by whose metrics `bigtrk score` judges, too."""
-
-    COLLIDERML = "colliderml"
-
-
-class Rules(StrEnum):
-    """The rules of published figures by which `bigtrk score` judges, too."""
-
-    ALL = "all"

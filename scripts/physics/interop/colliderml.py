@@ -18,7 +18,6 @@ from bigtrk.events.truth import hit_particles, hit_weights
 from bigtrk.formats.track_files import submit_tracks
 from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.names import Task
 from bigtrk.tracks.score_files import score_files
 from scripts.physics.interop.check import EVENTS, PARTICLES, Check, Found, Material
 from tests.tracks.colliderml_tables import NAMES, judged, random_rows, random_truth, theirs
@@ -65,7 +64,7 @@ def of_tracks(graphs: Graphs, events: Path, material: Material, name: str) -> Fo
         assert graph.hit_id is not None
         write_tracks(tracks, graph.name, graph.hit_id.numpy(), track_id)
     submit_tracks(tracks, events, out)
-    found = score_files(out, events, Criteria(), Task.COLLIDERML).colliderml
+    found = score_files(out, events, Criteria(), "colliderml").colliderml
     assert found is not None
     given, truth = pq.read_table(out), _truth(events)
     expected = {
