@@ -6,18 +6,12 @@ Functions are named by text and imported when called, as `--help` should not wai
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 from bigtrk.errors import InputError
 
-
-class PtUnit(StrEnum):
-    """The unit of particles' pT in a file."""
-
-    MEV = "mev"
-    GEV = "gev"
+PtUnit = Literal["mev", "gev"]  # of particles' pT in a file
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """Stages 2 and 3: radius graphs of events, and graphs without the edges taken for false."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bigtrk.errors import InputError
 from bigtrk.formats.registry import KEPT_IN_RECORDS, SECTION_THINNERS
 from bigtrk.graphs.builders.build_folder import build_with
-from bigtrk.graphs.builders.builder import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
+from bigtrk.graphs.builders.builder import QUALITY, quality_of
 from bigtrk.graphs.builders.radius import RadiusBuilder
-from bigtrk.graphs.event_graph import EventGraph, Section, Target, target_edges
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.event_folder import ORIGIN, GraphFolder
-from bigtrk.graphs.storage.graph_folder import GraphToMake, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, MadeWithMore, fill_folder
 from bigtrk.pipeline.models import EdgeScorer, cut_for, load_embedding, load_scorer, radius_for
 
 RADIUS_EFFICIENCY = 0.99  # of target edges, unless a radius or another share is asked for
@@ -77,19 +76,16 @@ def _task(folder: GraphFolder, event: str, scorer: EdgeScorer, cut: float) -> Gr
     record = folder.record(event)
     # The origin of an event stays what it was, so that runs know the events they trained on.
     source = record.get("made_from", {}).get("source", record["digests"]["graph"])
-    read = cache(lambda: folder.read(event))
-    keep = cache(lambda: scorer(read()) >= cut)
 
-    def make() -> tuple[EventGraph, dict[str, Any]]:
-        kept = read().take_edges(keep())
-        return kept, _record(record, kept)
+    def make() -> MadeWithMore:
+        graph, opened = folder.read(event), folder.open(event)
+        keep = scorer(graph) >= cut
+        kept = graph.take_edges(keep)
+        thinners = {name: thin for name, thin in SECTION_THINNERS.items() if name in opened.digests}
+        beside = {name: thin(opened, keep) for name, thin in thinners.items()}
+        return kept, _record(record, kept), beside
 
-    def beside() -> dict[str, Section]:
-        opened = folder.open(event)
-        known = {name: thin for name, thin in SECTION_THINNERS.items() if name in opened.digests}
-        return {name: thin(opened, keep()) for name, thin in known.items()}
-
-    return GraphToMake(event, source, make, beside)
+    return GraphToMake(event, source, make)
 
 
 def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
@@ -98,12 +94,4 @@ def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
     counts |= {key: before[key] for key in (ORIGIN, *KEPT_IN_RECORDS) if key in before}
     if graph.y is None or before.get("true_edges") is None:
         return {**dict.fromkeys(QUALITY), **counts}
-    target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
-    first = first_of_each(graph.edge_index, graph.n_nodes)
-    y, edges = graph.y[first], graph.edge_index[:, first]
-    wanted = target_edges(y, edges, graph.particle_id, graph.particles, target)
-    found, found_target = int(y.sum()), int(wanted.sum())
-    return {
-        **counts,
-        **shares(found, found_target, len(y), before["true_edges"], before["target_edges"]),
-    }
+    return {**counts, **quality_of(graph, before["true_edges"], before["target_edges"])}

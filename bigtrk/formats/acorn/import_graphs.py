@@ -7,10 +7,8 @@ particles.
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +31,8 @@ from bigtrk.formats.acorn.columns import (
     read_acorn_columns,
 )
 from bigtrk.formats.registry import PtUnit
-from bigtrk.graphs.builders.builder import TARGET_HITS, TARGET_PT, first_of_each, shares
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section, Target, target_edges
+from bigtrk.graphs.builders.builder import TARGET, quality_of
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section, target_edges
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -73,9 +71,9 @@ def _files(source: Path) -> dict[str, Path]:
     return events
 
 
-_PER_GEV = {PtUnit.MEV: 1000.0, PtUnit.GEV: 1.0}
+_PER_GEV: dict[PtUnit, float] = {"mev": 1000.0, "gev": 1.0}
 # The unit of pT by how the name of a data reader of acorn, or bigtrk's own, begins.
-_UNITS = {"Athena": PtUnit.MEV, "TrackML": PtUnit.GEV, "Acts": PtUnit.GEV, "bigtrk": PtUnit.GEV}
+_UNITS: dict[str, PtUnit] = {"Athena": "mev", "TrackML": "gev", "Acts": "gev", "bigtrk": "gev"}
 _TRUE = "true edges"
 MOST_HITS = 2**31 - 1
 
@@ -218,8 +216,7 @@ def _integers(columns: AcornColumns, name: str, n_hits: int) -> Tensor | None:
 _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 
 
-@dataclass(frozen=True)
-class AcornEvent:
+class AcornEvent(NamedTuple):
     """A graph that acorn saved. record: its quality, by its truth. beside: the section that an
     export to acorn needs.
     """
@@ -254,14 +251,12 @@ def import_acorn_folder(
 def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphToMake:
     check_file(file)
     source = hashlib.sha256(file.read_bytes()).hexdigest()
-    read = cache(lambda: read_acorn(file, event, pt_unit))
-    place = {FOLDER: folder}
-    return GraphToMake(
-        event,
-        source,
-        lambda: (read().graph, {**read().record, **place}),
-        lambda: read().beside,
-    )
+
+    def make() -> AcornEvent:
+        found = read_acorn(file, event, pt_unit)
+        return found._replace(record={**found.record, FOLDER: folder})
+
+    return GraphToMake(event, source, make)
 
 
 def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEvent:
@@ -335,18 +330,10 @@ def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
     """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` has them."""
     if graph.y is None or graph.particles is None:
         return as_it_is(graph)[1]
-    target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
-
-    def n_target(true: Tensor, edges: Tensor) -> int:
-        chosen = target_edges(true, edges, graph.particle_id, graph.particles, target)
-        return int(chosen.sum())
-
-    true = columns.tensors[TRUE_EDGES_OF]
-    in_event = n_target(torch.ones(true.shape[1], dtype=torch.bool), true)
-    # acorn's graphs may have an edge twice, as undirected ones do in both directions.
-    first = first_of_each(graph.edge_index, graph.n_nodes)
-    edges, y = graph.edge_index[:, first], graph.y[first]
-    return shares(int(y.sum()), n_target(y, edges), edges.shape[1], true.shape[1], in_event)
+    edges = columns.tensors[TRUE_EDGES_OF]
+    true = torch.ones(edges.shape[1], dtype=torch.bool)
+    target = target_edges(true, edges, graph.particle_id, graph.particles, TARGET)
+    return quality_of(graph, len(true), int(target.sum()))
 
 
 def _pairs(columns: AcornColumns, name: str, n_hits: int) -> Ints:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bigtrk.events.event import Event
 from bigtrk.events.truth import (
@@ -19,7 +18,14 @@ from bigtrk.events.truth import (
 )
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.builders.windows import Windows, build_doublets
-from bigtrk.graphs.event_graph import AT_A_TIME, EventGraph, ParticleTable, edge_order
+from bigtrk.graphs.event_graph import (
+    AT_A_TIME,
+    EventGraph,
+    ParticleTable,
+    Target,
+    edge_order,
+    target_edges,
+)
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -33,6 +39,7 @@ from bigtrk.graphs.features import (
 # A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV
 TARGET_HITS = 3
+TARGET = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
 
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
@@ -90,10 +97,16 @@ def shares(
 QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
 
 
-def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
-    """Returns the rows of the first of edges [2, E] with the same ends, ascending: [U]."""
-    _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
-    return torch.from_numpy(np.sort(first))
+def quality_of(graph: EventGraph, true: int, target: int) -> dict[str, float | None]:
+    """Returns QUALITY of a graph with truth and particles, by its event's numbers of true edges and
+    of those in TARGET. An edge that is there twice, as in both directions, counts once.
+    """
+    assert graph.y is not None
+    key = graph.edge_index[0] * graph.n_nodes + graph.edge_index[1]
+    first = np.unique(key.numpy(), return_index=True)[1]
+    y, edges = graph.y[first], graph.edge_index[:, first]
+    wanted = target_edges(y, edges, graph.particle_id, graph.particles, TARGET)
+    return shares(int(y.sum()), int(wanted.sum()), len(y), true, target)
 
 
 def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:

@@ -63,17 +63,18 @@ def graph_sections(graph: EventGraph) -> dict[str, Section]:
     return {"graph": known} | particle_sections(graph.particles)
 
 
-Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
+# A graph and its record; in the second form also sections for which a graph has no place.
+Made = tuple[EventGraph, dict[str, Any]]
+MadeWithMore = tuple[EventGraph, dict[str, Any], dict[str, Section]]
 
 
 @dataclass(frozen=True)
 class GraphToMake:
-    """A graph to make. source: digest of its input. beside: gives sections for `write_graph`."""
+    """A graph to make. source: digest of its input."""
 
     event: str
     source: str
-    make: Make
-    beside: Callable[[], dict[str, Section]] = dict
+    make: Callable[[], Made | MadeWithMore]
 
 
 def fill_folder(
@@ -100,9 +101,9 @@ def fill_folder(
     for task in follow(tasks, total, what):
         event, made_from = f"{prefix}{task.event}", {**parameters, "source": task.source}
         if not _is_made(out, event, made_from, alone):
-            graph, record = task.make()
+            graph, record, *beside = task.make()
             record = {**record, "made_from": made_from}
-            write_graph(out, replace(graph, name=event), record, task.beside())
+            write_graph(out, replace(graph, name=event), record, *beside)
         events.append(event)
 
     def options(record: dict[str, Any]) -> dict[str, Any]:

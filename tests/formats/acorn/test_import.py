@@ -92,7 +92,8 @@ def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
     path = write(tmp_path / "event1.pyg", columns(reader="MyReader"))
     with pytest.raises(InputError, match=r"event1\.pyg: config.*model.*--pt-unit mev or gev"):
         read_acorn(path, "event1")
-    for unit, of_first in ((PtUnit.GEV, 0.5), (PtUnit.MEV, 0.0005)):
+    units: dict[PtUnit, float] = {"gev": 0.5, "mev": 0.0005}
+    for unit, of_first in units.items():
         table = read_acorn(path, "event1", unit).graph.particles
         assert table is not None
         assert float(table.pt[0]) == pytest.approx(of_first)

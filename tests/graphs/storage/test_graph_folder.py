@@ -63,7 +63,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_what_lies_beside_a_graph(tmp_path: Path) -> None:
     """It is read by its section; a file in which it is damaged is made again."""
     graph, own = a_graph(), {"lot": torch.arange(50)}
-    task = GraphToMake(graph.name, "source", lambda: (graph, {}), lambda: {"mine": own})
+    task = GraphToMake(graph.name, "source", lambda: (graph, {}, {"mine": own}))
     fill_folder(tmp_path / "graphs", [task], 1, {}, "graphs")
     folder, path = GraphFolder(tmp_path / "graphs"), file_of(tmp_path / "graphs", graph.name)
     assert_same(folder.read(graph.name), graph)
