@@ -88,11 +88,11 @@ def reconstruct(
         as_json,
     )
     if fitted and discover().is_first:
-        from bigtrk.formats.acts.fit import FitOptions, fit_folder
+        from bigtrk.formats.acts.fit import fit_folder
 
         # With --json standard output is JSON alone.
         tell = complain if as_json else say
-        tell(f"{fit_folder(out, events, out, FitOptions())} are in {out}")
+        tell(f"{fit_folder(out, events, out)} are in {out}")
 
 
 def baseline(
@@ -134,9 +134,9 @@ def fit(
     It writes a Parquet file per event, with the parameters at the beam line and their covariance.
     A track without a fit is kept and marked. It needs ACTS: pip install 'bigtrk[acts]'.
     """
-    from bigtrk.formats.acts.fit import FitOptions, fit_folder
+    from bigtrk.formats.acts.fit import fit_folder
 
-    counts = fit_folder(tracks, events, out, FitOptions(chi2_max, csv))
+    counts = fit_folder(tracks, events, out, chi2_max, csv)
     print_result(vars(counts), as_json, lambda: say(f"{counts} are in {out}"))
 
 

@@ -199,16 +199,6 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
 
 @dataclass(frozen=True)
-class FitOptions:
-    """chi2_max: the largest chi2 per degree of freedom of the tracks that are written. csv: also
-    write ACTS's table of parameters.
-    """
-
-    chi2_max: float | None = None
-    csv: bool = False
-
-
-@dataclass(frozen=True)
 class FitCounts:
     """Tracks of all events; those that converged, and those that pass the cut on chi2, as `--json`
     prints them.
@@ -225,9 +215,12 @@ class FitCounts:
         return f"fits of {self.converged:,} of {whole}{cut} in {where}"
 
 
-def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> FitCounts:
+def fit_folder(
+    tracks: Path, events: Path, out: Path, chi2_max: float | None = None, csv: bool = False
+) -> FitCounts:
     """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
-    `out`/EVENT-parameters.parquet, each atomically, and the tracks, those that pass a cut.
+    `out`/EVENT-parameters.parquet, each atomically, and the tracks, those of at most `chi2_max` per
+    degree of freedom. csv: also writes ACTS's table of parameters.
 
     Raises:
         InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.
@@ -235,7 +228,7 @@ def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> Fi
     source = open_tracks(tracks)
     names = events_by_number(source, events)
     load_acts()
-    if out.resolve() == tracks.resolve() and options.chi2_max is not None:
+    if out.resolve() == tracks.resolve() and chi2_max is not None:
         raise InputError(f"{out}: holds the tracks that are fitted; name another folder")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
@@ -248,12 +241,12 @@ def fit_folder(tracks: Path, events: Path, out: Path, options: FitOptions) -> Fi
         fitted = fit_tracks(event, track_id, f"{events}, {name}")
         table = pa.table(fitted.columns())
         write_atomically(parameters_path(out, name), partial(pq.write_table, table))
-        if options.csv:
+        if csv:
             write_table(fitted.acts_columns(), out / f"{name}-track_parameters.csv", compress=False)
-        kept = fitted.passing(options.chi2_max)
+        kept = fitted.passing(chi2_max)
         if out.resolve() != tracks.resolve():
             chosen = track_id
-            if options.chi2_max is not None:
+            if chi2_max is not None:
                 chosen = np.where(np.isin(track_id, fitted.track_id[kept]), track_id, NO_TRACK)
             write_tracks(out, name, hit_id, chosen)
         counted.append((len(fitted.track_id), int(fitted.converged.sum()), int(kept.sum())))

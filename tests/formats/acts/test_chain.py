@@ -13,7 +13,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.formats.acts.finding import DEFAULT, ChainSettings, find_tracks
-from bigtrk.formats.acts.fit import FitOptions, fit_folder, fit_tracks
+from bigtrk.formats.acts.fit import fit_folder, fit_tracks
 from bigtrk.formats.acts.simulation import FatrasOptions, simulate_with_acts
 from bigtrk.formats.acts.software import claim, generic_detector, load_acts
 from bigtrk.records.run_folder import read_run
@@ -162,8 +162,7 @@ def test_acts_reads_the_table_of_parameters(folder: Path, tmp_path: Path) -> Non
     hit_id = event.hits["hit_id"].astype(np.int64)
     track_id = find_tracks(event, load_settings(ChainSettings, shipped(DEFAULT)), "here")
     write_tracks(tmp_path / "tracks", event.name, hit_id, track_id)
-    options = FitOptions(chi2_max=3.0, csv=True)
-    counts = fit_folder(tmp_path / "tracks", folder, tmp_path / "fit", options)
+    counts = fit_folder(tmp_path / "tracks", folder, tmp_path / "fit", chi2_max=3.0, csv=True)
     assert 0 < counts.kept < counts.converged <= counts.tracks
     kept = open_tracks(tmp_path / "fit").read(0).in_tracks()
     assert len(np.unique(kept.track_id)) == counts.kept
