@@ -8,12 +8,12 @@ from rich.console import Console
 from bigtrk.console import say
 from bigtrk.errors import number_of
 from bigtrk.reports import figures
-from bigtrk.reports.document import Table
+from bigtrk.reports.document import Table, table_of
 from bigtrk.reports.terminal import at_width, show_header, show_table
 from bigtrk.training.fitting import memory_of_cut
 
 Row = Mapping[str, Any]
-MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process")
+MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process", "total")
 WEIGHTS = ("parameters", "gradients", "optimizer")
 MEMORY_RULE = (
     "Peak of one rank with the largest event. weights: with gradients and optimizer state; "
@@ -97,45 +97,40 @@ def _events(answer: Row) -> str:
     )
 
 
-def _memory(row: Row) -> tuple[str, ...]:
-    others = (row[name] for name in (*MEMORY[1:], "total"))
-    return tuple(map(figures.memory, (sum(row[name] for name in WEIGHTS), *others)))
+def _memory(row: Row) -> dict[str, str]:
+    known = {**row, "weights": sum(row[name] for name in WEIGHTS)}
+    return {name: figures.memory(known[name]) for name in MEMORY}
 
 
 def _levers(plan: Row) -> Table:
-    columns = ("recompute", "precision", *MEMORY, "total", "fits in")
     rows = [
-        (
-            "spill" if row["files"] else row["recompute"],
-            row["precision"],
-            *_memory(row),
-            figures.count(row["smallest_parts"]),
-        )
+        {
+            "recompute": "spill" if row["files"] else row["recompute"],
+            "precision": row["precision"],
+            **_memory(row),
+            "fits in": figures.count(row["smallest_parts"]),
+        }
         for row in plan["levers"]
     ]
-    title = "Memory of the whole event, by lever"
     notes = [MEMORY_RULE]
     for place, what in AWAY.items():
         away = [row for row in plan["levers"] if row[place]]
         kept = (f"{figures.memory(row[place])} in {row['precision']}" for row in away)
         notes += [f"{what} {', '.join(kept)}."] if away else []
-    return Table(title, columns, tuple(rows), tuple(notes), text_columns=2)
+    return table_of("Memory of the whole event, by lever", rows, *notes, text_columns=2)
 
 
 def _sectors(plan: Row) -> Table:
-    columns = ("sectors / ranks", *MEMORY, "total", "s", "exchange s")
     rows = [
-        (
-            f"{row['parts']} / {row['ranks']}",
-            *_memory(row),
-            figures.seconds(row["seconds"]),
-            figures.seconds(row["exchange_seconds"]),
-        )
+        {
+            "sectors / ranks": f"{row['parts']} / {row['ranks']}",
+            **_memory(row),
+            "s": figures.seconds(row["seconds"]),
+            "exchange s": figures.seconds(row["exchange_seconds"]),
+        }
         for row in plan["sectors"]
     ]
-    return Table(
-        "The largest event in sectors", columns, tuple(rows), (SECTORS_RULE,), text_columns=0
-    )
+    return table_of("The largest event in sectors", rows, SECTORS_RULE, text_columns=0)
 
 
 def _choice_facts(answer: Row) -> dict[str, str]:
@@ -154,18 +149,17 @@ def _choice_facts(answer: Row) -> dict[str, str]:
 
 
 def _options(answer: Row) -> Table:
-    columns = ("settings", "fits", "sectors", "on a rank", "memory")
     rows = [
-        (
-            _settings(row),
-            "chosen" if row == answer["choice"] else "yes" if row["fits"] else "no",
-            str(row["parts"]),
-            str(row["sectors_per_rank"]),
-            figures.memory(row["memory"]),
-        )
+        {
+            "settings": _settings(row),
+            "fits": "chosen" if row == answer["choice"] else "yes" if row["fits"] else "no",
+            "sectors": str(row["parts"]),
+            "on a rank": str(row["sectors_per_rank"]),
+            "memory": figures.memory(row["memory"]),
+        }
         for row in _best(answer["options"])
     ]
-    return Table("Options", columns, tuple(rows), (OPTIONS_RULE,), text_columns=2)
+    return table_of("Options", rows, OPTIONS_RULE, text_columns=2)
 
 
 def _best(options: Sequence[Row]) -> list[Row]:
@@ -179,18 +173,17 @@ def _best(options: Sequence[Row]) -> list[Row]:
 
 
 def _trials(answer: Row) -> Table:
-    columns = ("tried", "sectors", "memory", "counted", "s")
     rows = [
-        (
-            _settings(row),
-            str(row["parts"]),
-            "failed" if row["peak"] is None else figures.memory(row["peak"]),
-            figures.memory(row["memory"]),
-            "" if row["seconds"] is None else figures.seconds(row["seconds"]),
-        )
+        {
+            "tried": _settings(row),
+            "sectors": str(row["parts"]),
+            "memory": "failed" if row["peak"] is None else figures.memory(row["peak"]),
+            "counted": figures.memory(row["memory"]),
+            "s": "" if row["seconds"] is None else figures.seconds(row["seconds"]),
+        }
         for row in answer["trials"]
     ]
-    return Table("Trials", columns, tuple(rows), (), text_columns=1)
+    return table_of("Trials", rows)
 
 
 def _settings(row: Row) -> str:
