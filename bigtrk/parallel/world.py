@@ -32,12 +32,6 @@ class Stopwatch:
         self._seconds: dict[str, float] = defaultdict(float)
         self._queued: list[tuple[str, Any, Any]] = []  # two events of CUDA each
 
-    def now(self) -> float:
-        """Returns the host's clock once an accelerator has done its work: for benchmarks."""
-        if self._on_cuda:
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
     @contextmanager
     def time(self, activity: str) -> Iterator[None]:
         """Adds the device's time from the block's first operation to its last."""

@@ -51,18 +51,18 @@ def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
         for number in range(len(WAYS) * (ROUNDS + 1)):
             way = WAYS[number % len(WAYS)]
             dist.barrier()
-            start = stopwatch.now()
-            if way != "none":
-                checkpoints.save(progress(number))
-            if way == "synchronous":
+            with stopwatch.time("all"):
+                with stopwatch.time("blocked"):
+                    if way != "none":
+                        checkpoints.save(progress(number))
+                    if way == "synchronous":
+                        checkpoints.wait()
+                for _ in range(STEPS):
+                    backward(engine, ranks.device)
+                    engine.step(1e-4)
                 checkpoints.wait()
-            blocked = stopwatch.now() - start
-            for _ in range(STEPS):
-                backward(engine, ranks.device)
-                engine.step(1e-4)
-            checkpoints.wait()
-            seconds = [blocked, stopwatch.now() - start]
-            rounds[way].append(all_max(seconds, ranks.device).tolist())
+            taken = stopwatch.take()
+            rounds[way].append(all_max([taken["blocked"], taken["all"]], ranks.device).tolist())
     newest = max((folder / "checkpoints").glob("step-*"))
     size = sum(path.stat().st_size for path in newest.iterdir())
     return {"engine": name, "parameters": parameters, "bytes": size, **figures(rounds)}

@@ -51,11 +51,11 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     runner = StepRunner(engine, configuration.training, world)
     seconds, waiting = [], []
     for _ in range(STEPS + 1):
-        stopwatch.take()
-        start = stopwatch.now()
-        runner.run([0], shares, lr=1e-3)
-        seconds.append(stopwatch.now() - start)
-        waiting.append(stopwatch.take().get("exchange", 0.0))
+        with stopwatch.time("step"):
+            runner.run([0], shares, lr=1e-3)
+        taken = stopwatch.take()
+        seconds.append(taken["step"])
+        waiting.append(taken.get("exchange", 0.0))
     figures = [median(seconds[1:]), median(waiting[1:]), *alone(shares[0], configuration)]
     mean = all_sum(figures, ranks.device) / ranks.world_size
     return {"parts": ranks.world_size, **dict(zip(COLUMNS, mean.tolist(), strict=True))}
