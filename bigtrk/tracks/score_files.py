@@ -1,6 +1,7 @@
 """Tracks of files, judged: TrackML's and ColliderML's scores."""
 
 from dataclasses import asdict, replace
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from bigtrk.tracks.files import HitTracks, events_by_number, open_tracks
 from bigtrk.tracks.fits import FitErrors, fit_errors, parameters_path, score_fits
 from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
-from bigtrk.tracks.rules import RULES, RuleCounts
+from bigtrk.tracks.rules import RULES, Rule, RuleCounts
 
 CROWD = 100  # particles; a track that has hits of more stands for hits in no track
 
@@ -53,25 +54,19 @@ def score_files(
     fits: list[FitErrors] = []
     by_rule = {rule: RuleCounts() for rule in RULES if rules}
     for number in follow(numbers, len(numbers), "score"):
-        event = read_event(events, names[number])
-        if event.truth is None:
-            raise InputError(
-                f"{events}: {event.name} has no truth, so its tracks cannot be judged; add "
-                f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its "
-                "tracks out"
-            )
+        event = _with_truth(events, names[number])
+        assert event.truth is not None
         listed = HitTracks(nothing, nothing, str(tracks), nothing)
         if number in source.events:
             listed = source.read(number).without(no_track)
         track_id = listed.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
         crowded = crowded or _crowded(event, track_id, listed.file)
         if task:
-            claimed = listed.claimed
             if hit_weights(event) is None:  # then all weigh the same: a TrackML score of all hits
                 weight = np.ones(len(event.truth["hit_id"]))
                 event = replace(event, truth=event.truth | {"weight": weight})
-            if by_place and claimed is not None:
-                listed = replace(listed, claimed=particle_numbers(claimed))
+            if by_place and listed.claimed is not None:
+                listed = replace(listed, claimed=particle_numbers(listed.claimed))
             submitted += count_submitted(event, listed)
             in_tracks += count_submitted(event, listed.in_tracks())
         for rule in by_rule:
@@ -83,6 +78,7 @@ def score_files(
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
     if crowded:
         complain(crowded)
+    public = ColliderMLScore(submitted=submitted.metrics(), in_tracks=in_tracks.metrics())
     return ScoreRecord(
         **dict(summarise_judged(judged, matchings)),
         tracks=printable(str(tracks.resolve())),
@@ -92,16 +88,25 @@ def score_files(
         matching_fraction=criteria.matching_fraction,
         events=tuple(scores),
         events_without_tracks=len(names) - len(source.events),
-        colliderml=ColliderMLScore(submitted=submitted.metrics(), in_tracks=in_tracks.metrics())
-        if task
-        else None,
-        rules=tuple(
-            RuleScore(
-                rule=rule.name, targets=rule.targets, counted_tracks=rule.tracks, **asdict(counts)
-            )
-            for rule, counts in by_rule.items()
-        ),
+        colliderml=public if task else None,
+        rules=tuple(starmap(_rule_score, by_rule.items())),
         fits=score_fits(fits),
+    )
+
+
+def _with_truth(events: Path, name: str) -> Event:
+    event = read_event(events, name)
+    if event.truth is None:
+        raise InputError(
+            f"{events}: {event.name} has no truth, so its tracks cannot be judged; add "
+            f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
+        )
+    return event
+
+
+def _rule_score(rule: Rule, counts: RuleCounts) -> RuleScore:
+    return RuleScore(
+        rule=rule.name, targets=rule.targets, counted_tracks=rule.tracks, **asdict(counts)
     )
 
 
