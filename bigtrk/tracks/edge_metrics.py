@@ -20,6 +20,7 @@ from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, binned_ratio, hit_eta
 from bigtrk.tracks.matching import Ids
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
+COUNTS = ("n_target", "n_predicted", "n_found", "n_true_predicted")
 KEPT = {"98": 0.98, "99": 0.99, "99.5": 0.995, "99.8": 0.998}  # shares of the target edges
 
 
@@ -95,10 +96,7 @@ def summarise_edges(events: Sequence[EdgeMetrics]) -> MeanEdgeMetrics:
         **{name: _mean(column) for name, column in ratios.items()},
         events_skipped=sum(None in row for row in zip(*ratios.values(), strict=True)),
         events_without_auc=ratios["auc"].count(None),
-        n_target=sum(event.n_target for event in events),
-        n_predicted=sum(event.n_predicted for event in events),
-        n_found=sum(event.n_found for event in events),
-        n_true_predicted=sum(event.n_true_predicted for event in events),
+        **{name: sum(getattr(event, name) for event in events) for name in COUNTS},
     )
 
 

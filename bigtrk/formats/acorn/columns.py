@@ -196,21 +196,19 @@ class AcornSource:
         truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
         return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
 
-
-def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
-    """Returns the section that keeps what acorn knew: turned [E] bool, as in AcornSource."""
-    kept = {name: one for name, one in columns.tensors.items() if name not in _IN_GRAPH}
-    if f"{EDGES}y" in kept and kept[f"{EDGES}y"].dtype is torch.bool:
-        del kept[f"{EDGES}y"]
-    text = yaml.safe_dump(columns.plain, sort_keys=False).encode()
-    plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    section = {_TURNED: turned, _PLAIN: plain}
-    for name, column in kept.items():
-        if column.dtype is torch.bfloat16:
-            section[_BFLOAT16 + name] = column.contiguous().view(torch.int16)
-        else:
-            section[_COLUMN + name] = column
-    return section
+    def section(self) -> Section:
+        """Returns the section that keeps what the graph itself has no place for."""
+        text = yaml.safe_dump(self.plain, sort_keys=False).encode()
+        plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        section = {_TURNED: self.turned, _PLAIN: plain}
+        for name, column in self.tensors.items():
+            if name in _IN_GRAPH or (name == f"{EDGES}y" and column.dtype is torch.bool):
+                continue
+            if column.dtype is torch.bfloat16:
+                section[_BFLOAT16 + name] = column.contiguous().view(torch.int16)
+            else:
+                section[_COLUMN + name] = column
+        return section
 
 
 def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
@@ -230,8 +228,7 @@ def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
             tensors[name] = column
         elif name.startswith(EDGES):
             tensors[name] = column[keep] if len(column) == n_edges else column[..., keep]
-    columns = AcornColumns(opened.path, tensors, source.plain)
-    return kept_columns(columns, source.turned[keep])
+    return AcornSource(tensors, source.turned[keep], source.plain).section()
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:

@@ -27,7 +27,7 @@ from bigtrk.formats.acorn.columns import (
     TRUE_EDGES_OF,
     VERTEX,
     AcornColumns,
-    kept_columns,
+    AcornSource,
     read_acorn_columns,
 )
 from bigtrk.formats.registry import PtUnit
@@ -275,7 +275,7 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
     # Trainings that read a column refuse numbers beyond float32 and NaN in it.
     with np.errstate(over="ignore", invalid="ignore"):
         graph, turned = _graph(columns, name, pt_unit)
-    beside = {SECTION: kept_columns(columns, turned)}
+    beside = {SECTION: AcornSource(columns.tensors, turned, columns.plain).section()}
     return AcornEvent(graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside)
 
 
