@@ -1,19 +1,22 @@
 """The programs as a user runs them, in this process (fast) or in their own."""
 
-import json
+import gc
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bigtrk
 from bigtrk import cli, program
 from partition import cli as partition_cli
+from tests.distributed.ranks import FORKSERVER
 
 MAINS = {
     "bigtrk": cli.main,
@@ -24,18 +27,6 @@ Run = Callable[[list[str]], tuple[int, str, str]]  # a command -> exit status, s
 CHECKOUT = Path(bigtrk.__file__).parent.parent
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _OWN_PORTS = iter(range(12000 + 500 * _WORKER, 12500 + 500 * _WORKER))
-_RUN_IN_ONE = """
-import gc, json, sys
-from tests.programs import MAINS
-for line in json.loads(sys.argv[1]):
-    gc.freeze()  # what a command has imported is no garbage of the next
-    sys.argv = line.split()
-    try:
-        MAINS[sys.argv[0]]()
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f"{line}: {end.code}")
-"""
 
 
 def run_here(
@@ -54,18 +45,43 @@ def run_here(
 
 
 def run_in_one(commands: list[str], folder: Path) -> None:
-    """Run the mains of commands in `folder`, one after another in one process of their own: it
-    imports torch once.
+    """Run the mains of commands in `folder`, one after another in a fork of a process that has
+    imported torch.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN_IN_ONE, json.dumps(commands)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_forked(folder, _run_each, commands)
+
+
+def run_forked(folder: Path, work: Callable[..., None], *arguments: object) -> str:
+    """Run `work(*arguments)` in `folder`, in a fork of a process that has imported torch; what it
+    prints.
+    """
+    with tempfile.NamedTemporaryFile("r") as printed:
+        process = FORKSERVER.Process(target=_work, args=(folder, printed.name, work, arguments))
+        process.start()
+        process.join()
+        said = printed.read()
+    assert process.exitcode == 0, said[-2000:]
+    return said
+
+
+def _work(folder: Path, printed: str, work: Callable[..., None], arguments: Any) -> None:
+    descriptor = os.open(printed, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    work(*arguments)
+
+
+def _run_each(commands: list[str]) -> None:
+    for line in commands:
+        gc.freeze()  # what a command has imported is no garbage of the next
+        sys.argv = line.split()
+        try:
+            MAINS[sys.argv[0]]()
+        except SystemExit as end:
+            if end.code:
+                sys.exit(f"{line}: {end.code}")
 
 
 def run_shell(command: str, folder: Path, timeout: float = 600) -> str:

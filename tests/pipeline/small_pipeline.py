@@ -1,6 +1,5 @@
 """A small pipeline: its settings, its events, its training; and how commands are typed."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from bigtrk import program
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.pipeline import training
 from bigtrk.pipeline.training import train_pipeline
-from tests.distributed.ranks import FORKSERVER
+from tests.programs import run_forked
 
 Typed = Callable[..., Any]
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
@@ -56,15 +55,9 @@ def make_pipeline(folder: Path) -> None:
 
 def _train_in_a_fork(command: Sequence[str], log: Path, *_: object) -> None:
     """Trains in a fork of a process that has imported torch; `make demo` starts programs."""
-    forked = FORKSERVER.Process(target=_main, args=(command[2:], log))
-    forked.start()
-    forked.join()
-    assert forked.exitcode == 0, log.read_text()
+    log.write_text(run_forked(Path.cwd(), _train, command[2:]))
 
 
-def _main(arguments: Sequence[str], log: Path) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
+def _train(arguments: Sequence[str]) -> None:
     sys.argv = [program.PROGRAM, *arguments]
     program.main()

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from bigtrk.disk.files import read_json
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
-from tests.programs import CHECKOUT, run_shell
+from tests.programs import CHECKOUT, run_forked, run_shell
 
 SCRIPTS = CHECKOUT / "scripts"
 # They build the documentation, or write the result files: their tests import them.
@@ -25,21 +26,6 @@ PROGRAMS = [
     if "ArgumentParser(" in path.read_text() and path.name != "fuzz.py"  # which needs atheris
 ]
 SHELL = sorted(path for path in SCRIPTS.rglob("*") if path.suffix in (".sh", ".sbatch"))
-# Starts programs one after another, as if each were the first: torch is imported once.
-ANSWERS = """
-import json, runpy, sys
-found = {}
-for program in sys.argv[1:]:
-    sys.argv = [program, "--help"]
-    try:
-        runpy.run_path(program, run_name="__main__")
-        found[program] = "it ends by itself"
-    except SystemExit as end:
-        found[program] = end.code or 0
-    except BaseException as error:
-        found[program] = repr(error)
-print(json.dumps(found))
-"""
 
 
 def last_line(script: str, *arguments: str, folder: Path) -> Any:
@@ -50,9 +36,24 @@ def last_line(script: str, *arguments: str, folder: Path) -> Any:
     return json.loads(run_shell(command, folder, timeout=3600).splitlines()[-1])
 
 
+def answer_help() -> None:
+    """Starts programs one after another, as if each were the first."""
+    found: dict[str, Any] = {}
+    for program in PROGRAMS:
+        sys.argv = [program, "--help"]
+        try:
+            runpy.run_path(program, run_name="__main__")
+            found[program] = "it ends by itself"
+        except SystemExit as end:
+            found[program] = end.code or 0
+        except BaseException as error:
+            found[program] = repr(error)
+    print(json.dumps(found))
+
+
 def test_every_script_answers_help() -> None:
     assert len(PROGRAMS) > 30
-    printed = run_shell(shlex.join(["python", "-c", ANSWERS, *PROGRAMS]), CHECKOUT)
+    printed = run_forked(CHECKOUT, answer_help)
     assert json.loads(printed.splitlines()[-1]) == dict.fromkeys(PROGRAMS, 0)
 
 
