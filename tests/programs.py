@@ -2,11 +2,12 @@
 
 import gc
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,13 @@ def run_here(
     return status, printed.out, printed.err
 
 
-def run_in_one(commands: list[str], folder: Path) -> None:
-    """Run the mains of commands in `folder`, one after another in a fork of a process that has
-    imported torch.
-    """
-    run_forked(folder, _run_each, commands)
+def run_in_one(commands: list[str], folder: Path) -> str:
+    """Run the mains of commands in `folder`, one after another in one fork; what they print."""
+    return run_forked(folder, _run_each, commands)
 
 
 def run_forked(folder: Path, work: Callable[..., None], *arguments: object) -> str:
-    """Run `work(*arguments)` in `folder`, in a fork of a process that has imported torch; what it
-    prints.
-    """
+    """Run `work(*arguments)` in a fork of a process that has imported torch; what it prints."""
     with tempfile.NamedTemporaryFile("r") as printed:
         process = FORKSERVER.Process(target=_work, args=(folder, printed.name, work, arguments))
         process.start()
@@ -76,12 +73,27 @@ def _work(folder: Path, printed: str, work: Callable[..., None], arguments: Any)
 def _run_each(commands: list[str]) -> None:
     for line in commands:
         gc.freeze()  # what a command has imported is no garbage of the next
-        sys.argv = line.split()
+        sys.argv = shlex.split(line)
         try:
             MAINS[sys.argv[0]]()
         except SystemExit as end:
             if end.code:
                 sys.exit(f"{line}: {end.code}")
+
+
+def run_python(
+    arguments: Sequence[str | Path], folder: Path = CHECKOUT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run this environment's Python in `folder`; the checkout is on its path."""
+    path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def run_shell(command: str, folder: Path, timeout: float = 600) -> str:

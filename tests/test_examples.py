@@ -1,14 +1,11 @@
 """The examples run as scripts from a folder outside of the checkout, on smaller events."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_python
 
 # The line of each with its sizes, smaller ones, and what it says at its end.
 EXAMPLES = {
@@ -43,14 +40,7 @@ def test_an_example(name: str, tmp_path: Path) -> None:
     assert code.count(f"\n{sizes}\n") == 1
     script = tmp_path / f"{name}.py"
     script.write_text(code.replace(sizes, smaller))
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python([script], tmp_path, MPLBACKEND="Agg")
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(told, done.stdout), done.stdout
     assert "Warning" not in done.stderr

@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from bigtrk.errors import InputError, printable
 from bigtrk.records.run import RunRecord
 from bigtrk.reports.terminal import at_width
 from tests.distributed.graphs import random_graph, write_graphs
-from tests.programs import CHECKOUT, Run
+from tests.programs import Run, run_python
 from tests.reports.run_folders import epoch_record, run_record, run_writer
 
 ESCAPES = ["\x1b[31m", "\x1b]8;;http://x\x1b\\", "\x07", "\r", "\x9b2J", "\u202e", "\udcff", "a\nb"]
@@ -62,14 +60,7 @@ def test_a_terminal_that_lacks_letters_ends_no_command_and_a_traceback_is_harmle
         "exit_on_bad_input('bigtrk', lambda: say('0.8 \u00b1 0.1'))\n"
         "raise KeyError('x') from RuntimeError('\\x1b[31mred')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        check=False,
-    )
+    done = run_python(["-c", program], PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout) == (1, "0.8 ? 0.1\n"), done.stderr
     assert harmless(done.stderr)
     assert done.stderr.startswith("RuntimeError: \\x1b[31mred\n")

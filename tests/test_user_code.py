@@ -1,9 +1,7 @@
 """Code of users' own is imported where they named it, and refused where a run alone names it."""
 
 import hashlib
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from bigtrk import user_code
 from bigtrk.console import ended_by_sigterm
 from bigtrk.errors import InputError
 from bigtrk.user_code import allow_code, code_options, code_origin, load_code, names_code, no_exit
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_python
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +60,7 @@ def test_an_installed_module_needs_no_word() -> None:
 def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> None:
     """A script's folder leads the search path: in that of the training `models` is a package."""
     (folder / "models.py").write_text("Net = None\n")
-    command = [sys.executable, f"{CHECKOUT}/bigtrk/train.py", "model.name=models:Absent"]
-    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
+    done = run_python([CHECKOUT / "bigtrk" / "train.py", "model.name=models:Absent"], folder)
     assert done.returncode == 2, done.stderr
     assert f"models ({folder / 'models.py'}) has no Absent" in " ".join(done.stderr.split())
 

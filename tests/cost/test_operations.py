@@ -1,7 +1,5 @@
 """Rules for what operations return without values: torch's own."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +10,7 @@ from bigtrk.cost import operations
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.mlps import EdgeMLPConfig, EmbeddingConfig
-from tests.programs import CHECKOUT
+from tests.programs import run_python
 
 MODELS = [
     *(InteractionGNNConfig(hidden=8, layers=2, recompute=way) for way in ("none", "chunk")),
@@ -61,6 +59,5 @@ print("torch._dynamo" in sys.modules)
 
 
 def test_counting_does_not_import_torch_s_compiler() -> None:
-    command = [sys.executable, "-c", IN_A_PROCESS]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = run_python(["-c", IN_A_PROCESS])
     assert done.stdout == "False\n", done.stderr

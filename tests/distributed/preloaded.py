@@ -22,27 +22,17 @@ for name in (
     "torch._inductor.compile_fx",
 ):
     import_module(name)
-
-
-def predict() -> None:
-    """Counts what rank 0 predicts of the usual models before it trains."""
-    import torch
-
+# A backward pass starts threads for GPUs, with which no process can be forked.
+if not import_module("torch").backends.cuda.is_built():
     from bigtrk.cost.machines import CPU
     from bigtrk.training.fitting import make_cost
     from bigtrk.training.settings import Configuration
 
-    # A backward pass starts threads for GPUs, with which no process can be forked.
-    if torch.backends.cuda.is_built():
-        return
     for layers in (2, 3):
         model = {"hidden": 8, "layers": layers}
         cost = make_cost(Configuration.model_validate({"model": model}), 1, 1, CPU)
         for cut in (False, True):
             cost.footprint(cut)
-
-
-predict()
 # A process that looks for garbage among what is here touches, and so copies, all of its memory.
 gc.collect()
 gc.freeze()

@@ -5,15 +5,12 @@ The interpreter takes what the compiler refuses, and knows neither registers nor
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_python
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
@@ -23,19 +20,14 @@ Case = tuple[int, int, bool, str, int]
 
 def compiled(cases: list[Case], folder: Path) -> list[dict[str, Any]]:
     """Compiles what these cases launch in a process that does not interpret."""
-    path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
-        "PYTHONPATH": path,
         "TRITON_CACHE_DIR": str(folder),
         "TRITON_INTERPRET": "0",
         "TRITON_ALWAYS_COMPILE": "1",
         "TRITON_DUMP_PTXAS_LOG": "1",
     }
-    command = [sys.executable, "-m", "tests.models.compile_triton", json.dumps(cases)]
-    env = {**os.environ, **environment}
-    done = subprocess.run(
-        command, env=env, cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
+    command = ["-m", "tests.models.compile_triton", json.dumps(cases)]
+    done = run_python(command, CHECKOUT, **environment)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -1,7 +1,7 @@
 """A small pipeline: its settings, its events, its training; and how commands are typed."""
 
+import shlex
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import yaml
 
-from bigtrk import program
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.pipeline import training
 from bigtrk.pipeline.training import train_pipeline
-from tests.programs import run_forked
+from bigtrk.program import PROGRAM
+from tests.programs import run_in_one
 
 Typed = Callable[..., Any]
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
@@ -55,9 +55,4 @@ def make_pipeline(folder: Path) -> None:
 
 def _train_in_a_fork(command: Sequence[str], log: Path, *_: object) -> None:
     """Trains in a fork of a process that has imported torch; `make demo` starts programs."""
-    log.write_text(run_forked(Path.cwd(), _train, command[2:]))
-
-
-def _train(arguments: Sequence[str]) -> None:
-    sys.argv = [program.PROGRAM, *arguments]
-    program.main()
+    log.write_text(run_in_one([shlex.join([PROGRAM, *command[2:]])], Path.cwd()))
