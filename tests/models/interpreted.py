@@ -51,22 +51,25 @@ def remembered() -> Iterator[None]:
     """Has the interpreter change Triton's language once in a kernel, not in every call of a
     function, and describe types and tensors of one kind once: that took half of its time.
     """
-    from triton.language import core
+    from triton.language import core, standard
     from triton.runtime import interpreter
 
-    change, functions, kernel = interpreter._patch_lang, set[int](), list[Any]()
+    change, scopes = interpreter._patch_lang, list[Any]()
+    change(standard.sum.fn)  # that of Triton's own functions, which it never undoes
 
     def patch_lang(function: Any) -> Any:
-        module = id(function.__globals__)
-        if not kernel or not kernel[1]._changes:  # the end of a kernel undoes its own
-            kernel[:] = module, change(function)
-        elif module != kernel[0] and module not in functions:
-            functions.add(module)  # nothing undoes these
-            change(function)
-        return kernel[1]
+        if not scopes or not scopes[-1]._changes:  # the end of a kernel undoes its own
+            scopes[:] = [change(function)]
+        return scopes[-1]
+
+    as_numpy, known = interpreter._get_np_dtype, dict[str, Any]()
+
+    def get_np_dtype(kind: Any) -> Any:
+        return known.get(kind.name) or known.setdefault(kind.name, as_numpy(kind))
 
     tensor, block = core.tensor, core.block_type
     with (
+        patch.object(interpreter, "_get_np_dtype", get_np_dtype),
         patch.object(interpreter, "_patch_lang", patch_lang),
         patch.object(tensor, "__init__", _once(tensor.__init__, lambda _, kind: kind.name)),
         patch.object(block, "__init__", _once(block.__init__, lambda of, shape: (of.name, *shape))),

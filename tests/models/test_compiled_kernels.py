@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs import CHECKOUT, run_python
+from tests.programs import run_python
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
@@ -20,14 +20,13 @@ Case = tuple[int, int, bool, str, int]
 
 def compiled(cases: list[Case], folder: Path) -> list[dict[str, Any]]:
     """Compiles what these cases launch in a process that does not interpret."""
-    environment = {
-        "TRITON_CACHE_DIR": str(folder),
-        "TRITON_INTERPRET": "0",
-        "TRITON_ALWAYS_COMPILE": "1",
-        "TRITON_DUMP_PTXAS_LOG": "1",
-    }
-    command = ["-m", "tests.models.compile_triton", json.dumps(cases)]
-    done = run_python(command, CHECKOUT, **environment)
+    done = run_python(
+        ["-m", "tests.models.compile_triton", json.dumps(cases)],
+        TRITON_CACHE_DIR=str(folder),
+        TRITON_INTERPRET="0",
+        TRITON_ALWAYS_COMPILE="1",
+        TRITON_DUMP_PTXAS_LOG="1",
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
