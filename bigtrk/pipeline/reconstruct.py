@@ -176,19 +176,21 @@ def fill_tracks(
     together(check)
     made = in_order(sizes, gather_items(mine))
 
-    def written() -> Iterator[tuple[str, Ids, Ids]]:
-        for name in made.passages:
-            source = open_tracks(tracks_path(out, name))
-            [number] = source.events
-            found = source.read(number)
-            yield name, found.hit_id, found.track_id
-
     def submit() -> None:
         with disk_errors():
-            write_submission(out / SUBMISSION, written())
+            write_submission(out / SUBMISSION, _written(out, made.passages))
 
     on_first_rank(submit)
     return made
+
+
+def _written(out: Path, names: Iterable[str]) -> Iterator[tuple[str, Ids, Ids]]:
+    """Reads the tracks of events again: names, ids of hits, and of their tracks."""
+    for name in names:
+        source = open_tracks(tracks_path(out, name))
+        [number] = source.events
+        found = source.read(number)
+        yield name, found.hit_id, found.track_id
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:

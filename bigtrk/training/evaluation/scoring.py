@@ -128,10 +128,7 @@ def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
 
 
 def stitched(
-    sectors: Sequence[Sector],
-    columns: Sequence[Sequence[Tensor]],
-    n_ranks: int,
-    groups: Groups,
+    sectors: Sequence[Sector], columns: Sequence[Sequence[Tensor]], n_ranks: int, groups: Groups
 ) -> Tensor:
     """Joins the columns, of each sector a few [edges of the sector], of the `n_ranks` ranks that
     share an event: those of all its edges by edge id, [E, a few] float64. Collective among these.
