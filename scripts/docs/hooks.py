@@ -44,8 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(_: str, page: Page, **__: Any) -> None:
     """Ranks a page in the site's search."""
-    if boost := BOOSTS.get(page.file.src_uri):
-        page.meta["search"] = {"boost": boost}
+    page.meta["search"] = {"boost": BOOSTS.get(page.file.src_uri, 1)}
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -52,10 +52,7 @@ def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dic
     for epoch in range(ROUNDS + 1):
         for k in bulks:
             steps = ShadowSteps([source], ShaDow(bulk=k), 0, ranks)
-            seconds = [
-                *train(steps, epoch, maker, runner),
-                sample(source, k, epoch, ranks),
-            ]
+            seconds = [*train(steps, epoch, maker, runner), sample(source, k, epoch, ranks)]
             mean = all_sum(seconds, ranks.device) / ranks.world_size
             scale = steps.per_epoch / STEPS
             if epoch:  # the first round warms up
