@@ -5,6 +5,7 @@ rank reads NaN, computes NaN or infinity, needs more memory than there is, or ha
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,7 +17,6 @@ from bigtrk.training import loss
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import edge_loss
 
-FOREVER = 10_000  # s
 poison = Path(os.environ["BIGTRK_POISON"])
 healthy_read = EventSource.read_several
 
@@ -30,10 +30,10 @@ def poisoned_read(self: EventSource, numbers: Sequence[int], parts: int) -> list
     """Reads what the source holds, with NaN; or nothing, ever."""
     sectors = healthy_read(self, numbers, parts)
     if poisoned_by("input"):
-        for sector in sectors:
-            sector.edge_features.fill_(float("nan"))
+        # Copies, since a file's own tensors are checked when they are first read, and then no more.
+        sectors = [replace(one, edge_features=one.edge_features * torch.nan) for one in sectors]
     if poisoned_by("stuck"):
-        time.sleep(FOREVER)
+        time.sleep(10_000)
     return sectors
 
 
