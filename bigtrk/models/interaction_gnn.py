@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from bigtrk.models.edges import fused
+from bigtrk.models.edges.fused_mlp import mlp_of, tile_of
 from bigtrk.models.edges.fused_pass import FusedEdgePass
-from bigtrk.models.edges.passes import Activation, ChunkedMLP, EdgePass, GraphPass, Layer
+from bigtrk.models.edges.passes import Activation, EdgePass, GraphPass, Layer
 from bigtrk.models.edges.states import (
     EdgeStates,
     EdgeStore,
@@ -40,34 +41,8 @@ from bigtrk.models.protocol import (
 
 
 class Encode(torch.autograd.Function):
-    """An MLP of features, which get no gradient: [M, F] -> [M, H]; hooks need the weights."""
-
-    @staticmethod
-    def forward(  # type: ignore[no-untyped-def]
-        ctx, work: Workspace, activations: Sequence[Activation], features: Tensor, *weights: Tensor
-    ) -> Tensor:
-        mlp = ChunkedMLP(weights, activations, [features], work)
-        made = features.new_empty(mlp.n_rows, mlp.width, dtype=work.dtype)
-        for rows in work.chunks(mlp.n_rows):
-            made[rows] = mlp.forward(rows)
-        ctx.work, ctx.activations, ctx.weights = work, activations, weights
-        ctx.save_for_backward(features, made, *mlp.kept)
-        return made
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
-        features, made, *kept = ctx.saved_tensors
-        mlp = ChunkedMLP(ctx.weights, ctx.activations, [features], ctx.work, kept=kept)
-        grads = [torch.zeros_like(weight) for weight in ctx.weights]
-        for rows in ctx.work.chunks(mlp.n_rows):
-            mlp.backward(rows, grad[rows], made[rows], None, grads, [None])
-        return None, None, None, *grads
-
-
-class EncodeEdges(torch.autograd.Function):
-    """An MLP of edges' features, whose result becomes state 0 of `states`: [E, n_inputs] -> a token
-    of it. Features get no gradient; the weights are inputs, for the engines' hooks.
+    """An MLP of features, which get no gradient: [M, F] -> [M, H]; those of edges become state 0 of
+    `states`, and a token of it is returned. The weights are inputs, for the engines' hooks.
     """
 
     @staticmethod
@@ -75,35 +50,46 @@ class EncodeEdges(torch.autograd.Function):
         ctx,
         work: Workspace,
         activations: Sequence[Activation],
-        states: EdgeStates,
+        states: EdgeStates | None,
         features: Tensor,
         *weights: Tensor,
     ) -> Tensor:
         kept: list[Tensor] = []
-        for block in states.blocks(made=[states.make(0)]):
-            [made] = block.made
-            mlp = ChunkedMLP(weights, activations, [features[block.rows]], work)
-            for rows in work.chunks(mlp.n_rows):
-                made[rows] = mlp.forward(rows)
+        if states is None:
+            dtype = work.sums if activations[-1] == "linear" else work.dtype
+            kept.append(features.new_empty(len(features), len(weights[-1]), dtype=dtype))
+            blocks = MemoryStore().blocks(len(features), [], kept)
+        else:
+            blocks = states.blocks(made=[states.make(0)])
+        for block in blocks:
+            mlp = mlp_of(weights, activations, features[block.rows], work)
+            mlp.forward_all(block.made[0])
             kept += mlp.kept
         ctx.states, ctx.work, ctx.activations, ctx.weights = states, work, activations, weights
         ctx.save_for_backward(features, *kept)
-        return states.token()
+        return kept[0] if states is None else states.token()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, token: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]  # noqa: ARG004
-        features, *kept = ctx.saved_tensors
-        states: EdgeStates = ctx.states
-        grads = [torch.zeros_like(weight) for weight in ctx.weights]
-        for block in states.blocks([states.state(0), *states.all_gradients()]):
-            values = [features[block.rows]]
-            mlp = ChunkedMLP(ctx.weights, ctx.activations, values, ctx.work, kept=kept)
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        (features, *kept), states = ctx.saved_tensors, ctx.states
+        writes = len(features) and tile_of(ctx.weights, ctx.activations, ctx.work)
+        make = torch.empty_like if writes else torch.zeros_like
+        grads = [make(weight) for weight in ctx.weights]
+        if states is None:
+            made, *kept = kept
+            blocks = MemoryStore().blocks(len(features), [made], [])
+        else:
+            blocks = states.blocks([states.state(0), *states.all_gradients()])
+        for block in blocks:
             made, *gradients = block.read
-            for rows in ctx.work.chunks(mlp.n_rows):
-                grad = states.of_encoded([gradient[rows] for gradient in gradients])
-                mlp.backward(rows, grad, made[rows], None, grads, [None])
-        states.free()
+            mlp = mlp_of(ctx.weights, ctx.activations, features[block.rows], ctx.work, kept)
+            grad_of = grad.__getitem__
+            if states is not None:
+                grad_of = partial(states.of_encoded, gradients, made if mlp.is_fused else None)
+            mlp.backward_all(grad_of, made, grads, adds=block.rows.start > 0)
+        if states is not None:
+            states.free()
         return None, None, None, None, *grads
 
 
@@ -153,7 +139,7 @@ class Encoder(Perceptrons):
 
     def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
         weights = self.weights()
-        return [Encode.apply(work, self.activations, values, *weights) for values in features]
+        return [Encode.apply(work, self.activations, None, values, *weights) for values in features]
 
 
 class EdgeEncoder(Perceptrons):
@@ -171,7 +157,7 @@ class EdgeEncoder(Perceptrons):
         weights, tokens = self.weights(), []
         for values, of_sector in zip(features, states, strict=True):
             inputs = values if values.shape[1] else values.new_ones(len(values), 1)
-            tokens.append(EncodeEdges.apply(work, self.activations, of_sector, inputs, *weights))
+            tokens.append(Encode.apply(work, self.activations, of_sector, inputs, *weights))
         return tokens
 
 
@@ -214,7 +200,7 @@ class Interact(torch.autograd.Function):
         layer: Layer = ctx.layer
         of_pass = edge_pass(layer, x.shape[1])
         # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
-        make = of_pass.maker(layer)
+        make = of_pass.maker(layer, ctx.weights)
         of_x = make(x, dtype=layer.graph.work.sums)
         of_weights = [make(weight) for weight in ctx.weights]
         edges = of_pass(layer, ctx.weights, x, kept)

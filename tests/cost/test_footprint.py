@@ -135,7 +135,7 @@ def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
     width = 1 << (hidden - 1).bit_length()
     programs = 2**16 // width
     parts = programs * (3 * hidden + 1) * hidden * 4
-    kept = programs * 128 * (2 * hidden + 4) if hidden % 16 else 0
+    kept = programs * 128 * 4 * hidden if hidden % 16 else 0
     scratch = deep.live[:, 3].max() - of_cpu.live[:, 3].max()
     assert scratch == pytest.approx(parts + kept, rel=0.05)
 

@@ -25,10 +25,10 @@ from triton.runtime.jit import KernelInterface
 
 from bigtrk.models.edges import fused, triton_passes
 from bigtrk.models.edges.fused_nodes import FusedNodePass
+from bigtrk.models.interaction_gnn import activations
 from bigtrk.models.protocol import Ends
-from tests.models import nodes
+from tests.models import nodes, test_fused_mlp
 from tests.models.fused import Case, computed, make
-from tests.models.test_kernels import CALLS
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 POINTERS = {
@@ -39,7 +39,7 @@ POINTERS = {
 }
 ALIGNED = [["tt.divisibility", 16]]
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
-STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride", "strides"
+STRIDES = "rows_of_program", "first_stride", "given", "strides"
 TERMS = 9  # of a sum of products: what eight layers give
 _ATOMIC = re.compile(
     r"(?:^|[;:{}])\s*(?:@!?%?\w+\s+)?((?:atom|red|multimem\.red|cp\.reduce)\.\S+)", re.MULTILINE
@@ -54,7 +54,7 @@ class Launch(NamedTuple):
     named: dict[str, Any]
 
 
-def launched(case: Case, hopper: bool) -> list[Launch]:
+def launched(case: Case, capability: int) -> list[Launch]:
     """Lists what passes over edges of `case` launch, each with the options that it may have."""
     found: list[Launch] = []
     inputs = make(case)
@@ -65,20 +65,19 @@ def launched(case: Case, hopper: bool) -> list[Launch]:
 
     with (
         patch.object(KernelInterface, "__getitem__", launch),
-        patch.object(fused, "has_hopper", lambda _: hopper),
+        patch.object(fused, "capability", lambda _: capability // 10),
         patch.object(triton_passes, "usable", lambda *_: True),
     ):
         computed(inputs, blocks=2)
         weights = inputs.weights
-        if fused.shape_of(inputs.inputs, weights).whole:
-            weights = [w.to(case.dtype) if w.ndim > 1 else w for w in weights]
         rows = inputs.after, inputs.inputs[0].clone()
         fused.backward(inputs.inputs, ends, weights, rows[0], None, rows[1], inputs.weights, False)
         products = [rows[0]] * TERMS, [inputs.of_state] * TERMS, None, [rows[1]], case.dtype
         fused.products(*products, transposed=True, written=1)
-        for call in CALLS:
-            call(triton_passes, *rows, None)
-            call(triton_passes, *rows, ends)
+        between = activations(case.layers)
+        for kind in ((1, 0), (2, 0), (0, 6)) if case.dtype == torch.bfloat16 else ():
+            each = (*between, "norm", "linear") if kind[0] else tuple(between)
+            test_fused_mlp.computed(test_fused_mlp.Case(each, case.hidden, kind[0], 9, kind[1]))
         of_nodes = nodes.NodeCase(case.hidden, case.layers, case.encoded, dtype=case.dtype)
         nodes.computed(of_nodes, FusedNodePass, torch.device("cpu"))
     return found
@@ -127,6 +126,9 @@ def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dic
         "registers": _number(r"Used (\d+) registers", said),
         "spilled": _number(r"(\d+) bytes spill stores", said),
         "shared": made.metadata.shared,
+        "ahead": made.asm["ptx"].count("cp.async"),
+        "rows_alone": any(source.fn.arg_names[i] == "ends" for (i,) in source.constants),
+        "products": len(re.findall(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma", made.asm["ptx"])),
     }
 
 
@@ -147,7 +149,7 @@ if __name__ == "__main__":
     done = set()
     for hidden, layers, encoded, rows, capability in json.loads(sys.argv[1]):
         case = Case(hidden, layers, encoded, dtype=TYPES[rows])
-        for launch in launched(case, capability >= 90):
+        for launch in launched(case, capability):
             source, options = source_of(launch)
             key = source.hash(), str(options), capability
             if key not in done:

@@ -145,8 +145,6 @@ def computed(inputs: Inputs, blocks: int = 1, recounts: bool = True) -> Results:
     outer = Ends.between(*inputs.outer, inputs.edge_index)
     grads = [torch.full_like(weight, 7.0) for weight in inputs.weights]
     weights = inputs.weights
-    if fused.shape_of(inputs.inputs, weights).whole:
-        weights = [weight.to(made.dtype) if weight.ndim > 1 else weight for weight in weights]
     for rows in slices:
         read = [values[rows] for values in inputs.inputs]
         fused.forward(read, shares.of(rows), weights, made[rows])

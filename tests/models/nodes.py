@@ -100,7 +100,7 @@ def computed(case: NodeCase, of_class: type[EdgePass], device: torch.device) -> 
     graph = GraphPass(no_edges, case.n_owned, work, encoded, edges)
     each = activations(case.layers)
     layer = Layer(graph, 1, each, [], each, case.in_out)
-    make = of_class.maker(layer)
+    make = of_class.maker(layer, weights)
     of_x, of_weights = make(x, dtype=work.sums), [make(weight) for weight in weights]
     made = of_class(layer, weights, x)
     outgoing, incoming = inputs.outgoing.to(device), inputs.incoming.to(device)

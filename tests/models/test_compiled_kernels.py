@@ -36,29 +36,20 @@ def assert_good(found: list[dict[str, Any]]) -> set[str]:
         assert kernel["atomics"] == [], kernel
         assert 0 < kernel["registers"] <= 255, kernel
         if kernel["hidden"] <= 128:
-            # Of three layers the last launch of a model's last layer keeps 40 bytes in memory.
-            widest = kernel["hidden"] == 128 and kernel["kernel"] == "whole_backward"
-            assert kernel["spilled"] <= (40 if widest else 0), kernel
-        # An A100's programs have 163 KiB.
-        assert kernel["shared"] <= 163 * 1024, kernel
+            assert kernel["spilled"] == 0, kernel
+        # An A100's programs have 163 KiB, those of later cards for data centres 227.
+        is_wide = kernel["hidden"] > 64 and kernel["capability"] >= 90
+        assert kernel["shared"] <= (227 if is_wide else 163) * 1024, kernel
+        if kernel["kernel"].startswith("whole"):
+            assert kernel["products"], "Triton compiled a pass to nothing"
+            assert kernel["ahead"] or not kernel["rows_alone"], "rows are read ahead of their use"
     return {kernel["kernel"] for kernel in found}
 
 
-# Slow except for one type: each takes 20 s.
-@pytest.mark.parametrize(
-    ("rows", "of_edges"),
-    [
-        ("bf16", {"whole_forward", "whole_backward"}),
-        pytest.param("fp32", {"forward", "backward"}, marks=pytest.mark.slow),
-    ],
-)
-def test_kernels_compile_without_atomics_and_spills(
-    tmp_path: Path, rows: str, of_edges: set[str]
-) -> None:
-    found = assert_good(compiled([(64, 2, True, rows, 90)], tmp_path))
-    others = {"norm_relu", "norm_relu_backward", "relu_backward", "sum_at_ends", "sum_partials"}
-    of_nodes = {"products", "update", "of_weights"}
-    assert found == of_edges | of_nodes | others
+def test_kernels_compile_without_atomics_and_spills(tmp_path: Path) -> None:
+    found = assert_good(compiled([(64, 2, True, "bf16", 90)], tmp_path))
+    others = {"sum_at_ends", "sum_partials", "products", "update", "of_weights"}
+    assert found == {"whole_forward", "whole_backward"} | others
 
 
 # Slow: it compiles hundreds of kernels.
@@ -68,7 +59,7 @@ def test_kernels_compile_without_atomics_and_spills(
 def test_every_kernel_and_option(tmp_path: Path, hidden: int, capability: int) -> None:
     options = itertools.product((1, 2, 3), (True, False), ("bf16", "fp32"))
     found = compiled([(hidden, *one, capability) for one in options], tmp_path)
-    assert len(assert_good(found)) >= 7
+    assert len(assert_good(found)) >= 5
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
 @pytest.fixture
 def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiles of a generation of cards; a card has its own."""
-    if torch.cuda.is_available() and request.param is not fused.has_hopper(DEVICE):
+    if torch.cuda.is_available() and request.param != fused.capability(DEVICE):
         pytest.skip("the tiles of another card")
-    monkeypatch.setattr(fused, "has_hopper", lambda _: request.param)
+    monkeypatch.setattr(fused, "capability", lambda _: request.param)
 
 
 BF16 = [
@@ -106,15 +106,15 @@ BF16_SLOW = [  # so much is interpreted
 ]
 
 
-def of_generations(case: Case) -> list[tuple[bool, Case]]:
+def of_generations(case: Case) -> list[tuple[int, Case]]:
     """Gives a case to the cards before Hopper, and to Hopper where it has tiles of its own, or is
     the card of these tests.
     """
     before, hopper = (
-        schedule.whole_rows(case.hidden, case.layers, case.dtype, one) for one in (False, True)
+        schedule.whole_rows(case.hidden, case.layers, case.dtype, one) for one in (8, 9)
     )
     both = before != hopper or torch.cuda.is_available()
-    return [(False, case), *([(True, case)] if both else [])]
+    return [(8, case), *([(9, case)] if both else [])]
 
 
 @pytest.mark.usefixtures("small_blocks", "generation")

@@ -36,13 +36,6 @@ def double(ends: Ends | None) -> Ends | None:
     return Ends(ends.of_source.double(), ends.of_destination.double(), *ends[2:])
 
 
-def moved(ends: Ends | None, device: torch.device) -> Ends | None:
-    if ends is None:
-        return None
-    of_source, of_destination = ends.of_source.to(device), ends.of_destination.to(device)
-    return Ends.between(of_source, of_destination, ends.edge_index.to(device))
-
-
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 @pytest.mark.parametrize("with_ends", [False, True])
 def test_plain_passes_are_what_autograd_derives(shape: tuple[int, int], with_ends: bool) -> None:
@@ -98,25 +91,6 @@ Call = Callable[[Passes, Tensor, Tensor, Ends | None], list[Tensor]]
 CALLS: list[Call] = [norm_relu, norm_relu_backward, relu_backward, add_to_nodes]
 
 
-def assert_equal_plain_ones(
-    passes: Passes,
-    call: Call,
-    dtype: torch.dtype,
-    shape: tuple[int, int],
-    with_ends: bool,
-    device: torch.device,
-) -> None:
-    ends = make_ends(shape, dtype) if with_ends else None
-    grad, z = rows(shape, dtype, 5), rows(shape, dtype, 6)
-    wanted = call(plain, grad.double(), z.double(), double(ends))
-    found = call(passes, grad.to(device), z.to(device), moved(ends, device))
-    for values, expected in zip(found, wanted, strict=True):
-        assert values.dtype in (dtype, torch.float32)
-        scale = float(expected.abs().max()) if expected.numel() else 1.0
-        atol = TOLERANCE[dtype] * max(scale, 1e-3)
-        torch.testing.assert_close(values.cpu().double(), expected, rtol=0, atol=atol)
-
-
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -125,20 +99,21 @@ def assert_equal_plain_ones(
 def test_compiled_passes_equal_plain_ones(
     call: Call, dtype: torch.dtype, shape: tuple[int, int], with_ends: bool
 ) -> None:
-    assert_equal_plain_ones(native, call, dtype, shape, with_ends, torch.device("cpu"))
+    ends = make_ends(shape, dtype) if with_ends else None
+    grad, z = rows(shape, dtype, 5), rows(shape, dtype, 6)
+    wanted = call(plain, grad.double(), z.double(), double(ends))
+    for values, expected in zip(call(native, grad, z, ends), wanted, strict=True):
+        assert values.dtype in (dtype, torch.float32)
+        scale = float(expected.abs().max()) if expected.numel() else 1.0
+        atol = TOLERANCE[dtype] * max(scale, 1e-3)
+        torch.testing.assert_close(values.double(), expected, rtol=0, atol=atol)
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C compiler")
 @pytest.mark.parametrize("passes", [native, plain], ids=["native", "plain"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_what_is_not_finite_stays_visible(passes: Passes, dtype: torch.dtype) -> None:
-    assert_not_finite_stays_visible(passes, dtype, torch.device("cpu"))
-
-
-def assert_not_finite_stays_visible(
-    passes: Passes, dtype: torch.dtype, device: torch.device
-) -> None:
-    z = rows((3, 16), dtype, 7).to(device)
+    z = rows((3, 16), dtype, 7)
     z[1, 4], z[2, 0] = float("nan"), float("inf")
     made, out, rstd = norm_relu(passes, z, z, None)
     assert out[0].isfinite().all()
@@ -152,8 +127,9 @@ def test_each_device_and_type_has_its_passes(monkeypatch: pytest.MonkeyPatch) ->
     assert passes_for(cpu, torch.float64) is passes_for(cuda, torch.float64) is plain
     found = native if native.library() is not None else plain
     assert passes_for(cpu, torch.float32) is passes_for(cpu, torch.bfloat16) is found
-    monkeypatch.setattr(triton_passes, "_installed", lambda: False)
-    assert passes_for(cuda, torch.float32) is plain
+    for is_installed, of_gpu in ((False, plain), (True, triton_passes)):
+        monkeypatch.setattr(triton_passes, "_installed", lambda one=is_installed: one)
+        assert passes_for(cuda, torch.float32) is passes_for(cuda, torch.bfloat16) is of_gpu
 
 
 @pytest.mark.parametrize(("named", "found"), [(None, True), ("gcc", True), ("ccache gcc", False)])

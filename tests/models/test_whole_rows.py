@@ -14,6 +14,7 @@ from tests.models.test_interaction_gnn import make_model
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
+SIZE = 30, 200  # nodes and edges: of fewer a few that pass a ReLU or not decide how far off it is
 
 
 @pytest.fixture
@@ -54,19 +55,19 @@ def test_models_are_at_most_twice_as_far_off_as_in_plain_passes(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     options = {"hidden": 16, **options}
-    wanted = results(make_model(**options), torch.float64)
+    wanted = results(make_model(**options), torch.float64, *SIZE)
     launched: list[int] = []
     before = fused._launch_whole_rows
 
-    def noting(shape: Any, whole: Any, read: Any, sizes: Any) -> None:
-        launched.append(sizes[0])
-        before(shape, whole, read, sizes)
+    def noting(shape: Any, whole: Any, inputs: Any, tensors: Any) -> None:
+        launched.append(len(inputs[0]))
+        before(shape, whole, inputs, tensors)
 
     monkeypatch.setattr(fused, "_launch_whole_rows", noting)
-    found = results(make_model(**options, precision="bf16"), torch.float32)
-    assert launched == [43] * 3, "each layer's edges"
+    found = results(make_model(**options, precision="bf16"), torch.float32, *SIZE)
+    assert launched == [SIZE[1]] * 3, "each layer's edges"
     monkeypatch.setattr(fused, "usable", lambda *_: False)
     monkeypatch.setattr(triton_passes, "usable", lambda *_: False)
-    plain = results(make_model(**options, precision="bf16"), torch.float32)
+    plain = results(make_model(**options, precision="bf16"), torch.float32, *SIZE)
     off, of_plain = (fsum(made.errors(wanted).values()) for made in (found, plain))
     assert 0 < off <= 2 * of_plain

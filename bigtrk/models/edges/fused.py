@@ -21,6 +21,20 @@ class NextLayer(NamedTuple):
     of_state: Tensor
     outer: Ends
 
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        """Lists its tensors, as kernels read them."""
+        return self.after, self.of_state, self.of_state.stride(0), *self.outer[:2]
+
+
+class Term(NamedTuple):
+    """Rows [N, H] whose product is a weight's gradient; their sum may be a bias's."""
+
+    grads: Tensor
+    values: Tensor
+    of_weight: Tensor
+    of_bias: Tensor | None = None
+
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
     """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`."""
@@ -31,41 +45,21 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
     """Makes the next state of edges, [M, H], of `inputs`: their state, and the encoded edges if the
-    layer reads them. weights: in turn weights and biases, the first bias in `ends`; where rows are
-    whole the weights are of their type. `made` may be the state.
+    layer reads them. weights: in turn weights and biases, the first bias in `ends`. `made` may be
+    the state.
     """
     (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
+    weights = [weight.detach() for weight in weights]
     if work.counts(made.device):
         work.note(work.forward(shape, n_rows, len(ends.of_source)))
-        return
-    from bigtrk.models.edges import triton_edges, triton_whole_rows
-
-    first, _, *others = (weight.detach() for weight in weights)
-    size, height = tile(hidden, made.dtype), shape.forward_rows
-    read = [*[*inputs, None][:2], ends[:4], first, tuple(others), made, n_rows]
-    named = {"hidden": hidden, "width": size.width, "maxnreg": schedule.REGISTERS}
-    with torch.cuda.device_of(made):
-        if shape.whole:
-            of_program = schedule.forward_rows_of_program(n_rows)
-            triton_whole_rows.whole_forward[(-(-n_rows // of_program),)](
-                *read,
-                of_program,
-                first.stride(0),
-                height=height,
-                num_warps=schedule.whole_rows_forward_warps(hidden),
-                num_stages=1,
-                **named,
-            )
-            return
-        triton_edges.forward[(-(-n_rows // height),)](
-            *read,
-            first.stride(0),
-            height=height,
-            depth=size.depth,
-            num_warps=size.warps,
-            num_stages=schedule.FORWARD_STAGES,
-            **named,
-        )
+    elif shape.whole:
+        of_program = schedule.forward_rows_of_program(n_rows)
+        warps = 8 if 64 < hidden < schedule.WIDEST_WHOLE_ROWS else 4
+        layout, norms = (of_program, shape.forward_rows, warps, 1), [True] * (shape.layers - 1)
+        tensors = ends[:4], tuple(weights), made
+        launch_whole("whole_forward", inputs, tensors, weights[0], layout, norms=(*norms, False))
+    else:
+        launch_mlp(made.dtype, inputs, ends, weights, made, (n_rows, n_rows))
 
 
 def backward(
@@ -83,80 +77,105 @@ def backward(
     the order of the weights, are written, or with `adds` added to; not that of the first bias.
     """
     n_rows, shape = len(gradient), shape_of(inputs, weights)
-    # The programs' parts of the weights' gradients and, unless rows are whole, what each program
-    # keeps of a block: its normalised rows and their scales.
-    programs, kept = shape.programs(n_rows), shape.layers - 1
-    partials = gradient.new_empty(programs, shape.lines, shape.hidden, dtype=torch.float32)
-    block = schedule.block_rows(shape.hidden, shape.dtype)
-    scratch: list[Tensor] = []
-    if not shape.whole:
-        scratch = [
-            gradient.new_empty(programs, kept, block, shape.hidden),
-            partials.new_empty(programs, kept, block),
-        ]
-    # Both kernels' arguments in order.
-    of_given = (*given[:2], *given.outer[:2]) if given else None
-    first, _, *others = (weight.detach() for weight in weights)
-    read = [*[*inputs, None][:2], ends[:4], of_given, made, gradient, first, tuple(others)]
-    read += [*scratch, partials]
-    of_state = given.of_state.stride(0) if given else shape.hidden
-    sizes = [n_rows, shape.rows_of_program(n_rows), shape.lines, first.stride(0), of_state]
+    hidden, linears = shape.hidden, [weight.detach() for weight in weights]
+    of_inputs = grads[0][:, : len(inputs) * hidden].split(hidden, dim=1)
+    programs, of_given = shape.programs(n_rows), given and given.tensors
+    partials = gradient.new_empty(programs, shape.lines, hidden, dtype=torch.float32)
+    block = schedule.block_rows(hidden, shape.dtype)
+    kept = 0 if shape.whole else 2 * (shape.layers - 1)
+    scratch = gradient.new_empty(programs, kept, block, hidden)
     if work.counts(gradient.device):
         work.note(work.backward(shape, n_rows, len(ends.of_source), given=given is not None))
     elif shape.whole:
-        with torch.cuda.device_of(gradient):
-            _launch_whole_rows(shape, shape.whole, read, sizes)
+        tensors = ends[:4], of_given, made, gradient, tuple(linears), partials
+        _launch_whole_rows(shape, shape.whole, inputs, tensors)
     else:
-        from bigtrk.models.edges import triton_edges
-
-        size = tile(shape.hidden, shape.dtype)
-        with torch.cuda.device_of(gradient):
-            triton_edges.backward[(programs,)](
-                *read,
-                *sizes,
-                hidden=shape.hidden,
-                width=size.width,
-                height=size.height,
-                depth=size.depth,
-                side=size.side,
-                block=block,
-                num_warps=size.warps,
-                num_stages=schedule.BACKWARD_STAGES,
-                maxnreg=schedule.REGISTERS,
-            )
-    of_inputs = grads[0][:, : len(inputs) * shape.hidden].split(shape.hidden, dim=1)
+        (first, _, *others), sizes = linears, (n_rows, shape.rows_of_program(n_rows), shape.lines)
+        read = tuple(inputs), ends[:4], first, first.stride(0), tuple(others), made
+        pointers = *read, of_given or (), gradient, scratch, partials
+        size = tile(hidden, shape.dtype)
+        options = {"side": size.side, "block": block, "num_stages": 1}  # it has no registers for 2
+        launch("backward", shape.dtype, pointers, sizes, 0, programs, size, **options)
     sum_partials(partials, [*of_inputs, *grads[2::2]], grads[3::2], adds)
 
 
 def _launch_whole_rows(
-    shape: Shape, whole: WholeRows, read: Sequence[Any], sizes: Sequence[int]
+    shape: Shape, whole: WholeRows, inputs: Sequence[Tensor], tensors: Sequence[Any]
 ) -> None:
-    from bigtrk.models.edges import triton_whole_rows
-
-    programs, width = shape.programs(sizes[0]), tile(shape.hidden, shape.dtype).width
-    # The weights that each launch sums; the last one writes the gradient.
-    launches = [(whole.sums_first, shape.layers > 1, shape.layers > 2)]
+    gradient, linears, partials = tensors[3:]
+    of_program, others = shape.rows_of_program(len(gradient)), (True,) * (shape.layers - 1)
+    # The weights that each launch sums, and down to which layer; the last one writes the gradient.
+    launches = [((whole.sums_first, *others), 0)]
     if whole.sums_apart:
-        launches = [(False, True, False), (whole.sums_first, False, True)]
-    for first, second, third in launches:
-        triton_whole_rows.whole_backward[(programs,)](
-            *read,
-            *sizes,
-            hidden=shape.hidden,
-            width=width,
-            height=whole.height,
-            sums_first=first,
-            sums_second=second,
-            sums_third=third,
-            num_warps=whole.warps,
-            num_stages=1,
-            maxnreg=schedule.REGISTERS,
-        )
+        launches = [((False, True, False), 1), ((whole.sums_first, False, True), 0)]
+    for summed, lowest in launches:
+        layout = of_program, *whole[:2], 1
+        read = inputs, tensors, linears[0], layout, [shape.lines]
+        named: dict[str, Any] = {"norms": (*others, False), "summed": summed, "lowest": lowest}
+        launch_whole("whole_backward", *read, **named)
     if whole.sums_first:
         return
-    layout = width, schedule.SUM_HEIGHT, schedule.SUM_ROWS_WARPS
-    pairs = zip([read[5]] * shape.inputs, read[: shape.inputs], strict=True)
-    sum_products([*pairs], read[-1], sizes[1], 0, shape.dtype, *layout)
+    squares = tile(shape.hidden, shape.dtype).width, schedule.SUM_HEIGHT, schedule.SUM_ROWS_WARPS
+    pairs = [(gradient, values) for values in inputs]
+    sum_products(pairs, partials, of_program, 0, shape.dtype, *squares)
+
+
+def launch_whole(
+    name: str,
+    read: Sequence[Tensor],
+    tensors: Sequence[Any],
+    first: Tensor,
+    layout: tuple[int, int, int, int],
+    n_lines: Sequence[int] = (),
+    n_outputs: int = 0,
+    **named: Any,
+) -> None:
+    """Launches a kernel of triton_whole_rows.py, which reads rows [M, H or less], with `layout`:
+    rows of a program and of a tile, warps, and loads ahead.
+    """
+    from bigtrk.models.edges import triton_whole_rows
+
+    (n_rows, n_inputs), hidden, (of_program, height, warps, stages) = (
+        read[0].shape,
+        len(first),
+        layout,
+    )
+    with torch.cuda.device_of(first):
+        getattr(triton_whole_rows, name)[(-(-n_rows // of_program),)](
+            tuple(read),
+            *tensors,
+            n_rows,
+            of_program,
+            first.stride(0),
+            *n_lines,
+            n_inputs=n_inputs,
+            n_outputs=n_outputs,
+            hidden=hidden,
+            height=height,
+            num_warps=warps,
+            num_stages=stages,
+            maxnreg=schedule.REGISTERS,
+            **named,
+        )
+
+
+def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
+    """Writes the gradients of weights and biases; sums of `grads` of a bias are in float32."""
+    terms = sorted(terms, key=lambda term: term.of_bias is None)
+    pairs = [(term.grads, term.values) for term in terms]
+    biases = [term.of_bias for term in terms if term.of_bias is not None]
+    n_rows, hidden = terms[0].grads.shape
+    size = schedule.node_tile(hidden, dtype)
+    rows_of_part = size.height * max(1, -(-n_rows // (size.height * schedule.NODE_PARTS)))
+    parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
+    partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
+    if work.counts(partials.device):
+        tensors = [tensor for pair in pairs for tensor in pair]
+        work.note(work.of_nodes([*tensors, partials], n_rows * len(terms), dtype))
+    else:
+        layout = size.side, size.height, schedule.NODE_SUM_WARPS
+        sum_products(pairs, partials, rows_of_part, len(biases), dtype, *layout)
+    sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
 def sum_products(
@@ -206,12 +225,38 @@ def products(
     launch("products", dtype, pointers, (len(made[0]),), len(weights), **options)
 
 
+def launch_mlp(
+    dtype: torch.dtype,
+    rows_of: Sequence[Tensor],
+    ends: Ends | None,
+    weights: Sequence[Tensor],
+    made: Tensor | None,
+    sizes: tuple[int, int],
+    given: tuple[Any, ...] = (),
+    read: Sequence[Tensor] = (),
+    grads: Sequence[Tensor] | None = None,
+    of_sums: Sequence[Tensor] = (),
+) -> None:
+    """Launches triton_nodes.update on as many rows, and owned ones, as `sizes` says."""
+    first, bias, *others = weights
+    layers = len(others) // 2
+    n_products = len(rows_of) + layers
+    if grads is not None:  # edges' last product is there; the next layer's gradient is one more
+        n_products += len(of_sums) + layers - (ends is not None) + (len(given) > 1)
+    written = tuple(read), None if grads is None else tuple(grads), tuple(of_sums)
+    of_ends, linears = ends and ends[:4], (first, first.stride(0), bias, tuple(others))
+    pointers = tuple(rows_of), of_ends, *linears, made, given, *written
+    launch("update", dtype, pointers, sizes, n_products)
+
+
 def launch(
     name: str,
     dtype: torch.dtype,
     pointers: Sequence[Any],
     sizes: Sequence[int],
     n_products: int,
+    programs: int | None = None,
+    size: schedule.Tile | None = None,
     **options: Any,
 ) -> None:
     """Launches a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
@@ -223,9 +268,9 @@ def launch(
         return
     from bigtrk.models.edges import triton_nodes
 
-    size = schedule.node_tile(hidden, dtype)
+    size = size or schedule.node_tile(hidden, dtype)
     with torch.cuda.device_of(tensors[0]):
-        getattr(triton_nodes, name)[(-(-sizes[0] // size.height),)](
+        getattr(triton_nodes, name)[(programs or -(-sizes[0] // size.height),)](
             *pointers,
             *sizes,
             bf16=dtype == torch.bfloat16,
@@ -234,9 +279,8 @@ def launch(
             height=size.height,
             depth=size.depth,
             num_warps=size.warps,
-            num_stages=schedule.NODE_STAGES,
             maxnreg=schedule.REGISTERS,
-            **options,
+            **{"num_stages": schedule.NODE_STAGES, **options},
         )
 
 
@@ -244,7 +288,7 @@ def sum_partials(
     partials: Tensor, of_weights: Sequence[Tensor], of_biases: Sequence[Tensor], adds: bool
 ) -> None:
     """Writes or adds the sums of the programs' parts [programs, lines, H]: H lines of each weight's
-    gradient [H, H], then those of biases.
+    gradient [H, H or less], then those of biases.
     """
     programs, n_lines, hidden = partials.shape
     if work.counts(partials.device):
@@ -257,6 +301,7 @@ def sum_partials(
             partials,
             tuple(of_weights),
             tuple(weight.stride(0) for weight in of_weights),
+            tuple(weight.shape[1] for weight in of_weights),
             tuple(of_biases),
             programs,
             n_lines,
@@ -270,10 +315,17 @@ def sum_partials(
 def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
     """Returns the shape of the MLP of edges with these inputs."""
     rows = inputs[0]
-    return Shape(rows.shape[1], len(weights) // 2, len(inputs), rows.dtype, has_hopper(rows.device))
+    size = rows.shape[1], len(weights) // 2, len(inputs)
+    return Shape(*size, rows.dtype, capability(rows.device))
 
 
 @cache
-def has_hopper(device: torch.device) -> bool:
-    """Whether a card is of capability 9.0 or later; true where launches are counted."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+def capability(device: torch.device) -> int:
+    """Returns the first number of a card's capability; 9 where launches are counted, and 7 for all
+    cards whose programs have little shared memory, which are not made for data centres.
+    """
+    if device.type != "cuda":
+        return 9
+    card = torch.cuda.get_device_properties(device)
+    shared = getattr(card, "shared_memory_per_block_optin", 0)
+    return int(card.major) if shared >= schedule.SHARED_BYTES else 7

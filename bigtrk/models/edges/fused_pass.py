@@ -1,38 +1,34 @@
 """A layer's pass over its edges in fused launches (fused.py) on GPUs; shapes as in passes.py."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused
+from bigtrk.models.edges.fused_mlp import FusedMLP, mlp_of, tile_of
 from bigtrk.models.edges.fused_nodes import FusedNodePass
-from bigtrk.models.edges.passes import Activation, ChunkedMLP, Layer, Sink
-from bigtrk.models.edges.schedule import Shape
-from bigtrk.models.edges.states import Block, Rows, passes_for
+from bigtrk.models.edges.passes import Activation, ChunkedMLP, Layer
+from bigtrk.models.edges.states import Block, Rows
 from bigtrk.models.edges.triton_passes import sum_at_ends
 from bigtrk.models.protocol import Ends
 from bigtrk.tracing import traced
 
 
-def relu_of(made: Tensor, gradient: Tensor) -> Sink:
-    """Returns a sink that writes the gradient of the sum whose ReLU is `made` to `gradient`."""
-    passes = passes_for(made.device, made.dtype)
-    return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
-
-
 class FusedEdgePass(FusedNodePass):
-    """`EdgePass` in fused launches, which compute products anew; the decoder is in chunks."""
+    """`EdgePass` in fused launches, which compute products anew."""
 
-    def __init__(
-        self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
-    ) -> None:
-        super().__init__(layer, weights, x, kept)
-        fused_weights = self._n_fused = 2 * len(layer.edge)
-        dtype, hopper = self._work.dtype, fused.has_hopper(self._work.device)
-        self._edge_shape = Shape(x.shape[1], len(layer.edge), self._states.n_inputs, dtype, hopper)
-        self._read_weights = list(weights[:fused_weights])
-        if self._edge_shape.whole:
-            self._read_weights[::2] = self._edge_weights
+    @property
+    def _n_fused(self) -> int:
+        """The number of the layer's weights and biases for its edges."""
+        return 2 * len(self.layer.edge)
+
+    @classmethod
+    def maker(cls, layer: Layer, weights: Sequence[Tensor]) -> Callable[..., Tensor]:
+        # Launches write, but without edges there are none; a decoder's chunks add.
+        of_head = weights[2 * len(layer.edge) :]
+        adds = layer.head and tile_of(of_head, layer.head, layer.graph.work) is None
+        return torch.zeros_like if adds or not layer.graph.edges.n_edges else torch.empty_like
 
     def _in_chunks(self) -> list[Activation]:
         return list(self.layer.head)
@@ -44,21 +40,19 @@ class FusedEdgePass(FusedNodePass):
 
     def _launch(self, block: Block) -> None:
         """Makes a block's next state; while halo rows come, first of the edges that read none."""
-        [made], ends = block.made, self._ends.of(block.rows)
-        for rows in self._launches(block.rows):
+        [made], ends, weights = (
+            block.made,
+            self._ends.of(block.rows),
+            self._weights[: self._n_fused],
+        )
+        interior = 0 if self._has_halo else self.layer.graph.n_interior - block.rows.start
+        # Whole tiles, so that programs have the same rows as those of one launch.
+        interior -= interior % fused.shape_of(block.read, weights).forward_rows
+        bounds = [0, interior, len(made)] if 0 < interior < len(made) else [0, len(made)]
+        for rows in map(slice, bounds, bounds[1:]):
             self._await_halo(block.rows.start + rows.stop)
             read = [values[rows] for values in block.read]
-            fused.forward(read, ends.of(rows), self._read_weights, made[rows])
-
-    def _launches(self, block: slice) -> list[slice]:
-        """Lists a block's launches, whose programs have the same rows as those of one."""
-        n_rows = block.stop - block.start
-        if not self._has_halo:
-            interior = self.layer.graph.n_interior - block.start
-            interior -= interior % self._edge_shape.forward_rows
-            if 0 < interior < n_rows:
-                return [slice(0, interior), slice(interior, n_rows)]
-        return [slice(0, n_rows)]
+            fused.forward(read, ends.of(rows), weights, made[rows])
 
     def forward_last(self) -> Tensor:
         states, i = self._states, self.layer.i
@@ -66,18 +60,18 @@ class FusedEdgePass(FusedNodePass):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 self._launch(block)
             self._await_halo()
-        output = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
+        size = states.n_edges, len(self._weights[-1])
+        output = self._nodes[0].new_empty(size, dtype=self._work.sums)
         with traced("decoder"):
             for block in states.blocks([states.state(i + 1)]):
-                mlp, of_block = self._decoder(block), output[block.rows]
-                for rows in self._work.chunks(len(of_block)):
-                    of_block[rows] = mlp.forward(rows)
-                self.kept = mlp.kept
+                decoder = self._decoder(block)
+                decoder.forward_all(output[block.rows])
+                self.kept = [*decoder.kept]
         return output
 
-    def _decoder(self, block: Block) -> ChunkedMLP:
-        weights = self._weights[self._n_fused :]
-        return ChunkedMLP(weights, self._mlp_of_edges, block.read, self._work, kept=self.kept)
+    def _decoder(self, block: Block) -> ChunkedMLP | FusedMLP:
+        layer, weights = self.layer, self._weights[self._n_fused :]
+        return mlp_of(weights, layer.head, block.read[0], self._work, self.kept)
 
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
@@ -87,9 +81,9 @@ class FusedEdgePass(FusedNodePass):
             state, of_head = self._states.state(self.layer.i + 1), of_weights[self._n_fused :]
             with traced("decoder, backward"):
                 for block in self._states.blocks([state], [state]):
-                    mlp, sink = self._decoder(block), relu_of(block.read[0], block.made[0])
-                    for rows in self._work.chunks(mlp.n_rows):
-                        mlp.backward(rows, grad[block.rows][rows], None, None, of_head, [sink])
+                    grad_of, [gradient] = grad[block.rows].__getitem__, block.made
+                    adds = block.rows.start > 0
+                    self._decoder(block).backward_all(grad_of, None, of_head, gradient, adds=adds)
         super().backward(grad, outer, of_x, of_weights)
 
     def _read_for_gradient(self) -> list[Rows]:
@@ -106,7 +100,7 @@ class FusedEdgePass(FusedNodePass):
         if self._outer is not None:
             outer = self._outer.of(block.rows)
             given = fused.NextLayer(block.read[-1], self._states.weight_after, outer)
-        weights, ends = self._read_weights, self._ends.of(block.rows)
+        weights, ends = self._weights[: self._n_fused], self._ends.of(block.rows)
         fused.backward(
             inputs, ends, weights, made, given, gradient, of_weights[: len(weights)], adds
         )

@@ -53,6 +53,8 @@ class ChunkedMLP:
     _Hidden's `made` and `rstd` of each layer but the last, from a forward pass.
     """
 
+    is_fused = False
+
     def __init__(
         self,
         weights: Sequence[Tensor],
@@ -74,6 +76,31 @@ class ChunkedMLP:
             for bias in self._biases[:-1]:
                 self.kept.append(inputs[0].new_empty(self.n_rows, len(bias), dtype=work.dtype))
                 self.kept.append(inputs[0].new_empty(self.n_rows, 1, dtype=work.sums))
+
+    def forward_all(self, out: Tensor) -> None:
+        """Makes the last layer's rows of all chunks."""
+        for rows in self._work.chunks(self.n_rows):
+            out[rows] = self.forward(rows)
+
+    def backward_all(
+        self,
+        grad_of: Callable[[slice], Tensor],
+        made: Tensor | None,
+        grads: Sequence[Tensor],
+        gradient: Tensor | None = None,
+        *,
+        adds: bool = True,  # noqa: ARG002  # it always does
+    ) -> None:
+        """Adds to `grads` of all chunks, of whose result `grad_of` gives the gradient; writes the
+        `gradient` of the inputs, unless None: those are a ReLU's, and it may take their place.
+        """
+        sinks: list[Sink | None] = [None]
+        if gradient is not None:
+            relu, of_inputs, read = self._passes.relu_backward, gradient, self._inputs[0]
+            sinks = [lambda rows, part: relu(part, read[rows], None, of_inputs[rows])]
+        for rows in self._work.chunks(self.n_rows):
+            of_chunk = None if made is None else made[rows]
+            self.backward(rows, grad_of(rows), of_chunk, None, grads, sinks)
 
     def forward(self, rows: slice) -> Tensor:
         """Returns the last layer's rows [M, W], in a buffer that holds them until the next call."""
@@ -255,7 +282,6 @@ class Layer:
     head: Sequence[Activation]
     node: Sequence[Activation]
     in_out: bool
-    casts: list[Tensor] = field(default_factory=list)  # weights that fused passes read, once made
 
 
 class EdgePass:
@@ -269,11 +295,11 @@ class EdgePass:
         self.layer, graph = layer, layer.graph
         self._work, self._states = graph.work, graph.edges
         self._nodes = [x, graph.nodes.values] if graph.nodes else [x]
+        self._weights = weights
         self._mlp_of_edges = self._in_chunks()
         # Weights come in turn with biases; two tensors are kept of each linear layer but the last.
         self._n_edge = 2 * (len(layer.edge) + len(layer.head))
         n_kept = max(0, 2 * (len(self._mlp_of_edges) - 1))
-        self._weights = weights
         self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
         self._first, self._shares = self._shares_of(*(weight.detach() for weight in weights[:2]))
         self._ends = Ends.between(*self._shares.new(), graph.edge_index)
@@ -285,11 +311,9 @@ class EdgePass:
             self._await_halo()
 
     @classmethod
-    def maker(cls, layer: Layer) -> Callable[..., Tensor]:
+    def maker(cls, layer: Layer, weights: Sequence[Tensor]) -> Callable[..., Tensor]:  # noqa: ARG003
         """Returns what makes room for gradients, like `torch.zeros_like`."""
-        # All add to those of a decoder, and of edges where there are none.
-        adds = not cls._is_fused or layer.head or not layer.graph.edges.n_edges
-        return torch.zeros_like if adds else torch.empty_like
+        return torch.zeros_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         """Returns the first weight in the edges' type, and the nodes' shares of its product."""
@@ -342,8 +366,7 @@ class EdgePass:
         """Returns the owned nodes [n_owned, H] after their update."""
         update = self._update(sums)
         owned = sums.of_source.new_empty(update.n_rows, update.width)
-        for rows in self._work.chunks(update.n_rows):
-            owned[rows] = update.forward(rows)
+        update.forward_all(owned)
         self.kept += update.kept
         return owned
 

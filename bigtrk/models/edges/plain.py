@@ -27,18 +27,21 @@ def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
     standard deviation of each row to rstd [M, 1], float32 at least.
     """
     values = total(z, ends)
-    centred = values - values.mean(dim=1, keepdim=True)
-    torch.rsqrt(centred.square().mean(dim=1, keepdim=True).add_(EPS), out=rstd)
-    z.copy_(centred.mul_(rstd))
-    out.copy_(centred.relu_())
+    normal, _, scale = torch.native_layer_norm(values, values.shape[1:], None, None, EPS)
+    rstd.copy_(scale)
+    z.copy_(normal)
+    out.copy_(normal.relu_())
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
     """Computes the gradient of `norm_relu`'s sum from its result's and what it kept: [M, H]."""
     normal = accumulable(normal)
     grad = torch.where(normal <= 0, 0, accumulable(grad))
-    along = (grad * normal).mean(dim=1, keepdim=True)
-    out.copy_((grad - grad.mean(dim=1, keepdim=True)).sub_(normal * along).mul_(rstd))
+    size, wanted = normal.shape[1:], [True, False, False]
+    zero, one = torch.zeros_like(rstd), torch.ones_like(rstd)
+    backward = torch.ops.aten.native_layer_norm_backward
+    made = backward(grad, normal, size, zero, one, None, None, wanted)
+    out.copy_(made[0].mul_(rstd))
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:

@@ -12,17 +12,15 @@ BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
 # Programs of a backward pass times the rows' width: enough for every GPU of today, with a few
 # hundred MB of partial sums.
 PROGRAMS = 2**16
-# Features and warps of a program of a pass without products.
-FEATURES, FEATURE_WARPS = 2048, 4
 SUM_WARPS = 1  # more would sum a row's tile in another order
 SUMMED_BYTES = 128  # a line of a GPU's caches
 REGISTERS = 255  # all of a thread's: the compiler alone may spill to stay below 168 or 128
-# Loads ahead of their use; they take registers, which the backward pass lacks.
-FORWARD_STAGES, BACKWARD_STAGES = 3, 1
 # Rows whose width is no multiple are read feature by feature, which takes registers.
 WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
 # The forward pass over whole rows: tile, most tiles of a program, programs enough for a GPU.
 FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
+ROWS_STAGES = 2  # loads ahead in an encoder or decoder
+SHARED_BYTES = 163 * 1024  # that a program may have on an A100
 # The launch that sums the first weight's gradient.
 SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
 # Launches over nodes: loads ahead; warps and parts of rows of the one for weights' gradients.
@@ -44,7 +42,7 @@ class Tile(NamedTuple):
 
 class WholeRows(NamedTuple):
     """The tile of a backward pass over whole rows. sums_first: it sums the first weight's gradient,
-    too, where registers allow. sums_apart: it sums each of three layers' in a launch of its own.
+    too, where registers allow. sums_apart: it sums each layer's in a launch of its own.
     """
 
     height: int
@@ -61,17 +59,17 @@ class Shape:
     layers: int
     inputs: int
     dtype: torch.dtype
-    hopper: bool = True
+    capability: int = 9
 
     @property
     def whole(self) -> WholeRows | None:
         """The tile of the backward pass over whole rows; None where products run through memory."""
-        return whole_rows(self.hidden, self.layers, self.dtype, self.hopper)
+        return whole_rows(self.hidden, self.layers, self.dtype, self.capability)
 
     @property
     def forward_rows(self) -> int:
         """The edges that a program of the forward pass computes at a time."""
-        return FORWARD_HEIGHT if self.whole else 2 * tile(self.hidden, self.dtype).height
+        return FORWARD_HEIGHT if self.whole else node_tile(self.hidden, self.dtype).height
 
     def rows_of_program(self, n_edges: int) -> int:
         """Returns the edges of a program of the backward pass: whole tiles or blocks."""
@@ -114,12 +112,14 @@ def are_whole(hidden: int, dtype: torch.dtype) -> bool:
     return dtype == torch.bfloat16 and fits
 
 
-def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> WholeRows | None:
+def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
     """Returns the tile of an MLP's backward pass; None where its products run through memory.
-    hopper: the card is of capability 9.0 or later, whose products take 64 rows at a time.
+    Products of cards of `capability` 9 or later take 64 rows at a time; those of 7 have too little
+    shared memory for wide rows.
     """
-    if not are_whole(hidden, dtype):
+    if not are_whole(hidden, dtype) or (hidden > 64 and capability < 8):
         return None
+    hopper = capability >= 9
     if hidden <= 32:
         return WholeRows(64 if layers < 3 else 32, 4, sums_first=True)
     if hidden <= 64:
@@ -132,20 +132,29 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> Wh
     return WholeRows(height, 8, sums_first=False, sums_apart=layers > 2)
 
 
+def rows_tile(
+    hidden: int, n_inputs: int, layers: int, n_outputs: int, capability: int
+) -> WholeRows | None:
+    """Returns the tile of an encoder or decoder with `layers` of width `hidden` on a card of this
+    `capability`; None where there are too few registers or too little shared memory for it. Cards
+    of 9 and 10 have 227 KiB. For 10 Triton 3.7 compiles larger tiles to nothing.
+    """
+    is_large, sums_apart = capability in (9, 10), layers > 3
+    if n_inputs > hidden or (hidden > 64 and (sums_apart or not is_large)):
+        return None
+    if hidden > 64:
+        return WholeRows(32, 8, True, sums_apart=layers > 2)
+    if hidden <= 32 or not is_large:
+        return WholeRows(32, 4, True, sums_apart)
+    if capability > 9:
+        return WholeRows(64, 8, True, sums_apart)
+    return WholeRows(128, 8, True, sums_apart or n_outputs > 1)
+
+
 def forward_rows_of_program(n_rows: int) -> int:
     """Returns the edges of a program of the forward pass over whole rows."""
     tiles = n_rows // (FORWARD_HEIGHT * FORWARD_PROGRAMS)
     return FORWARD_HEIGHT * max(1, min(FORWARD_TILES, tiles))
-
-
-def whole_rows_forward_warps(hidden: int) -> int:
-    return 4 if hidden <= 64 or hidden == WIDEST_WHOLE_ROWS else 8
-
-
-def feature_tile(hidden: int) -> tuple[int, int]:
-    """Returns height and width of the tile of a pass without products, over rows [H]."""
-    width = 1 << (hidden - 1).bit_length()
-    return max(1, FEATURES // width), width
 
 
 def block_rows(hidden: int, dtype: torch.dtype) -> int:

@@ -233,22 +233,24 @@ class EdgeStates:
         """Lists the gradients of the first products of all layers, the last layer's first."""
         return [gradient.rows for gradient in self._gradients]
 
-    def of_encoded(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Returns the gradient [M, H] of encoded edges from `all_gradients` [M, H] of these."""
-        if not self.reads_encoded:
-            return self.from_next(gradients[-1])
+    def of_encoded(self, gradients: Sequence[Tensor], place: Tensor | None, rows: slice) -> Tensor:
+        """Returns the gradient of these rows of encoded edges [M, H] from `all_gradients` of them;
+        fused launches put it in `place` of the edges, unless that is None.
+        """
+        gradients = [gradient[rows] for gradient in gradients]
         weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
-        total = self._work.rows("gradient of edges", len(gradients[0]), self._hidden)
-        dtype, width = total.dtype, self._hidden
-        if are_whole(width, dtype) and fused.usable(total.device, dtype, width, 1):
-            rows, weights = [*gradients, gradients[-1]], [*weights, self.weight_after]
-            fused.products(rows, weights, None, [total], dtype, transposed=True, written=1)
+        dtype, width = self._work.dtype, self._hidden
+        if are_whole(width, dtype) and fused.usable(gradients[0].device, dtype, width, 1):
+            total = torch.empty_like(gradients[0]) if place is None else place[rows]
+            terms = [*gradients[: len(weights)], gradients[-1]], [*weights, self.weight_after]
+            fused.products(*terms, None, [total], dtype, transposed=True, written=1)
             return total
         total = self.from_next(gradients[-1])
-        read_again = accumulable(total).new_zeros(total.shape)
-        for values, weight in zip(gradients, weights, strict=True):
-            read_again += self._product("gradient of input", values, weight)
-        total += read_again
+        if weights:
+            read_again = accumulable(total).new_zeros(total.shape)
+            for values, weight in zip(gradients, weights, strict=True):
+                read_again += self._product("gradient of input", values, weight)
+            total += read_again
         return total
 
     def free(self) -> None:
@@ -258,7 +260,8 @@ class EdgeStates:
 
     def _product(self, name: str, values: Tensor, weight: Tensor) -> Tensor:
         out = self._work.rows(name, len(values), weight.shape[1])
-        passes_for(out.device, out.dtype).multiply([values], [weight], None, out)
+        weights = [weight.to(out.dtype)]
+        passes_for(out.device, out.dtype).multiply([values], weights, None, out)
         return out
 
     def _new(self) -> Rows:

@@ -1,9 +1,5 @@
-"""The passes over edges in Triton, one program per tile of rows, and the sums of edges at nodes and
-of weights' gradients over programs; arithmetic is in float32.
-
-A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Pointers
-are those of `Ends`, of rows [n_rows, hidden] and of rstd [n_rows, 1]; those of ends are None
-without ends. The caller has checked that the ends are nodes.
+"""Sums of edges at nodes and of weights' gradients over programs in Triton, and what the kernels of
+rows share. Arithmetic is in float32; the caller has checked that the ends of edges are nodes.
 
 Each number is summed by one program, in an order that the sector and the constants here alone fix;
 so neither the number of threads nor a launch's other choices change a bit, and nothing is atomic.
@@ -17,55 +13,6 @@ from bigtrk.models.edges import plain
 
 EPS = tl.constexpr(plain.EPS)
 SPAN = tl.constexpr(16)
-
-
-@triton.jit
-def norm_relu(
-    z, ends, out, rstd, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):
-    """Computes plain.norm_relu."""
-    rows, columns, inside = tile(n_rows, hidden, height, width)
-    at = rows * hidden + columns
-    values = with_ends(z, ends, rows, columns, n_rows, inside, hidden)
-    normal, scale = normalised(values, columns, hidden)
-    tl.store(rstd + rows, scale, rows < n_rows)
-    tl.store(z + at, normal.to(z.dtype.element_ty), inside)
-    tl.store(out + at, positive(normal).to(out.dtype.element_ty), inside)
-
-
-@triton.jit
-def norm_relu_backward(
-    grad, normal, rstd, out, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):
-    """Computes plain.norm_relu_backward."""
-    rows, columns, inside = tile(n_rows, hidden, height, width)
-    at = rows * hidden + columns
-    values = tl.load(normal + at, inside, 0.0).to(tl.float32)
-    of_relu = tl.load(grad + at, inside, 0.0).to(tl.float32)
-    scale = tl.load(rstd + rows, rows < n_rows, 0.0)
-    result = normalised_backward(of_relu, values, scale, hidden)
-    tl.store(out + at, result.to(out.dtype.element_ty), inside)
-
-
-@triton.jit
-def relu_backward(
-    grad, e, ends, out, n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
-):
-    """Computes plain.relu_backward."""
-    rows, columns, inside = tile(n_rows, hidden, height, width)
-    at = rows * hidden + columns
-    values = with_ends(grad, ends, rows, columns, n_rows, inside, hidden)
-    passes = tl.load(e + at, inside, 0.0).to(tl.float32) > 0
-    tl.store(out + at, tl.where(passes, values, 0.0).to(out.dtype.element_ty), inside)
-
-
-@triton.jit
-def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
-    """Returns this program's rows [height, 1] and columns [1, width], and which of them exist."""
-    # A large event's edges have more than 2**31 features in all.
-    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
-    columns = tl.arange(0, width)[None, :]
-    return rows, columns, (rows < n_rows) & (columns < hidden)
 
 
 @triton.jit
@@ -94,13 +41,61 @@ def positive(values):
 
 
 @triton.jit
-def with_ends(values, ends, rows, columns, n_rows, inside, hidden: tl.constexpr):
-    """Returns rows of edges' values with what the nodes at both ends, if any, add to them."""
-    total = tl.load(values + rows * hidden + columns, inside, 0.0).to(tl.float32)
-    if ends is not None:
-        total += end(ends[0], ends[2], rows, columns, rows < n_rows, inside, hidden)
-        total += end(ends[1], ends[3], rows, columns, rows < n_rows, inside, hidden)
+def product(
+    total,
+    values,
+    rows,
+    exists,
+    weight,
+    output_stride,
+    input_stride,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    depth: tl.constexpr,
+    bf16: tl.constexpr,
+):
+    """Returns total [height, width] + rows [height, 1] of `values` times a weight [hidden, hidden].
+
+    output_stride, input_stride: elements between the weight's outputs and between its inputs; the
+    other way round for a gradient. bf16: whether they are multiplied in bfloat16, else in float32.
+    """
+    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
+    outputs = tl.arange(0, width)[None, :]
+    for start in range(0, hidden, depth):
+        inputs = start + tl.arange(0, depth)
+        place = rows * hidden + inputs[None, :]
+        a = tl.load(values + place, exists & (inputs < hidden)[None, :], 0.0)
+        place = inputs[:, None] * input_stride + outputs * output_stride
+        b = tl.load(weight + place, (inputs < hidden)[:, None] & (outputs < hidden), 0.0)
+        total = tl.dot(a.to(kind), b.to(kind), total, input_precision="ieee")
     return total
+
+
+@triton.jit
+def both_ends(ends, rows, exists, hidden: tl.constexpr, width: tl.constexpr):
+    """Returns what the nodes at both ends add to rows [height, 1] of edges; zero outside."""
+    columns = tl.arange(0, width)[None, :]
+    inside = exists & (columns < hidden)
+    of_source = end(ends[0], ends[2], rows, columns, exists, inside, hidden)
+    return of_source + end(ends[1], ends[3], rows, columns, exists, inside, hidden)
+
+
+@triton.jit
+def biased(bias, height: tl.constexpr, hidden: tl.constexpr, width: tl.constexpr):
+    """Returns a tile whose rows are a bias [hidden], as rows of the products are summed to it."""
+    columns = tl.arange(0, width)[None, :]
+    row = tl.load(bias + columns, columns < hidden, 0.0).to(tl.float32)
+    return tl.broadcast_to(row, (height, width))
+
+
+@triton.jit
+def put(values, rows, exists, tile, hidden: tl.constexpr, width: tl.constexpr):
+    """Writes a tile over rows [height, 1] that others of its threads may still read."""
+    columns = tl.arange(0, width)[None, :]
+    tl.debug_barrier()
+    place = rows * hidden + columns
+    tl.store(values + place, tile.to(values.dtype.element_ty), exists & (columns < hidden))
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -201,6 +196,7 @@ def sum_partials(
     partials,
     of_weights,
     strides,
+    widths,
     of_biases,
     n_partials,
     n_lines,
@@ -209,12 +205,15 @@ def sum_partials(
     width: tl.constexpr,
 ):
     """Sums line program_id(0) of the gradients of weights over partials
-    [n_partials, n_lines, hidden]. The lines are the rows of each weight [hidden, hidden], which has
-    rows of its own stride, then the biases.
+    [n_partials, n_lines, hidden]. The lines are the rows of each weight, which have a stride and a
+    width, up to hidden, of its own; then the biases.
     """
     line = tl.program_id(0)
     columns = tl.arange(0, width)
-    exists = columns < hidden
+    n_columns = hidden
+    for one in tl.static_range(len(of_weights)):
+        n_columns = tl.where(line // hidden == one, widths[one], n_columns)
+    exists = columns < n_columns
     total = tl.zeros([width], tl.float32)
     for at in range(0, n_partials, SPAN):
         partial = at + tl.arange(0, SPAN)[:, None]

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.console import warn_once
 from bigtrk.machine import slow_cards, takes_plain_passes
 from bigtrk.models.edges import plain, work
-from bigtrk.models.edges.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
+from bigtrk.models.edges.schedule import SUM_WARPS, summed_columns
 from bigtrk.models.protocol import Ends
 
 
@@ -79,22 +80,19 @@ def _turns(ends: Sequence[Segments]) -> Tensor:
     """Puts each sum where the sums of most other ends of its edges are, so that a GPU has an edge's
     row in its L2 when it reads it for the second time. The order of terms is that of Segments.
     """
-    middles = torch.stack([_middle(segments) for segments in ends], dim=1)
-    return middles.flatten().sort(stable=True).indices.to(torch.int32)
-
-
-def _middle(segments: Segments) -> Tensor:
-    """Returns the middle one of each node's edges, [N]; the number of edges where it has none."""
-    starts, order = segments
-    counts = starts.diff()
-    padded = torch.cat([order, order.new_full((1,), len(order))])
-    return padded.index_select(0, torch.where(counts > 0, starts[:-1] + counts // 2, len(order)))
+    starts, order = (torch.stack(each) for each in zip(*ends, strict=True))
+    counts, n_edges = starts.diff(), order.shape[1]
+    # The middle one of each node's edges; a node without edges comes last.
+    places = (starts[:, :-1] + counts // 2).masked_fill_(counts == 0, n_edges)
+    middles = pad(order, (0, 1), value=n_edges).gather(1, places.long())
+    return middles.t().flatten().sort(stable=True).indices.to(torch.int32)
 
 
 TYPES = torch.float32, torch.bfloat16
 
-# torch has kernels for these.
-multiply, add_product = plain.multiply, plain.add_product
+# torch has kernels for these, or they are rare where passes are fused.
+multiply, add_product, relu_backward = plain.multiply, plain.add_product, plain.relu_backward
+norm_relu, norm_relu_backward = plain.norm_relu, plain.norm_relu_backward
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
@@ -123,18 +121,6 @@ def _installed() -> bool:
     tried = " nor ".join(map(repr, compilers))
     warn_once("Triton", f"GPUs use slower passes: Triton finds no C compiler (tries {tried})")
     return False
-
-
-def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    _call("norm_relu", z, ends and ends[:4], out, rstd)
-
-
-def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    _call("norm_relu_backward", grad, normal, rstd, out)
-
-
-def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    _call("relu_backward", grad, e, ends and ends[:4], out)
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
@@ -182,16 +168,3 @@ def sum_at_ends(
             width=width,
             num_warps=SUM_WARPS,
         )
-
-
-def _call(name: str, rows: Tensor, *others: Tensor | tuple[Tensor, ...] | None) -> None:
-    # Imported here, since torch for CPUs has no Triton.
-    from bigtrk.models.edges import triton_kernels
-
-    assert all(one.is_contiguous() for one in (rows, *others) if isinstance(one, Tensor)), name
-    n_rows, hidden = rows.shape
-    height, width = feature_tile(hidden)
-    kernel = getattr(triton_kernels, name)[(-(-n_rows // height),)]
-    with torch.cuda.device_of(rows):  # Triton starts on the current device
-        size = {"hidden": hidden, "height": height, "width": width}
-        kernel(rows, *others, n_rows, **size, num_warps=FEATURE_WARPS)

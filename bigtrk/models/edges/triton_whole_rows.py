@@ -1,212 +1,296 @@
-"""A layer's whole pass over its edges in Triton, with products of whole rows in tensor cores.
+"""MLPs of edges in Triton, with products of whole rows in tensor cores: a layer's whole pass over
+its edges, and those of encoders and of the edges' decoder.
 
-A program takes tiles of edges in turn. Between two products a tile's rows stay in registers and
-shared memory, and so do the sums of the weights' gradients until the last tile: on an H200 the
-backward pass takes a third to a fifth of the time of triton_edges.py, which is for all other rows
-(schedule.whole_rows) and says what the pointers are. The weights come in the type of the rows.
+A program takes tiles of rows in turn. The weights are read before the loop and stay in shared
+memory; between two products a tile's rows stay there and in registers, and so do the sums of the
+weights' gradients until the last tile. On an H200 a layer's backward pass takes a third to a fifth
+of the time of one through memory, as triton_nodes.py for other rows (schedule.whole_rows).
+
+Linear layers are `hidden` wide; each has its ReLU, before which a LayerNorm comes where `norms`
+says so. Pointers: read, the edges' state and the encoded ones if a layer reads them, [n_rows,
+hidden] in bfloat16, or the rows [n_rows, n_inputs] of an encoder or decoder; linears, in turn the
+parameters weight and bias, where a decoder's last ones are of `n_outputs`; ends, the shares of
+nodes with a layer's first bias, sources and destinations: None where there are none.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two.
 """
 
+# ruff: noqa: RUF005  # Triton unpacks no tuples
+# mypy: disable-error-code="assignment"
+
 import triton
 import triton.language as tl
 
-from bigtrk.models.edges.triton_edges import both_ends
-from bigtrk.models.edges.triton_kernels import normalised, normalised_backward, positive
+from bigtrk.models.edges.triton_kernels import (
+    biased,
+    both_ends,
+    normalised,
+    normalised_backward,
+    positive,
+)
+
+
+@triton.constexpr_function
+def width_of(columns: int) -> int:
+    """Returns the width of a tile of `columns`."""
+    return 16 if columns <= 16 else 1 << (columns - 1).bit_length()
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def whole_forward(
-    state,
-    encoded,
+    read,
     ends,
-    first,
-    others,
+    linears,
     made,
     n_rows,
     rows_of_program,
     first_stride,
+    norms: tl.constexpr,
+    n_inputs: tl.constexpr,
+    n_outputs: tl.constexpr,
     hidden: tl.constexpr,
-    width: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Makes the edges' next state, `rows_of_program` edges a program; `made` may be `state`."""
+    """Makes the last layer's rows, or the outputs [n_rows, n_outputs] where there are any;
+    `rows_of_program` rows a program. `made` may be what is read.
+    """
     begin = tl.program_id(0).to(tl.int64) * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
-    columns = tl.arange(0, width)[None, :]
-    for start in tl.range(begin, end, height):
+    columns = tl.arange(0, width_of(hidden))[None, :]
+    layers: tl.constexpr = len(norms)
+    tiles = read_weights(linears, first_stride, layers, len(read), n_inputs, hidden)
+    for start in tl.range(begin, end, height, disable_licm=True):
         rows = start + tl.arange(0, height)[:, None]
         exists = rows < end
-        place, inside = rows * hidden + columns, exists & (columns < hidden)
-        state_row = tl.load(state + place, inside, 0.0)
-        encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
-        values = first_product(
-            state_row, encoded_row, encoded is not None, first, first_stride, ends, rows, exists,
-            hidden, width,
-        )  # fmt: skip
-        for k in tl.static_range(len(others) // 2):
-            normal, _ = normalised(values, columns, hidden)
-            values = next_product(normal, others[2 * k], others[2 * k + 1], hidden, width, height)
-        write(made, place, inside, positive(values))
+        of_rows = read_rows(read, rows, exists, n_inputs)
+        normals, _ = hidden_rows(
+            of_rows, tiles, linears, ends, norms, layers, rows, exists, hidden, height
+        )
+        total = positive(normals[layers - 1])
+        if n_outputs == 0:
+            inside = exists & (columns < hidden)
+            write(made, rows * hidden + columns, inside, total, ends is not None)
+        for output in tl.static_range(n_outputs):
+            weight, bias = linears[2 * layers] + output * hidden, linears[2 * layers + 1] + output
+            values = tl.sum(total * tl.load(weight + columns, columns < hidden, 0.0), 1, True)
+            tl.store(made + rows * n_outputs + output, values + tl.load(bias), exists)
 
 
 @triton.jit(do_not_specialize=["n_rows"])
 def whole_backward(
-    state,
-    encoded,
+    read,
     ends,
     given,
     made,
     gradient,
-    first,
-    others,
+    linears,
     partials,
     n_rows,
     rows_of_program,
-    n_lines,
     first_stride,
-    of_state_stride,
+    n_lines,
+    norms: tl.constexpr,
+    summed: tl.constexpr,
+    lowest: tl.constexpr,
+    n_inputs: tl.constexpr,
+    n_outputs: tl.constexpr,
     hidden: tl.constexpr,
-    width: tl.constexpr,
     height: tl.constexpr,
-    sums_first: tl.constexpr,
-    sums_second: tl.constexpr,
-    sums_third: tl.constexpr,
 ):
-    """Writes the `gradient` [n_rows, hidden] of the first product, which may be `made`, and the
-    program's part of the weights' gradients in `partials` [programs, n_lines, hidden], of the
-    layers that it sums: for all there may be too few registers. Of three layers one that does not
-    sum the third's writes no gradient, since another launch is to follow, which reads `made`.
+    """Writes the program's part of the gradients of the weights that are `summed` in `partials`
+    [programs, n_lines, hidden]: for all there may be too few registers. A launch that goes down to
+    layer 0 as the `lowest` also writes a `gradient`, which may be `made`: that of a layer's first
+    product, or of the rows that a decoder reads, which are a ReLU's.
+
+    made: a layer's rows, or without `given`, which is as in triton_nodes.py, the gradient of its
+    last product; of an encoder or a decoder the gradient of what it made.
     """
-    layers: tl.constexpr = len(others) // 2 + 1
-    program = tl.program_id(0).to(tl.int64)
-    begin = program * rows_of_program
+    width: tl.constexpr = width_of(hidden)
+    layers: tl.constexpr = len(norms)
+    again: tl.constexpr = layers if ends is None else layers - 1  # that are computed anew
+    first_bias: tl.constexpr = 0 if ends is None else 1
+    inputs: tl.constexpr = len(read)
+    size: tl.constexpr = hidden * hidden
+    begin = tl.program_id(0).to(tl.int64) * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
-    partials += program * n_lines * hidden
-    inputs: tl.constexpr = 1 if encoded is None else 2
+    if ends is None:  # there are too few registers for places of 64 bits
+        read = (read[0] + begin * n_inputs,)
+        made += begin * (n_outputs if n_outputs > 0 else hidden)
+        if gradient is not None:
+            gradient += begin * hidden
+        begin, end = 0, (end - begin).to(tl.int32)
+    partials += tl.program_id(0).to(tl.int64) * n_lines * hidden
+    biases = partials + (inputs + layers - 1) * size - first_bias * hidden
     columns = tl.arange(0, width)[None, :]
-    kind: tl.constexpr = gradient.dtype.element_ty
-    writes: tl.constexpr = layers < 3 or sums_third
-    if sums_first:
-        sum_of_state = tl.zeros([width, width], tl.float32)
-        sum_of_encoded = tl.zeros([width, width], tl.float32)
-    if sums_second:
-        sum_of_second = tl.zeros([width, width], tl.float32)
-        sum_of_second_bias = tl.zeros([width], tl.float32)
-    if sums_third:
-        sum_of_third = tl.zeros([width, width], tl.float32)
-        sum_of_third_bias = tl.zeros([width], tl.float32)
+    tiles = read_weights(linears, first_stride, layers, inputs, n_inputs, hidden)
+    if given is not None:
+        of_state = read_weight(given[1], given[2], hidden, hidden)
+    # The sums of the layers' weights, then of the first one's columns for the encoded edges.
+    totals = ()
+    for k in tl.static_range(layers + inputs - 1):
+        if summed[k % layers]:
+            totals = totals + (tl.zeros([width, width if k else width_of(n_inputs)], tl.float32),)
+        else:
+            totals = totals + (0,)
     for start in tl.range(begin, end, height, disable_licm=True):
         rows = start + tl.arange(0, height)[:, None]
-        exists = rows < end
+        exists, adds = rows < end, start > begin
         place, inside = rows * hidden + columns, exists & (columns < hidden)
-        grad = tl.load(made + place, inside, 0.0)
+        if ends is not None:
+            grad = tl.load(made + place, inside, 0.0)
         if given is not None:
-            after, of_state, of_source, of_destination = given
-            outer = of_source, of_destination, ends[2], ends[3]
+            outer = given[3], given[4], ends[2], ends[3]
             total = both_ends(outer, rows, exists, hidden, width)
-            weight = read_weight(of_state, of_state_stride, hidden, width)
-            total = tl.dot(tl.load(after + place, inside, 0.0), weight, total)
-            grad = tl.where(grad.to(tl.float32) > 0, total, 0.0).to(kind)
-        state_row = tl.load(state + place, inside, 0.0)
-        encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
-        if layers > 1:
-            values = first_product(
-                state_row, encoded_row, encoded is not None, first, first_stride, ends, rows,
-                exists, hidden, width,
-            )  # fmt: skip
-            normal, scale = normalised(values, columns, hidden)
-        if layers > 2:
-            values = next_product(normal, others[0], others[1], hidden, width, height)
-            later, scale_of_later = normalised(values, columns, hidden)
-            if sums_third:
-                sum_of_third = tl.dot(tl.trans(grad), positive(later).to(kind), sum_of_third)
-                sum_of_third_bias += tl.sum(grad.to(tl.float32), axis=0)
-            through = tl.dot(grad, read_weight(others[2], hidden, hidden, width))
-            grad = normalised_backward(through, later, scale_of_later, hidden).to(kind)
-        if layers > 1:
-            if sums_second:
-                sum_of_second = tl.dot(tl.trans(grad), positive(normal).to(kind), sum_of_second)
-                sum_of_second_bias += tl.sum(grad.to(tl.float32), axis=0)
-            if writes:
-                through = tl.dot(grad, read_weight(others[0], hidden, hidden, width))
-                grad = normalised_backward(through, normal, scale, hidden).to(kind)
-        if writes:
-            write(gradient, place, inside, grad)
-        else:
-            tl.debug_barrier()  # where nothing is written the compiler would keep the weights
-        if sums_first:
-            sum_of_state = tl.dot(tl.trans(grad), state_row, sum_of_state)
-            if encoded is not None:
-                sum_of_encoded = tl.dot(tl.trans(grad), encoded_row, sum_of_encoded)
-    size: tl.constexpr = hidden * hidden
-    if sums_first:
-        keep_sum(partials, sum_of_state, hidden, width)
-        if encoded is not None:
-            keep_sum(partials + size, sum_of_encoded, hidden, width)
-    lines = partials + inputs * size
-    biases = lines + (layers - 1) * size
-    line = tl.arange(0, width)
-    if sums_second:
-        keep_sum(lines, sum_of_second, hidden, width)
-        tl.store(biases + line, sum_of_second_bias, line < hidden)
-    if sums_third:
-        keep_sum(lines + size, sum_of_third, hidden, width)
-        tl.store(biases + hidden + line, sum_of_third_bias, line < hidden)
+            total = tl.dot(tl.load(given[0] + place, inside, 0.0), of_state, total)
+            grad = tl.where(grad.to(tl.float32) > 0, total, 0.0)
+        of_rows = read_rows(read, rows, exists, n_inputs)
+        normals, scales = hidden_rows(
+            of_rows, tiles, linears, ends, norms, again, rows, exists, hidden, height
+        )
+        if n_outputs > 0:
+            grad = tl.zeros([height, width], tl.float32)
+        elif ends is None:
+            grad = tl.load(made + place, inside, 0.0)
+        for output in tl.static_range(n_outputs):
+            weight = linears[2 * layers] + output * hidden + columns
+            part = tl.load(made + rows * n_outputs + output, exists, 0.0)
+            grad += part * tl.load(weight, columns < hidden, 0.0)
+            if summed[layers - 1]:
+                total = tl.sum(part * positive(normals[layers - 1]), axis=0)
+                add_line(biases + (layers + output) * hidden, total, adds, hidden)
+        later = ()
+        for k in tl.static_range(layers - 1, lowest - 1, -1):
+            if k < again:
+                if norms[k]:
+                    grad = normalised_backward(grad, normals[k], scales[k], hidden)
+                else:
+                    grad = tl.where(normals[k] <= 0, 0.0, grad.to(tl.float32))
+            rounded = grad.to(tl.bfloat16)
+            if k == 0 and ends is not None:
+                write(gradient, place, inside, rounded, True)
+            if summed[k]:
+                if k >= first_bias:
+                    total = tl.sum(grad.to(tl.float32), axis=0)
+                    add_line(biases + k * hidden, total, adds, hidden)
+                factor = positive(normals[k - 1]).to(tl.bfloat16) if k else of_rows[0]
+                later = (tl.dot(tl.trans(rounded), factor, totals[k]),) + later
+                if k == 0 and inputs == 2:
+                    later = later + (tl.dot(tl.trans(rounded), of_rows[1], totals[layers]),)
+            else:
+                later = (0,) + later
+                if k == 0 and inputs == 2:
+                    later = later + (0,)
+            if k > lowest or (k == 0 and n_outputs > 0):
+                grad = tl.dot(rounded, tiles[k])
+        for _ in tl.static_range(lowest):
+            later = (0,) + later
+        totals = later
+        if n_outputs > 0 and lowest == 0:
+            grad = tl.where(of_rows[0].to(tl.float32) > 0, grad, 0.0)
+            write(gradient, place, inside, grad, False)
+    for k in tl.static_range(layers + inputs - 1):
+        if summed[k % layers]:
+            outputs = tl.arange(0, width)[:, None]
+            at = tl.arange(0, width_of(hidden if k else n_inputs))[None, :]
+            lines = partials + (0 if k == 0 else 1 if k == layers else inputs + k - 1) * size
+            inside = (outputs < hidden) & (at < (hidden if k else n_inputs))
+            tl.store(lines + outputs * hidden + at, totals[k], inside)
 
 
 @triton.jit
-def first_product(
-    state_row,
-    encoded_row,
-    reads_encoded: tl.constexpr,
-    first,
-    first_stride,
+def hidden_rows(
+    of_rows,
+    tiles,
+    linears,
     ends,
+    norms: tl.constexpr,
+    layers: tl.constexpr,
     rows,
     exists,
     hidden: tl.constexpr,
-    width: tl.constexpr,
+    height: tl.constexpr,
 ):
-    """Returns a tile's first product: state, encoded edges if read, both ends with the bias."""
-    total = both_ends(ends, rows, exists, hidden, width)
-    weight = read_weight(first, first_stride, hidden, width)
-    total = tl.dot(state_row, tl.trans(weight), total)
-    if reads_encoded:
-        weight = read_weight(first + hidden, first_stride, hidden, width)
-        total = tl.dot(encoded_row, tl.trans(weight), total)
-    return total
-
-
-@triton.jit
-def next_product(
-    normal, weight, bias, hidden: tl.constexpr, width: tl.constexpr, height: tl.constexpr
-):
-    """Returns the product of the ReLU of a tile, bias included."""
+    """Returns what the ReLU of each of the first `layers` is of, and the scales of those that are
+    normalised, layer by layer.
+    """
+    width: tl.constexpr = width_of(hidden)
     columns = tl.arange(0, width)[None, :]
-    total = tl.broadcast_to(tl.load(bias + columns, columns < hidden, 0.0), (height, width))
-    read = positive(normal).to(weight.dtype.element_ty)
-    return tl.dot(read, tl.trans(read_weight(weight, hidden, hidden, width)), total)
+    normals, scales = (), ()
+    for k in tl.static_range(layers):
+        if k == 0 and ends is not None:
+            total = both_ends(ends, rows, exists, hidden, width)
+        else:
+            total = biased(linears[2 * k + 1], height, hidden, width)
+        factor = positive(normals[k - 1]).to(tl.bfloat16) if k else of_rows[0]
+        total = tl.dot(factor, tl.trans(tiles[k]), total)
+        if k == 0 and len(of_rows) == 2:
+            total = tl.dot(of_rows[1], tl.trans(tiles[len(tiles) - 1]), total)
+        if norms[k]:
+            total, scale = normalised(total, columns, hidden)
+            scales = scales + (scale,)
+        else:
+            scales = scales + (0,)
+        normals = normals + (total,)
+    return normals, scales
 
 
 @triton.jit
-def read_weight(weight, stride, hidden: tl.constexpr, width: tl.constexpr):
-    """Reads a weight [outputs, inputs], with rows of `stride`: a tile [width, width]."""
-    outputs, inputs = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
-    inside = (outputs < hidden) & (inputs < hidden)
-    return tl.load(weight + outputs * stride + inputs, inside, 0.0)
+def read_rows(read, rows, exists, n_columns: tl.constexpr):
+    """Reads a tile of each of the rows [n_rows, n_columns] for products."""
+    columns = tl.arange(0, width_of(n_columns))[None, :]
+    tiles = ()
+    for one in tl.static_range(len(read)):
+        row = tl.load(read[one] + rows * n_columns + columns, exists & (columns < n_columns), 0.0)
+        tiles = tiles + (row.to(tl.bfloat16),)
+    return tiles
 
 
 @triton.jit
-def write(values, place, inside, tile):
-    """Writes a tile over rows that others of the program's threads may still read."""
-    tl.debug_barrier()
+def read_weights(
+    linears,
+    first_stride,
+    layers: tl.constexpr,
+    inputs: tl.constexpr,
+    n_inputs: tl.constexpr,
+    hidden: tl.constexpr,
+):
+    """Reads the layers' weights, then the first one's columns for a second one of the inputs."""
+    tiles = (read_weight(linears[0], first_stride, n_inputs, hidden),)
+    for k in tl.static_range(1, layers):
+        tiles = tiles + (read_weight(linears[2 * k], hidden, hidden, hidden),)
+    if inputs == 2:
+        second = read_weight(linears[0] + hidden, first_stride, hidden, hidden)
+        tiles = tiles + (second,)
+    return tiles
+
+
+@triton.jit
+def read_weight(
+    weight,
+    stride,
+    n_inputs: tl.constexpr,
+    hidden: tl.constexpr,
+):
+    """Reads a weight [hidden, n_inputs], with rows of `stride`, for products."""
+    outputs = tl.arange(0, width_of(hidden))[:, None]
+    inputs = tl.arange(0, width_of(n_inputs))[None, :]
+    inside = (outputs < hidden) & (inputs < n_inputs)
+    return tl.load(weight + outputs * stride + inputs, inside, 0.0).to(tl.bfloat16)
+
+
+@triton.jit
+def write(values, place, inside, tile, waits: tl.constexpr):
+    """Writes a tile; with `waits` over rows that others of the program's threads may still read."""
+    if waits:
+        tl.debug_barrier()
     tl.store(values + place, tile.to(values.dtype.element_ty), inside)
 
 
 @triton.jit
-def keep_sum(partial, total, hidden: tl.constexpr, width: tl.constexpr):
-    """Writes a program's part of a weight's gradient."""
-    outputs, inputs = tl.arange(0, width)[:, None], tl.arange(0, width)[None, :]
-    inside = (outputs < hidden) & (inputs < hidden)
-    tl.store(partial + outputs * hidden + inputs, total, inside)
+def add_line(line, values, adds, hidden: tl.constexpr):
+    """Writes sums [hidden] to memory, or with `adds` adds them to what the program wrote there: for
+    many of them it has no registers.
+    """
+    columns = tl.arange(0, width_of(hidden))
+    before = tl.load(line + columns, (columns < hidden) & adds, 0.0)
+    tl.store(line + columns, before + values, columns < hidden)

@@ -79,8 +79,7 @@ def backward(shape: Shape, n_edges: int, n_nodes: int, *, given: bool) -> Work:
     products = given + 2 * inputs + max(0, shape.layers - 2) + 2 * kept
     if whole is None:
         # At the end the L2 writes back what programs kept of their last blocks.
-        block = min(block_rows(shape.hidden, shape.dtype), n_edges)
-        moved += programs * block * kept * (row + _SUM)
+        moved += programs * min(block_rows(shape.hidden, shape.dtype), n_edges) * 2 * kept * row
     elif whole.sums_apart:
         moved += once - n_edges * row  # the first launch writes no gradient
         products += given + inputs + 2  # up to the second weight's gradient
