@@ -92,9 +92,10 @@ class Command:
         if self.nodes is not None and self.edges is not None and not folders:
             return [EventSize(self.nodes, self.edges)]
         if not folders or self.nodes is not None or self.edges is not None:
+            given = "both folders and sizes of events are given" if folders else ""
             raise InputError(
-                "there are no events to plan for; name folders of graphs or sectors, or give "
-                "--nodes with --edges"
+                f"{given or 'there are no events to plan for'}; name folders of graphs or sectors, "
+                "or give --nodes with --edges"
             )
         return [source.size for source in open_events(folders)]
 

@@ -90,11 +90,9 @@ def _answer(plan: Row) -> str:
 
 
 def _events(answer: Row) -> str:
-    events, largest = answer["events"], answer["events"]["largest"]
-    return (
-        f"{events['number']}, the largest with {figures.count(largest['nodes'])} nodes and "
-        f"{figures.count(largest['edges'])} edges"
-    )
+    largest = answer["events"]["largest"]
+    sizes = (figures.count_of(largest[f"{noun}s"], noun) for noun in ("node", "edge"))
+    return f"{answer['events']['number']}, the largest with {' and '.join(sizes)}"
 
 
 def _memory(row: Row) -> dict[str, str]:

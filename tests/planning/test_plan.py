@@ -144,11 +144,9 @@ def test_every_value_is_planned(value: Value, machine: str, run_program: Run) ->
     [
         ([], "there are no events to plan for"),
         (["--nodes", "5"], "--nodes with --edges"),
+        (["graphs", *SIZE], "both folders and sizes of events are given"),
         (["--nodes", "5", "--edges", f"{2**31}"], "less than or equal to 2147483647"),
-        (
-            ["--nodes", "5", "--edges", "5", "sampling.method=shadow"],
-            "bigtrk plan counts whole events",
-        ),
+        ([*SIZE, "sampling.method=shadow"], "bigtrk plan counts whole events"),
         ([*SIZE, "--memory", "inf"], "less than or equal to 1000000"),
         ([*SIZE, "--ranks", "1,x"], "write numbers"),
         ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
