@@ -132,7 +132,7 @@ def check_agreement(facts: Mapping[str, str]) -> None:
     if said:
         more = len(said) - MOST_DIFFERENCES
         shown = [*said[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
-        raise InputError(f"{'; '.join(shown)}; start all ranks with the same")
+        raise InputError(f"{'; '.join(shown)}; start all ranks with the same values")
 
 
 def on_first_rank(call: Callable[[*Given], Item], *given: *Given) -> Item:

@@ -200,8 +200,8 @@ class _Meeting:
             raise self._ended(
                 beats,
                 f"WORLD_SIZE is {world} for rank 0 ({first.who}) and {self._world} for rank "
-                f"{self._rank} ({own.who}); start all ranks with the same, and "
-                f"each training with a MASTER_PORT of its own",
+                f"{self._rank} ({own.who}); start all ranks with the same WORLD_SIZE, "
+                f"and each training with a MASTER_PORT of its own",
             )
         self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.model_dump_json()))
         beats.add(COUNT, 1)

@@ -71,7 +71,7 @@ class Embedding(TrainedModel):
             if not names_code(name) and name not in available(list(columns)):
                 raise InputError(
                     f"{event.name}: has no feature {name!r}, which the embedding reads"
-                    f"{nearest(name, list(columns))}; use events with cells, or train it without"
+                    f"{nearest(name, list(columns))}; use events that have it, or train without it"
                 )
         with np.errstate(over="ignore"):  # such a hit is named below
             hits = StoredColumns(as_tensor(columns), tuple(columns))

@@ -166,5 +166,5 @@ def test_settings_that_differ_are_named_with_ranks_and_values(ends: dict[str, li
     assert first.said == [
         "bigtrk/train.py: error: rank 1 has another model.hidden than rank 0: 16 instead of 64; "
         "ranks 1-2 have another training.epochs than rank 0: 3 instead of 10; start all ranks with "
-        "the same"
+        "the same values"
     ]
