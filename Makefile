@@ -31,8 +31,8 @@ $(RELEASABLE): $(INSTALLED)
 	touch $@
 
 demo: $(INSTALLED)
-	rm -rf $(DEMO)
-	$(VENV)/bin/bigtrk demo $(DEMO) $(if $(PARTICLES),--particles $(PARTICLES)) $(if $(SEED),--seed $(SEED))
+	rm -rf "$(DEMO)"
+	$(VENV)/bin/bigtrk demo "$(DEMO)" $(if $(PARTICLES),--particles $(PARTICLES)) $(if $(SEED),--seed $(SEED))
 
 # What a contributor waits for; `make check` runs the slow tests, too. mypy keeps one core busy for a
 # minute and more: tests run beside it.

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bigtrk.console import console, say
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.native_code import warn_without_compiler
 from bigtrk.reports.model_card import CARD
 from bigtrk.shipped import shipped
@@ -24,16 +24,17 @@ _BUILDER = "--builder fast_walk --score-cut 0.9"
 _UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is validated
 
 
-def commands(out: Path, particles: int, seed: int) -> list[str]:
+def commands(folder: Path, particles: int, seed: int) -> list[str]:
     """Returns the command lines: from events to an evaluation, from hits to judged tracks."""
+    out = shell_word(folder)
     train = (
-        f"{shipped('train.py')} data.train={out}/sectors data.validation=2 model.hidden=32 "
-        "model.layers=3 optimizer.lr=0.005 optimizer.schedule=cosine target.pt_min=1 "
-        f"target.hits_min=3 training.class_balance=equal training.epochs=12 training.seed={seed} "
-        f"engine.name=deepspeed engine.ds_config=zero1 run.folder={out}/run"
+        f"{shell_word(shipped('train.py'))} data.train={out}/sectors data.validation=2 "
+        "model.hidden=32 model.layers=3 optimizer.lr=0.005 optimizer.schedule=cosine "
+        "target.pt_min=1 target.hits_min=3 training.class_balance=equal training.epochs=12 "
+        f"training.seed={seed} engine.name=deepspeed engine.ds_config=zero1 run.folder={out}/run"
     )
     unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles} --seed {seed}"
-    settings = shipped("configs/pipeline_quick.yaml")
+    settings = shell_word(shipped("configs/pipeline_quick.yaml"))
     return [
         f"bigtrk simulate {out}/events --events {EVENTS} --particles {particles} --seed {seed}",
         f"bigtrk build {out}/events {out}/graphs",

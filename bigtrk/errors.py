@@ -1,8 +1,10 @@
 """The errors that end a program in one line instead of a traceback."""
 
 import errno
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 LONGEST_REASON = 400
 # What to do about errors of the disk.
@@ -53,6 +55,11 @@ def disk_reason(error: OSError) -> str:
     unnamed = "the output: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     named = unnamed if error.filename is None else f"{error.filename}: "
     return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
+
+
+def shell_word(path: Path) -> str:
+    """Writes a path as a word of a command that a message names, to be typed as it is."""
+    return shlex.quote(str(path))
 
 
 def number_of(number: float, noun: str, shown: str | None = None) -> str:

@@ -210,7 +210,7 @@ Failures = dict[str, str]  # the problem, by event
 def check(graphs: GraphFolder, out: Path) -> None:
     """Raises InputError without graphs, or if `out` holds other files or other events so named."""
     if not graphs.events:
-        raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
+        raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build'")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the sectors")
     kind = "sectors"

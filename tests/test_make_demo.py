@@ -18,8 +18,8 @@ WHOLE = [pytest.param(f"SEED={seed}", marks=pytest.mark.slow) for seed in range(
 
 @pytest.mark.parametrize("variables", ["PARTICLES=600", *WHOLE])
 def test_make_demo(tmp_path: Path, variables: str) -> None:
-    demo = tmp_path / "demo"
-    printed = run_shell(f"make demo DEMO={demo} {variables}", CHECKOUT)
+    demo = tmp_path / "my demo"
+    printed = run_shell(f"make demo DEMO='{demo}' {variables}", CHECKOUT)
     assert "Where the time goes" in printed
     assert "matching" in printed
     (written,) = (demo / "run" / "evaluations").glob("graphs-*.json")

@@ -17,7 +17,7 @@ from bigtrk.commands.options import (
     TracksFrom,
 )
 from bigtrk.console import complain, console, exit_on_bad_input, print_result, say
-from bigtrk.errors import InputError, number_of
+from bigtrk.errors import InputError, number_of, shell_word
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.tracks.names import BuilderName
 from bigtrk.user_code import Code, allow_code
@@ -47,7 +47,7 @@ def train_stages(
     from bigtrk.pipeline.training import train_pipeline
 
     train_pipeline(events, out, file, launcher)
-    say(f"the pipeline is in {out}; 'bigtrk reconstruct {out} EVENTS OUT' makes tracks")
+    say(f"the pipeline is in {out}; 'bigtrk reconstruct {shell_word(out)} EVENTS OUT' makes tracks")
 
 
 def reconstruct(
@@ -202,9 +202,10 @@ def submit(
         if made.failed and not ranks.is_first:
             raise typer.Exit(2)
         if made.failed:
+            paths = tracks, events, out
             raise InputError(
                 f"{tracks}: {len(made.failed)} of the events have no tracks; correct these, or "
-                f"submit the other events by 'bigtrk submit {tracks} {events} {out}'"
+                f"submit the other events by 'bigtrk submit {' '.join(map(shell_word, paths))}'"
             )
     elif max_edges or spill:
         raise InputError(f"{run}: is no pipeline, so leave out --max-edges and --spill")

@@ -10,7 +10,7 @@ from typing import Any
 
 from bigtrk.disk.folder_lock import LOCK, LockWatch, Owner
 from bigtrk.disk.json_lines import JsonTail
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
 from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
@@ -94,9 +94,8 @@ class RunFollower:
         is_run = (self._folder / RUN).is_file()
         others = (path for path in self._folder.glob("[!.]*") if path.name not in FIRST)
         if is_search(self._folder):
-            raise InputError(
-                f"{self._folder}: holds a search; 'bigtrk report {self._folder}' shows it"
-            )
+            report = f"bigtrk report {shell_word(self._folder)}"
+            raise InputError(f"{self._folder}: holds a search; '{report}' shows it")
         if not is_run and (self._folder.is_file() or any(others)):
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from bigtrk.config import parse
 from bigtrk.disk.files import naming, open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.records.evaluation import EvaluationRecord, read_evaluations
 from bigtrk.records.metrics import (
     EpochRecord,
@@ -76,9 +76,8 @@ def read_run(folder: Path) -> Run:
     if not (folder / RUN).is_file():
         found = f"holds no {RUN}, so it is not the folder of a training run"
         if any(folder.glob("*-tracks.parquet")):
-            raise InputError(
-                f"{folder}: holds tracks; judge them with 'bigtrk score {folder} EVENTS'"
-            )
+            judge = f"bigtrk score {shell_word(folder)} EVENTS"
+            raise InputError(f"{folder}: holds tracks; judge them with '{judge}'")
         if not folder.is_dir():
             found = "is a file" if folder.is_file() else "no such folder"
         raise InputError(f"{folder}: {found}; name the folder of a run, such as runs/0001")

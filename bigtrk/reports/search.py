@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bigtrk.config import override
-from bigtrk.errors import one_line
+from bigtrk.errors import one_line, shell_word
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run
@@ -133,9 +133,8 @@ def _numbers(search: _Search) -> Iterator[Number]:
 def _verdict(search: _Search) -> Iterator[str]:
     if best := search.best:
         settings = [f"{key} {setting_text(x)}" for key, x in best.record.settings.items()]
-        so_far = (
-            "Best" if best.record.state == "complete" else "Best so far, not trained to its end"
-        )
+        is_complete = best.record.state == "complete"
+        so_far = "Best" if is_complete else "Best so far, not trained to its end"
         name, _, unit = search.title.partition(", ")
         value = f"{search.text(best)} {unit}".rstrip()
         yield f"{so_far}: {best.folder.name} with {', '.join(settings)}. {name}: {value}."
@@ -146,13 +145,13 @@ def _commands(search: _Search) -> Iterator[Command]:
     best = search.best
     if best is not None and best.record.state == "complete":
         weights = best.folder / BEST_WEIGHTS
-        model = shlex.quote(str(weights if weights.exists() else best.folder))
+        model = shell_word(weights if weights.exists() else best.folder)
         own = [override(key, value) for key, value in best.record.settings.items()]
         training = shlex.join([*search.record.given, *own])
         yield Command("To evaluate the best weights:", f"bigtrk evaluate {model} GRAPHS")
         yield Command("To train with its settings:", f"bigtrk train {training}")
     if not search.record.population:
-        shown = shlex.quote(str(search.folder / JOURNAL))
+        shown = shell_word(search.folder / JOURNAL)
         yield Command("For plots, in a browser:", f"optuna-dashboard {shown}")
 
 

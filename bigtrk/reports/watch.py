@@ -11,6 +11,7 @@ from rich.text import Text
 
 from bigtrk.console import duration, say
 from bigtrk.disk.folder_lock import BEAT
+from bigtrk.errors import shell_word
 from bigtrk.records.live import LiveRun, RunFollower, Status
 from bigtrk.records.run_folder import short_names
 from bigtrk.reports import figures
@@ -85,7 +86,7 @@ def _progress(done: int | None, planned: int | None) -> str:
 def notes(run: LiveRun) -> Iterator[str]:
     """Explains a run's state to its reader: why it ended, or what keeps it."""
     unheard = f"not heard from for {duration(run.silent)}: {run.owner}"
-    resume = f"bigtrk resume {run.folder} goes on"
+    resume = f"bigtrk resume {shell_word(run.folder)} goes on"
     match run.status:
         case Status.WAITING:
             yield "has not begun"

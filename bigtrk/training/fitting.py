@@ -10,7 +10,7 @@ from bigtrk.config import apply_overrides
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machines import CPU, Machine, find_machine
 from bigtrk.cost.model import CostModel
-from bigtrk.errors import InputError, number_of
+from bigtrk.errors import InputError, number_of, shell_word
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.ranks import Ranks, memory_of_rank
 from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, possible_parts, usable_parts
@@ -183,7 +183,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     if fitting[0] <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
-    folder = source.folder.path if size.stored == 1 else "GRAPHS"
+    folder = shell_word(source.folder.path) if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {fitting[0]}"
     return f"cut them with {command}, and add SECTORS to data.train"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import bigtrk
 from bigtrk.disk.files import disk_errors, unlinked, write_json
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.graphs.storage.event_folder import write_tensors
 from bigtrk.machine import machine, software
 from bigtrk.records.run import End, MachineRecord, RunRecord
@@ -54,7 +54,7 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
         hold(lock, folder)
         if any((folder / name).exists() for name in (RUN, METRICS, CHECKPOINTS)):
             raise InputError(
-                f"{folder}: already holds a run; continue it with --resume {folder}, "
+                f"{folder}: already holds a run; continue it with --resume {shell_word(folder)}, "
                 f"or choose another run.folder"
             )
         here = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.console import MOST_LINES, follow
-from bigtrk.errors import InputError, StoppedError
+from bigtrk.errors import InputError, StoppedError, shell_word
 from bigtrk.parallel.collectives import all_max, all_sum, sum_on
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
@@ -226,7 +226,7 @@ def train(run: Run) -> None:
     if trainer.stopped:
         raise StoppedError(
             f"{run.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
-            f"--resume {run.folder}"
+            f"--resume {shell_word(run.folder)}"
         )
     run.writer.save_model(trainer.end, trainer.best)
 

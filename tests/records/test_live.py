@@ -107,7 +107,7 @@ def test_a_run_that_let_go_has_stopped_and_a_killed_one_is_lost(tmp_path: Path) 
 
 
 def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> None:
-    search = tmp_path / "search"
+    search = tmp_path / "a search"
     run_writer(search)("trial0000")
     for place in (search, search / "trial0000" / RUN):
         with pytest.raises(InputError) as caught:
@@ -117,7 +117,9 @@ def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> N
             "is, such as runs/0001, or one that is not there yet"
         )
     (search / SEARCH).touch()
-    with pytest.raises(InputError, match=r"search: holds a search; 'bigtrk report .*' shows it"):
+    with pytest.raises(
+        InputError, match=r"search: holds a search; 'bigtrk report '.*/a search'' shows"
+    ):
         RunFollower(search).look()
 
 

@@ -36,7 +36,7 @@ from bigtrk.disk.files import (
     unseal,
     write_atomically,
 )
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, reason, shell_word
 from bigtrk.graphs.event_graph import (
     GRAPH,
     PARTICLES,
@@ -331,13 +331,13 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     if not path.exists():
         if any(folder.glob("event*-hits.csv*")):
             raise InputError(
-                f"{folder}: holds events, not graphs; make graphs with 'bigtrk build {folder} "
-                "GRAPHS' and name those"
+                f"{folder}: holds events, not graphs; make graphs with 'bigtrk build "
+                f"{shell_word(folder)} GRAPHS' and name those"
             )
         problem = f"holds no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise InputError(
-            f"{folder}: {problem}; make graphs with 'bigtrk build EVENTS {folder}' "
-            f"or sectors with 'python -m partition GRAPHS {folder}'"
+            f"{folder}: {problem}; make graphs with 'bigtrk build EVENTS {shell_word(folder)}' "
+            f"or sectors with 'python -m partition GRAPHS {shell_word(folder)}'"
         )
     raw = read_bytes(path)
     try:
@@ -373,7 +373,7 @@ class EventFolder:
         self.path = path
         self._known: dict[tuple[int, ...], set[str]] = {}  # by the stamp of a file
         self.events = sorted(self.manifest["events"], key=by_numbers)
-        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=path)}'"
+        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=shell_word(path))}'"
         for event, entry in self.manifest["events"].items():
             where = f"{path / MANIFEST}, event {event!r}"
             try:
@@ -387,7 +387,7 @@ class EventFolder:
         """Returns the manifest's entry of `event`, and refuses another event."""
         found: dict[str, Any] | None = self.manifest["events"].get(event)
         if found is None:
-            made = self.maker.format(path=self.path)
+            made = self.maker.format(path=shell_word(self.path))
             raise InputError(f"{self.path}: has no event {event!r}; name another, or run '{made}'")
         return found
 
@@ -400,7 +400,7 @@ class EventFolder:
         if describe(opened) != described:
             raise InputError(
                 f"{opened.path}: is not the file that the manifest describes; run "
-                f"'{self.maker.format(path=self.path)}' again, with its former options"
+                f"'{self.maker.format(path=shell_word(self.path))}' again, with its former options"
             )
         if time.time_ns() - opened.stamp[2] > _TICK:
             opened.known = self._known.setdefault(opened.stamp, opened.known)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bigtrk.config import parse
 from bigtrk.disk.hashing import mixed
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.graphs.event_graph import (
     LABELS,
     SECTOR,
@@ -214,8 +214,8 @@ class SectorFolder(EventFolder):
         if parts > stored or (stored % parts and parts & (parts - 1)):
             raise InputError(
                 f"{file_of(self.path, event)}: holds {stored} sectors, which do not merge into "
-                f"{parts}; cut the event again with 'python -m partition GRAPHS {self.path} "
-                f"--parts {parts}'"
+                f"{parts}; cut the event again with 'python -m partition GRAPHS "
+                f"{shell_word(self.path)} --parts {parts}'"
             )
         opened = self.open(event)
         particles, made = read_particles(opened), []

@@ -5,7 +5,6 @@ finds running are those of a searcher that died, and continue in their own run f
 """
 
 import math
-import shlex
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ import numpy as np
 
 from bigtrk.console import complain, console, say
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, reason, shell_word
 from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_epochs
 from bigtrk.records.studies import JOURNAL, RESULT, State, TrialRecord, read_search
@@ -51,7 +50,7 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
         finally:
             source.write_result()
     show(search_report(read_search(search.folder)), console)
-    page = f"bigtrk report {shlex.quote(str(search.folder))} --html PAGE"
+    page = f"bigtrk report {shell_word(search.folder)} --html PAGE"
     say(f"all trials are in {search.folder / RESULT}; to see them: {page}")
 
 

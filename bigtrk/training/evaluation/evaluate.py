@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import InputError, number_of, printable
+from bigtrk.errors import InputError, number_of, printable, shell_word
 from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.engine import share_weights
@@ -149,7 +149,7 @@ def evaluate_run(
     if configuration.model.kind == "hit":
         raise InputError(
             f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
-            f"OUT --embedding {run}' makes graphs of it, and says how good they are"
+            f"OUT --embedding {shell_word(run)}' makes graphs of it, and says how good they are"
         )
     found = open_events(data)
     unseen = [source for source in found if source.origin not in evaluated.trained_on]
