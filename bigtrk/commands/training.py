@@ -180,10 +180,12 @@ def _add_graphs(name: str, form: Format) -> None:
 
 
 def _add_model(name: str, form: Format) -> None:
+    where = "folder for the files" if form.options else "file to write"
+
     @export.command(name, help=form.help)
     def write(
         run: Annotated[Path, typer.Argument(help="run of a model, or a pipeline")],
-        out: Annotated[Path, typer.Argument(help="file to write, or folder for several")],
+        out: Annotated[Path, typer.Argument(help=where)],
         code: Code = None,
     ) -> None:
         from bigtrk.pipeline.trained import stages_of

@@ -330,7 +330,7 @@ def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
     """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` has them."""
     if graph.y is None or graph.particles is None:
         return as_it_is(graph)[1]
-    edges = columns.tensors[TRUE_EDGES_OF]
+    edges = columns.tensors[TRUE_EDGES_OF].sort(dim=0)[0].unique(dim=1)
     true = torch.ones(edges.shape[1], dtype=torch.bool)
     target = target_edges(true, edges, graph.particle_id, graph.particles, TARGET)
     return quality_of(graph, len(true), int(target.sum()))

@@ -138,8 +138,8 @@ def test_edges_that_are_there_twice_count_once(flipped: int, tmp_path: Path) -> 
     once, twice = columns(), columns()
     edges = twice["edge_index"]
     twice["edge_index"] = torch.cat([edges, edges.flip(0) if flipped else edges], dim=1)
-    for name in ("edge_y", "edge_dr"):
-        twice[name] = twice[name].repeat(2)
+    for name in ("edge_y", "edge_dr", *(name for name in twice if name.startswith("track_"))):
+        twice[name] = twice[name].repeat(*[1] * (twice[name].dim() - 1), 2)
     one, two = (
         read_acorn(write(tmp_path / f"event{n}.pyg", content), f"event{n}").record
         for n, content in enumerate((once, twice))
