@@ -145,7 +145,7 @@ def rows_tile(
     if hidden > 64:
         return WholeRows(32, 8, True, sums_apart=layers > 2)
     if hidden <= 32 or not is_large:
-        return WholeRows(32, 4, True, sums_apart)
+        return WholeRows(32, 4, True, sums_apart or (hidden > 32 and layers > 2))
     if capability > 9:
         return WholeRows(64, 8, True, sums_apart)
     return WholeRows(128, 8, True, sums_apart or n_outputs > 1)

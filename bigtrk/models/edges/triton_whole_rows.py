@@ -184,6 +184,8 @@ def whole_backward(
                 grad = tl.dot(rounded, tiles[k])
         for _ in tl.static_range(lowest):
             later = (0,) + later
+        if lowest > 0 and inputs == 2:
+            later = later + (0,)
         totals = later
         if n_outputs > 0 and lowest == 0:
             grad = tl.where(of_rows[0].to(tl.float32) > 0, grad, 0.0)
