@@ -127,8 +127,8 @@ class IntegerGroups:
         packed = self._path.stat().st_size
         if rows * len(self.names) * 8 > limit_of(packed):
             raise InputError(
-                f"{self._path}: says that it holds {rows:,} rows, more than {packed:,} bytes "
-                "should unpack to; write it again without compression and dictionaries"
+                f"{self._path}: claims {rows:,} rows, too many for its {packed:,} bytes; "
+                "write it again without compression and dictionaries"
             )
 
     def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:

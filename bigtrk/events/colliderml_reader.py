@@ -168,8 +168,8 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
         most = max(values_of_groups(handle), default=0)
         if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
             raise InputError(
-                f"{file.path}: says that it holds {most:,} values, more than {file.size:,} bytes "
-                "should unpack to; write it again without compression and dictionaries"
+                f"{file.path}: claims {most:,} values, too many for its {file.size:,} bytes; "
+                "write it again without compression and dictionaries"
             )
         opened = pq.ParquetFile(file.path)
         columns = _present(opened.schema_arrow, spec, file)
@@ -177,7 +177,7 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
         groups = [opened.metadata.row_group(g) for g in range(opened.metadata.num_row_groups)]
     if (told := sum(group.num_rows for group in groups)) != len(column):
         raise InputError(
-            f"{file.path}: its row groups are of {told:,} rows, and it holds {len(column):,}; it "
+            f"{file.path}: its row groups claim {told:,} rows, but it holds {len(column):,}; it "
             "is damaged: fetch it again"
         )
     number, events = 0, column.to_pylist()

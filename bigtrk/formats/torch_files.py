@@ -146,7 +146,7 @@ class TorchReader:
             if order in names and read_member(file, archive, order)[0] != b"little":
                 raise InputError(f"{file}: was saved on a big-endian machine; save it elsewhere")
             if archive.getinfo(pickles[0]).file_size > MOST_DESCRIPTION:
-                raise ValueError("its description is larger than that of tensors")
+                raise ValueError("its data.pkl is too large for a file of tensors")
             description, _ = read_member(file, archive, pickles[0])
             _check_numbers(description)
             return _Unpickler(self, file, archive, f"{folder}data/", description).load()
@@ -192,12 +192,12 @@ class Described:
         """Makes the tensor; ValueError where its size is none, or larger than its values."""
         size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
         if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
-            raise ValueError("the size of a tensor is no size")
+            raise ValueError("a tensor has an impossible size")
         values: Tensor = self.storage.values
         last = self.offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         elements = math.prod(size)
         if elements and max(elements, last + 1) > len(values):
-            raise ValueError("a tensor is larger than what the file has of it")
+            raise ValueError("a tensor is larger than its data in the file")
         return values.as_strided(size, stride, self.offset) if elements else values.new_empty(size)
 
 

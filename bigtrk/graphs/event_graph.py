@@ -77,8 +77,8 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
             expected = int(dim) if dim.isdigit() else sizes.setdefault(dim, size)
             if size != expected:
                 raise InputError(
-                    f"{where}: {name} has shape {shape}, which makes {size} and not {expected} for "
-                    f"the {dim} of {wanted}; make the file again"
+                    f"{where}: {name} has shape {shape}, so {dim} of {wanted} is {size}, not "
+                    f"{expected}; make the file again"
                 )
 
 

@@ -394,7 +394,7 @@ def _check_by_row(name: str, function: Function, rows: Rows) -> None:
         made = _column(name, function, rows.take(some))
         if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
-                f"{rows.what}s: feature {name} gives a row another value alone than among other "
-                "rows, so a cut would change it; compute each row from its own columns (sums, "
+                f"{rows.what}s: feature {name} of a row depends on other rows, so it would change "
+                "with the cut; compute each row from its own columns (sums, "
                 "means and ranks over rows can be stored in the graph)"
             )

@@ -149,8 +149,8 @@ def event_number(name: str) -> int:
     match = EVENT_NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"{name}: files of tracks tell events by a number of at most 18 digits, which this "
-            "name lacks; rename its files, for example to event000001000"
+            f"{name}: has no number of at most 18 digits, by which files of tracks identify "
+            "events; rename its files, for example to event000001000"
         )
     return int(match[1])
 

@@ -120,7 +120,7 @@ class Criteria:
     def __post_init__(self) -> None:
         for name in ("pt_min", "matching_fraction"):
             if not math.isfinite(value := getattr(self, name)):
-                raise InputError(f"{name} is {value}, which nothing satisfies; give a number")
+                raise InputError(f"{name}={value}: must be a finite number")
 
     def matchings(self) -> list[Matching]:
         """Lists every style in every mode."""

@@ -166,8 +166,8 @@ def check_loss(name: str, device: torch.device) -> None:
         made = _loss_of_each(name, function, replace(edges, **columns)).detach()
         if not torch.allclose(made, each.detach()[some], rtol=_SAME, atol=_SAME):
             raise InputError(
-                f"{KEY}={name}: gives an edge another loss alone than among other edges, so it "
-                "would depend on the cut; compute each edge's loss from it and edges.counts "
+                f"{KEY}={name}: the loss of an edge depends on other edges, so it would change "
+                "with the cut; compute each edge's loss from it and edges.counts "
                 "alone (they are summed and divided afterwards)"
             )
 

@@ -67,10 +67,10 @@ def test_more_rows_than_a_file_of_its_size_holds_are_not_unpacked(
     assert path.stat().st_size < 10_000
     monkeypatch.setattr("bigtrk.disk.unpacking.FREE_BYTES", 1 << 20)
     assert len(IntegerGroups(path, ["a"], []).first_row) == 11
-    with pytest.raises(InputError, match="says that it holds 1,000,000 rows, more than"):
+    with pytest.raises(InputError, match="claims 1,000,000 rows, too many for"):
         read_integers(path, ["a"], [])
     pq.write_table(pa.table({"a": same}), path)
-    with pytest.raises(InputError, match="says that it holds 1,000,000 rows, more than"):
+    with pytest.raises(InputError, match="claims 1,000,000 rows, too many for"):
         IntegerGroups(path, ["a"], [])
 
 

@@ -115,7 +115,7 @@ def test_values_of_numpy_are_left_out(
             "holds no Data as PyG 2.8 writes it; save each graph by itself",
         ),
         ({"x": torch.ones(2)}, "holds no Data"),
-        (bare(y=torch.zeros(1).expand(2**40)), "is not a file of .*a tensor is larger than what"),
+        (bare(y=torch.zeros(1).expand(2**40)), "is not a file of .*a tensor is larger than its"),
         (Data(x=torch.ones(3, 2)), "has no edge_index"),
         (bare(edge_index=torch.eye(3).to_sparse()), "edge_index is ForeignObject; make it a plain"),
         (bare(y=torch.zeros(3)), "y labels the 3 nodes"),

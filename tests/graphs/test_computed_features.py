@@ -121,7 +121,7 @@ def test_a_column_must_be_computed_row_by_row(name: str) -> None:
     function = {f"own:{name}": getattr(user_functions, name)}
     of_edges = name == "neighbours"
     features = ComputedFeatures({} if of_edges else function, function if of_edges else {})
-    words = f"{'edges' if of_edges else 'nodes'}: feature own:{name} .*so a cut would change it"
+    words = f"{'edges' if of_edges else 'nodes'}: feature own:{name} .*would change with the cut"
     with pytest.raises(InputError, match=words):
         features.check_by_row(whole_sector(GRAPH))
 

@@ -135,13 +135,13 @@ def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
     ordered = is_ordered(sector.edge_index[:, :n_inside]) and is_ordered(cut)
     if not (inside[:n_inside].all() and ordered):
         raise InputError(
-            f"{where}: edges are not those among owned nodes first, then cut ones, each by "
-            f"(destination, source); {_REMEDY}"
+            f"{where}: edges are out of order: first those between owned nodes, then cut edges, "
+            f"each sorted by (destination, source); {_REMEDY}"
         )
     for name, value in sector_sums(sector).items():
         if value != sums.get(name):
             raise InputError(
-                f"{where}: its ids are not those that the record counts (sum {name!r}), so it does "
+                f"{where}: its ids differ from the record's (sum {name!r}), so it does "
                 f"not fit the other sectors; {_REMEDY}"
             )
 

@@ -225,7 +225,7 @@ def noting_signals() -> Iterator[list[str]]:
         for one in signals:
             signal.signal(one, signal.SIG_DFL)
         asked.append(signal.Signals(number).name)
-        complain(f"{asked[0]}: the trainings save; a second one ends at once")
+        complain(f"{asked[0]}: ending when the trainings have saved; a second signal ends at once")
 
     before = {one: signal.signal(one, take) for one in signals}
     try:

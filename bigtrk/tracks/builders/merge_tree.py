@@ -86,10 +86,10 @@ class MergeTree:
         known here and were not in training, or reversely.
         """
         if self.quality.with_modules != (graph.modules is not None):
-            known = "unknown" if graph.modules is None else "known"
+            known, learnt = ("unknown", "known") if graph.modules is None else ("known", "unknown")
             raise InputError(
-                f"the modules of hits are {known} here, unlike where track quality was learnt; "
-                f"train it on graphs like these"
+                f"the modules of hits are {known} here, but {learnt} in the events that trained "
+                f"the quality of tracks; train it on graphs like these"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)

@@ -145,7 +145,7 @@ def test_more_values_than_a_file_of_its_size_holds(
     assert len(read_event(tmp_path, with_truth=False).hits["x"]) == 200_000
     monkeypatch.setattr("bigtrk.events.colliderml_reader.FREE_BYTES", 1 << 20)
     (tmp_path / "tracker_hits" / FILE).touch()
-    refused(lambda: find_events(tmp_path), "says that it holds 2,400,001 values, more than")
+    refused(lambda: find_events(tmp_path), "claims 2,400,001 values, too many for")
 
 
 def test_no_rows_and_no_such_event(tmp_path: Path) -> None:

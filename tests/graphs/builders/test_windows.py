@@ -75,8 +75,8 @@ def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "volumes", "complaint"),
     [
-        (None, [8, 99, 77], "event000000007: has hits in volumes 77, 99, of which the shipped"),
-        ("odd", [8, 9], r"volumes 8, 9, of which the windows odd know nothing; learn .*--learn"),
+        (None, [8, 99, 77], "event000000007: has hits in volumes 77, 99, which the shipped"),
+        ("odd", [8, 9], r"volumes 8, 9, which the windows odd do not cover; learn .*--learn"),
         ("nope", [8], r"nope: is neither .* shipped for \(trackml, odd\) nor a file; name one"),
     ],
 )

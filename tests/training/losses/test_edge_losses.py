@@ -87,7 +87,7 @@ def test_a_loss_of_ones_own_by_hand() -> None:
         ("of_pt", r"gives a loss of nan .* pt nan GeV; give a finite one .* where pt is NaN"),
         ("of_masked", "gives a loss of inf .*or weights are 0"),
         ("rooted", "gives a gradient of nan"),
-        ("ranking", "another loss alone than among other edges, so it would depend on the cut"),
+        ("ranking", "the loss of an edge depends on other edges, so it would change with the cut"),
     ],
 )
 def test_a_loss_that_breaks_its_rules_is_told(name: str, words: str) -> None:
