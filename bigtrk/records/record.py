@@ -15,13 +15,13 @@ MOST = 1000  # bins, parts of a model, packages: each becomes a row of a table
 
 def _moderate(value: float) -> float:
     if abs(value) > LARGEST:
-        raise ValueError(f"beyond {LARGEST:g}")
+        raise ValueError(f"must be from {-LARGEST:g} to {LARGEST:g}")
     return value
 
 
 def _not_tiny(value: float) -> float:
     if 0 < value < SMALLEST:
-        raise ValueError(f"between 0 and {SMALLEST:g}")
+        raise ValueError(f"must not be between 0 and {SMALLEST:g}")
     return value
 
 

@@ -70,7 +70,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("stall.json", ("text",), "x" * 10**5, "text: String should have at most 10000 characters"),
     ("watched run.json", ("steps_per_epoch",), -1, "steps_per_epoch: Input should be greater"),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [5, 5], "not as many counts as"),
-    ("best.json", ("value",), 1e300, "best.json: value: Value error, beyond"),
+    ("best.json", ("value",), 1e300, "best.json: value: Value error, must be from"),
     ("search.json", ("metric",), "x\n" * 999, "search.json: metric: String should have at most"),
     ("search.json", ("space",), {"x\n": 3, "y": [[]], "z": {"low": 1e300, "high": "x"}}, ""),
     ("result.json", ("trials", 0, "value"), 1e300, "result.json: trials.0.value: Value error"),

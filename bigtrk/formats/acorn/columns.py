@@ -239,7 +239,7 @@ def read_source(opened: SectionFile) -> AcornSource | None:
     remedy = "import acorn's graphs again"
     turned, text = content.get(_TURNED), content.get(_PLAIN)
     if turned is None or text is None or turned.shape != (opened.record["edges"],):
-        raise InputError(f"{opened.path}: does not keep acorn's own columns; {remedy}")
+        raise InputError(f"{opened.path}: acorn's own columns are missing or damaged; {remedy}")
     try:
         plain = parse_yaml(text.numpy().tobytes().decode())
         assert isinstance(plain, dict)

@@ -276,7 +276,7 @@ class SectorsEntry(GraphEntry):
         for (name, failure), total in zip(SUMS.items(), totals, strict=True):
             found = sum(sector.sums.get(name, 0) for sector in self.sectors)
             if (found - total) % MODULUS:
-                raise ValueError(f"the sectors do not {failure} (sum {name!r})")
+                raise ValueError(f"the sectors do not {failure}: the checksums {name!r} are wrong")
         return self
 
     def _check_exchange(self) -> None:

@@ -86,10 +86,10 @@ class MergeTree:
         known here and were not in training, or reversely.
         """
         if self.quality.with_modules != (graph.modules is not None):
-            known, learnt = ("unknown", "known") if graph.modules is None else ("known", "unknown")
+            here, learnt = ("lacks", "had") if graph.modules is None else ("has", "lacked")
             raise InputError(
-                f"the modules of hits are {known} here, but {learnt} in the events that trained "
-                f"the quality of tracks; train it on graphs like these"
+                f"this graph {here} the modules of hits, but the graphs that trained the quality "
+                f"of tracks {learnt} them; train the quality on graphs like this one"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)

@@ -164,9 +164,9 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     """Computes an event's loss and metrics; raises RankError where a score is not finite."""
     if not scored.logits.isfinite().all():
         raise RankError(
-            f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, as some "
-            f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
-            f"from the last checkpoint"
+            f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, "
+            f"because some weights are NaN or infinite: lower optimizer.lr or set "
+            f"optimizer.gradient_clipping, and resume from the last checkpoint"
         )
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
