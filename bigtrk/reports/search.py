@@ -207,9 +207,11 @@ def _range_text(values: Any) -> str:
     """Writes what a setting is drawn from: "8 to 32 in steps of 8", "constant or cosine"."""
     if isinstance(values, list):
         return " or ".join(map(setting_text, values))
+    if not isinstance(values, dict):  # of a file that bigtrk did not write
+        return setting_text(values)
     steps = f" in steps of {setting_text(values['step'])}" if values.get("step") else ""
     log = " on a log scale" if values.get("log") else ""
-    return f"{setting_text(values['low'])} to {setting_text(values['high'])}{steps}{log}"
+    return f"{setting_text(values.get('low'))} to {setting_text(values.get('high'))}{steps}{log}"
 
 
 def _method(record: SearchRecord) -> str:

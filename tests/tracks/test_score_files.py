@@ -144,7 +144,7 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path, spoil: str, message: str)
     write_submission(tmp_path / "mine.csv", rows)
     with pytest.raises(InputError, match=message):
         score_files(tmp_path / "mine.csv", events, Criteria())
-    with pytest.raises(InputError, match="pt_min is nan"):
+    with pytest.raises(InputError, match="pt_min=nan: must be a finite number"):
         Criteria(pt_min=float("nan"))
 
 
