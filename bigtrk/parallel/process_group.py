@@ -29,7 +29,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # not in __all__
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
-from bigtrk.errors import RankError, reason
+from bigtrk.errors import RankError, number_of, reason
 from bigtrk.parallel.ranks import Ranks, named, publish
 from bigtrk.parallel.watchdog import ANSWERS, Beat, Met, Patience, Still, Watchdog, key_of
 from bigtrk.process import cores_for_this_thread
@@ -123,6 +123,12 @@ def agent_store() -> Store | None:
     return TCPStore(*place, is_master=False, timeout=timedelta(seconds=AGENT))
 
 
+def card_of(ranks: Ranks) -> str:
+    """Names the GPU of a rank, "" on CPUs. Ranks of a host may see others under the same number."""
+    on_cuda = ranks.device.type == "cuda"
+    return f"card {torch.cuda.get_device_properties(ranks.device).uuid}" if on_cuda else ""
+
+
 class _Meeting:
     """One rank's part in the meeting. seen: changes while others come. over: set when none has come
     for too long. wrong: the meaning of an operation that fails or does not return.
@@ -132,6 +138,7 @@ class _Meeting:
         self._rank, self._world, self._seconds = ranks.rank, ranks.world_size, seconds
         self._host, self._port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self._place = f"{self._host}, port {self._port}"
+        self._card = card_of(ranks)
         self.met: Future[Met] = Future()
         self.over = threading.Event()
         self.seen = 0
@@ -204,6 +211,13 @@ class _Meeting:
                 f"and each training with a MASTER_PORT of its own",
             )
         self._refuse_twin(own, beats.compare_set(key_of(self._rank), "", own.model_dump_json()))
+        if self._card:
+            holder = int(beats.compare_set(self._card, "", str(self._rank)))
+            if holder != self._rank:
+                ranks, cards = (number_of(torch.cuda.device_count(), n) for n in ("rank", "GPU"))
+                pair = named(sorted([holder, self._rank]))
+                text = f"{pair} have the same GPU; start at most {ranks} on a host of {cards}"
+                raise self._ended(beats, text)
         beats.add(COUNT, 1)
 
     def _refuse_twin(self, own: Beat, there: bytes) -> None:

@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.formats.heptrkx import (
-    KEYS,
-    import_heptrkx_folder,
-    read_heptrkx,
-    write_heptrkx,
-)
+from bigtrk.formats.heptrkx import KEYS, import_heptrkx_folder, read_heptrkx, write_heptrkx
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.event_folder import GraphFolder

@@ -19,10 +19,7 @@ from bigtrk.parallel.halo import HaloPlan, Piece
 from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.world import Stopwatch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 # In float32 two chunks and a part of one; nodes that are sent, nodes of the halo.
 N_EDGES, N_OWNED, N_HALO = 600_000, 20_000, 1_000
 DEVICE = torch.device("cuda")

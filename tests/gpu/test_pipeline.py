@@ -11,10 +11,7 @@ from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.stages import Passage, load_pipeline, tracks_of
 from tests.distributed.pipelines import write_pipeline
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
 
 def test_stages_make_what_they_make_on_the_cpu(tmp_path: Path) -> None:

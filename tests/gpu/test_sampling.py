@@ -8,10 +8,7 @@ from bigtrk.graphs.event_graph import edge_order
 from bigtrk.sampling.engines import Products
 from bigtrk.sampling.subgraphs import InEdges, Walk, epoch_key, in_edges
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 N_NODES = 5_000
 
 

@@ -5,10 +5,7 @@ import torch
 
 from tests.models.fused import Case, computed, exact, make
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 WIDTHS = (64, 100, 128, 256)
 
 

@@ -9,11 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bigtrk.formats.acts.export import (
-    OPSET,
-    write_onnx,
-    write_torchscript,
-)
+from bigtrk.formats.acts.export import OPSET, write_onnx, write_torchscript
 from bigtrk.formats.acts.modules import EDGE_ATTR, Stage, edge_attributes, forms_of
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.models.mlps import Embedding
