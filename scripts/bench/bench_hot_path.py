@@ -82,9 +82,8 @@ class Case:
     keep_freed: bool = False
 
 
-def graph(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def graph(n_nodes: int, n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
     """Makes edges in destination order between rows near each other, as in detector layers."""
-    n_nodes, n_edges = SIZES[case.size]
     generator = torch.Generator().manual_seed(0)
     destination = torch.randint(n_nodes, (n_edges,), generator=generator).sort().values
     back = torch.randint(1, n_nodes // 10, (n_edges,), generator=generator)
@@ -120,7 +119,7 @@ def peak() -> int:
 def measure(case: Case) -> dict[str, Any]:
     """Measures seconds of the median step, and bytes above what was held before the first."""
     model, _ = models(case)
-    inputs, labels = graph(case), torch.zeros(SIZES[case.size][1])
+    inputs, labels = graph(*SIZES[case.size]), torch.zeros(SIZES[case.size][1])
     logits_of(model, _few(inputs))
     base, seconds = peak(), []
     for _ in range(case.steps + 1):
@@ -149,7 +148,7 @@ def _few(inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]
 def kept(case: Case) -> int:
     """Measures the bytes that a model holds between forward and backward, logits and all."""
     model, _ = models(case)
-    inputs = graph(case)
+    inputs = graph(*SIZES[case.size])
     logits_of(model, _few(inputs))
     before = resident()
     logits = logits_of(model, inputs)
@@ -165,7 +164,7 @@ def resident() -> int:
 def error(case: Case) -> float:
     """Returns the logits' largest error against the reference in float64, over their spread."""
     model, reference = models(case)
-    inputs = graph(case)
+    inputs = graph(*SIZES[case.size])
     with torch.no_grad():
         found = logits_of(model, inputs).double()
         x, edge_features, edge_index = inputs

@@ -3,12 +3,10 @@
     python scripts/gpu/gpu_suite.py [--work FOLDER] [--parts NAME...] [--output FILE] [--publish]
     python scripts/gpu/gpu_suite.py --dry-run
 
-One command for a machine with a card, on which nothing else is to be made. Each part is a process
-of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
-started again at the same commit goes on with the parts that are not there. The parts: steps at
-hidden 64 and 128 on event 1000's 3.0 M edges and at CTD size (6.8 M), trainings repeated bit by
-bit, the tests, steps of PyG's network, ShaDow sampling and radius search on the device, ZeRO-3 with
-its state on the host, PyG's network compiled. Times are medians, by the device's clock.
+One command for a machine with a card. Each part (docs/gpu.md lists them) is a process of its own,
+whose findings are kept in FOLDER. After 10 minutes the suite ends, and the next call at the same
+commit goes on. Graphs are kept, too, and may be brought along from a machine without a card, where
+`--graphs` makes them. Times are medians, by the device's clock.
 
 Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
 sizes and with Triton's interpreter. The last line is one JSON object.
@@ -20,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -32,33 +31,38 @@ from bigtrk.cost.machines import DATA_SHEETS
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator, version
-from scripts.gpu.gpu_parts import programs, searches, steps
-from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
-from scripts.results import CHECKOUT, Results, add_options, read_tree
+from scripts.gpu.gpu_parts import programs, samples, steps
+from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, MADE, SMALL, WIDTHS, Extent, Row
+from scripts.results import CHECKOUT, Results, Summary, add_options, read_tree
 
-SECONDS = 600
+SECONDS, DRY = 570, 3600  # of a call, since machines are lent for 10 minutes; of a dry run
 WORK = CHECKOUT / "runs/gpu_suite"  # which git ignores
+against = partial(steps.steps, steps.COMPILED, steps.TURNS)
+# What a card is to decide comes first.
 PARTS: dict[str, Callable[[Extent], Row]] = {
-    "steps_event1000": partial(steps.steps, EVENT_1000, steps.OURS),
-    "steps_ctd": partial(steps.steps, CTD, steps.OURS),
+    "steps_event1000": partial(steps.steps, steps.OURS, 1, WIDTHS, EVENT_1000),
+    "compiled_small": lambda extent: {name: against(WIDTHS[:1], name, extent) for name in SMALL},
+    "compiled_event1000": partial(against, WIDTHS, EVENT_1000),
+    "training": programs.training,
+    "steps_ctd": partial(steps.steps, steps.OURS, 1, WIDTHS, CTD),
+    "compiled_ctd": partial(against, WIDTHS[:1], CTD),
     "bits": steps.repeated,
-    "tests": programs.tests,
-    "plain_event1000": partial(steps.steps, EVENT_1000, steps.PLAIN),
-    "sampling": searches.sampling,
-    "radius": searches.radius,
+    "tests": partial(programs.tests, programs.QUICK),
+    "slow_tests": partial(programs.tests, programs.SLOW),
+    "plain_event1000": partial(steps.steps, steps.PLAIN, 1, WIDTHS, EVENT_1000),
+    "plain_ctd": partial(steps.steps, steps.PLAIN, 1, WIDTHS[:1], CTD),
+    "sampling": samples.sampling,
     "offload": programs.offload,
-    "plain_ctd": partial(steps.steps, CTD, steps.PLAIN),
-    "compiled_event1000": partial(steps.steps, EVENT_1000, steps.COMPILED),
-    "compiled_ctd": partial(steps.steps, CTD, steps.COMPILED),
 }
+TESTS = "tests", "slow_tests"
 PLAIN, OURS = "PyG fp32", "bigtrk bf16"
 
 
 def run_parts(names: list[str], extent: Extent) -> dict[str, Row]:
-    """Runs the parts that have not been run at this commit, and returns what all found that were;
-    raises InputError if a part failed, or took longer than 10 minutes.
+    """Runs the parts that have not been run at this commit while there is time, and returns what
+    all found that were.
     """
-    commit = read_tree(CHECKOUT).commit
+    commit, end = read_tree(CHECKOUT).commit, time.monotonic() + (DRY if extent.dry else SECONDS)
     found: dict[str, Row] = {}
     for name in PARTS:
         kept = extent.work / f"{name}.json"
@@ -66,17 +70,18 @@ def run_parts(names: list[str], extent: Extent) -> dict[str, Row]:
         if (known.get("commit"), known.get("dry")) != (commit, extent.dry):
             if name not in names:
                 continue
-            say(f"part {name}")
-            known = {"commit": commit, "dry": extent.dry, "found": run_apart(name, extent)}
+            fresh = run_apart(name, extent, end - time.monotonic())
+            if fresh is None:
+                continue
+            known = {"commit": commit, "dry": extent.dry, "found": fresh}
             write_json(kept, known)
         found[name] = known["found"]
     return found
 
 
-def run_apart(name: str, extent: Extent) -> Row:
-    """Runs a part in a process of its own; raises InputError if it failed, or took longer than 10
-    minutes.
-    """
+def run_apart(name: str, extent: Extent, seconds: float) -> Row | None:
+    """Runs a part in a process of its own; None if it failed, or took longer than `seconds`."""
+    say(f"part {name}")
     output = extent.work / f"{name}.part.json"
     command = [sys.executable, "-m", "scripts.gpu.gpu_suite", "--part", name]
     command += ["--work", str(extent.work), "--output", str(output)]
@@ -85,46 +90,53 @@ def run_apart(name: str, extent: Extent) -> Row:
         command.append("--dry-run")
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     try:
-        subprocess.run(command, cwd=CHECKOUT, env=environment, check=True, timeout=SECONDS)
-    except subprocess.CalledProcessError:
-        raise InputError(
-            f"part {name} failed; what came before it is kept in {extent.work}, from where this "
-            f"goes on with --work {extent.work}"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise InputError(
-            f"part {name} took longer than {SECONDS // 60} minutes; what came before it is kept in "
-            f"{extent.work}, from where this goes on with --work {extent.work}"
-        ) from None
+        subprocess.run(command, cwd=CHECKOUT, env=environment, check=True, timeout=seconds)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        timed_out = isinstance(error, subprocess.TimeoutExpired)
+        complain(f"part {name} {'took longer than was left' if timed_out else 'failed'}")
+        return None
     found: Row = read_json(output)
     output.unlink()
     return found
 
 
-def summary(found: dict[str, Row]) -> dict[str, float | None]:
+def summary(found: dict[str, Row]) -> Summary:
     """Makes the last line: None for parts that were not run."""
-    large, event, beside = (
-        found.get(name) for name in ("steps_ctd", "steps_event1000", "plain_event1000")
-    )
 
-    def figure(part: Row | None, hidden: int, key: str, side: str = OURS) -> float | None:
-        rows = steps.found_at(part, side, hidden) if part else iter(())
-        return next((row[key] for row in rows if row.get(key) is not None), None)
+    def figure(name: str, hidden: int, key: str, side: str = OURS) -> float | None:
+        rows = found[name]["rows"] if name in found else []
+        return next((r.get(key) for r in rows if (r["side"], r["hidden"]) == (side, hidden)), None)
 
     def ratio(hidden: int, key: str) -> float | None:
-        plain, ours = figure(beside, hidden, key, PLAIN), figure(event, hidden, key)
+        plain = figure("plain_event1000", hidden, key, PLAIN)
+        ours = figure("steps_event1000", hidden, key)
         return plain / ours if plain and ours else None
 
     repeats = found["bits"]["rows"] if "bits" in found else []
+    tests = [found[name]["passed"] for name in TESTS if name in found]
     return {
-        "tests_passed": found["tests"]["passed"] if "tests" in found else None,
+        "tests_passed": all(tests) if len(tests) == len(TESTS) else None,
         "same_bits": all(row["same_bits"] for row in repeats) if repeats else None,
-        **{f"ctd_step_seconds_h{h}": figure(large, h, "seconds") for h in (64, 128)},
-        **{f"ctd_mfu_h{h}": figure(large, h, "mfu") for h in (64, 128)},
-        **{f"ctd_bandwidth_h{h}": figure(large, h, "bandwidth") for h in (64, 128)},
-        **{f"time_ratio_h{h}": ratio(h, "seconds") for h in (64, 128)},
-        **{f"memory_ratio_h{h}": ratio(h, "peak_bytes") for h in (64, 128)},
+        **{f"ctd_step_seconds_h{h}": figure("steps_ctd", h, "seconds") for h in WIDTHS},
+        **{f"ctd_mfu_h{h}": figure("steps_ctd", h, "mfu") for h in WIDTHS},
+        **{f"ctd_bandwidth_h{h}": figure("steps_ctd", h, "bandwidth") for h in WIDTHS},
+        **{f"time_ratio_h{h}": ratio(h, "seconds") for h in WIDTHS},
+        **{f"memory_ratio_h{h}": ratio(h, "peak_bytes") for h in WIDTHS},
+        "against_compiled": against_compiled(found),
+        **{f"training_{key}": found.get("training", {}).get(key) for key in programs.FIGURES},
     }
+
+
+def against_compiled(found: dict[str, Row]) -> dict[str, float | None]:
+    """Returns how many times our time PyG's compiled network takes, by graph and width."""
+    large = (found[name] for name in ("compiled_event1000", "compiled_ctd") if name in found)
+    ratios = {}
+    for part in (*found.get("compiled_small", {}).values(), *large):
+        for ours, compiled in zip(part["rows"][::2], part["rows"][1::2], strict=True):
+            both = ours["seconds"] and compiled["seconds"]
+            place = f"{part['graph'].replace(' ', '')}_h{ours['hidden']}"
+            ratios[place] = compiled["seconds"] / ours["seconds"] if both else None
+    return ratios
 
 
 def arguments_of(line: list[str]) -> argparse.Namespace:
@@ -132,6 +144,7 @@ def arguments_of(line: list[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help=f"kept; {WORK.relative_to(CHECKOUT)} by default")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
     parser.add_argument("--dry-run", action="store_true", help="walk through the parts on a CPU")
+    parser.add_argument("--graphs", action="store_true", help="make graphs, which needs no card")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     add_options(parser)
     arguments = parser.parse_args(line)
@@ -140,13 +153,17 @@ def arguments_of(line: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def has_card() -> bool:
-    return torch.cuda.is_available()
-
-
 def made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
+
+
+def refuse_missing(names: list[str], found: dict[str, Row]) -> None:
+    """Raises InputError if parts that were asked for were not run."""
+    if missing := [name for name in names if name not in found]:
+        raise InputError(
+            f"not run: {', '.join(missing)}; the same command goes on with these parts"
+        )
 
 
 def main() -> None:
@@ -160,9 +177,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="bigtrk-gpu-") as folder:
             found = run_parts(arguments.parts, Extent(True, made(arguments.work or Path(folder))))
         print(json.dumps({"walked": list(found)}), flush=True)
+        refuse_missing(arguments.parts, found)
+        return
+    if arguments.graphs:
+        work = Extent(False, made(arguments.work or WORK))
+        print(json.dumps({name: work.graph(name).n_nodes for name in MADE}), flush=True)
         return
     results = Results("gpu", arguments)
-    if not has_card():
+    if not torch.cuda.is_available():
         raise InputError(
             "torch sees no GPU here, and nothing is measured without one; --dry-run walks through "
             "the parts on a CPU"
@@ -171,9 +193,10 @@ def main() -> None:
     sheet = DATA_SHEETS.get(accelerator())
     facts = {"triton": version("triton"), "data_sheet": sheet and asdict(sheet)}
     results.write(summary(found), **facts, **found)
-    if "tests" in found and not found["tests"]["passed"]:
+    if not all(found[name]["passed"] for name in TESTS if name in found):
         complain("tests of GPUs failed")
         raise SystemExit(1)
+    refuse_missing(arguments.parts, found)
 
 
 if __name__ == "__main__":

@@ -173,9 +173,10 @@ _GPU_GRAPHS = [
 
 def gpu_steps(found: Any) -> Table:
     """Lists the steps on each graph, with the shares of the data sheet that ours reached."""
+    large = (found[name] for name in _GPU_GRAPHS if name in found)
     rows = [
         [
-            f"{part['edges'] / 1e6:.1f} M",
+            f"{n / 1e6:.1f} M" if (n := part["edges"]) >= 1e6 else f"{n:,}",
             row["side"],
             str(row["hidden"]),
             f"{1e3 * row['seconds']:.1f} ms" if row["seconds"] else "out of memory",
@@ -183,7 +184,7 @@ def gpu_steps(found: Any) -> Table:
             percent(row.get("mfu")),
             percent(row.get("bandwidth")),
         ]
-        for part in (found[name] for name in _GPU_GRAPHS if name in found)
+        for part in (*found.get("compiled_small", {}).values(), *large)
         for row in part["rows"]
     ]
     columns = ("edges", "side", "hidden", "step", "memory", "MFU", "bandwidth")

@@ -20,21 +20,22 @@ from bigtrk.graphs.event_graph import edge_order
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.models.edges import fused
 from scripts.bench.bench_hot_path import SIZES
-from scripts.bench.bench_hot_path import Case as HotCase
 from scripts.bench.bench_hot_path import graph as drawn_graph
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of
 from tests.models.fused import usable_everywhere
 from tests.models.interpreted import mended
 
 Row = dict[str, Any]
-# Graphs by name: how they are made, and drawn ones of their size.
+# Graphs by name: how they are made; nodes and edges of those that are drawn.
 EVENT_1000, CTD = "event 1000", "CTD"
-_MADE = {
+MADE = {
     EVENT_1000: CASES[1],
     CTD: Case("simulated, CTD size", 30_700, ("--learn-windows", "--pt-min", "1.0")),
 }
-_DRAWN = {EVENT_1000: "event 1000, 0.3 GeV", CTD: "CTD"}
-_DRY_NODES, _DRY_EDGES = 20, 90
+SMALL = {"1 k": (50, 1_000), "50 k": (2_500, 50_000), "300 k": (15_000, 300_000)}
+_DRAWN = {**SMALL, EVENT_1000: SIZES["event 1000, 0.3 GeV"]}
+_DRY = 20, 90
+WIDTHS = 64, 128
 
 
 @dataclass(frozen=True)
@@ -61,30 +62,26 @@ class Extent:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        return (16,) if self.dry else (64, 128)
+        return (16,) if self.dry else WIDTHS
 
     @property
     def layers(self) -> int:
         return 2 if self.dry else 8
 
     def graph(self, name: str) -> Edges:
-        """Returns event 1000's graph, where BIGTRK_TESTDATA has the event, or the simulated one of
-        CTD size; a drawn one of the size where there is no event, and a small one of a dry run.
+        """Returns event 1000's graph, where BIGTRK_TESTDATA has the event, the simulated one of CTD
+        size, or a drawn one; a small one in a dry run.
         """
-        if self.dry:
-            generator = torch.Generator().manual_seed(0)
-            drawn = torch.randint(_DRY_NODES, (2, _DRY_EDGES), generator=generator)
-            return Edges(drawn[:, edge_order(drawn, _DRY_NODES)], _DRY_NODES, "drawn")
         kept = self.work / f"{name.replace(' ', '_')}.npz"
-        if not kept.exists() and name == EVENT_1000 and not os.environ.get("BIGTRK_TESTDATA"):
-            size = _DRAWN[name]
-            edge_index = drawn_graph(HotCase("chunk bf16", size))[2]
-            return Edges(edge_index, SIZES[size][0], "drawn")
+        is_made = name == CTD or (name == EVENT_1000 and os.environ.get("BIGTRK_TESTDATA"))
+        if self.dry or not (is_made or kept.exists()):
+            size = _DRY if self.dry else _DRAWN[name]
+            return Edges(drawn_graph(*size)[2], size[0], "drawn")
         if not kept.exists():
-            write_atomically(kept, partial(_write, GraphFolder(graphs_of(_MADE[name], self.work))))
+            write_atomically(kept, partial(_write, GraphFolder(graphs_of(MADE[name], self.work))))
         with np.load(kept) as found:
             edge_index = torch.from_numpy(found["edges"]).long()
-            return Edges(edge_index, int(found["n_nodes"]), _MADE[name].name)
+            return Edges(edge_index, int(found["n_nodes"]), MADE[name].name)
 
     def seconds(self, call: Callable[[], object]) -> float:
         """Returns the median by the device's clock, after calls that compile and fill caches: of 3
