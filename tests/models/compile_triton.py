@@ -127,10 +127,11 @@ def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dic
         "registers": _number(r"Used (\d+) registers", said),
         "spilled": _number(r"(\d+) bytes spill stores", said),
         "shared": made.metadata.shared,
+        "threads": 32 * made.metadata.num_warps,
         "ahead": made.asm["ptx"].count("cp.async"),
         "rows_alone": any(source.fn.arg_names[i] == "ends" for (i,) in source.constants),
-        # Triton 3.7.1 makes nothing of some for capability 10. It forgets all products, then.
-        "is_empty": "tt.dot" in made.asm["ttir"] and not _PRODUCT.search(made.asm["ptx"]),
+        "multiplies": "tt.dot" in made.asm["ttir"],
+        "products": sorted(set(_PRODUCT.findall(made.asm["ptx"]))),
     }
 
 
