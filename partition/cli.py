@@ -163,8 +163,8 @@ def cut_share(
     again = [event for event in to_do if file_of(out, event).exists()]
     if again:
         complain(
-            f"{out}: cutting {number_of(len(again), 'event')} ({again[0]} first) again: sectors "
-            f"are of other options or graphs, or damaged"
+            f"{out}: cutting {number_of(len(again), 'event')} ({again[0]} first) again, whose "
+            f"sectors have other options, came from other graphs, or are damaged"
         )
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)

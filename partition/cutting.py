@@ -182,7 +182,7 @@ def check_size(event: str, nodes: int, edges: int) -> None:
     """Refuses to cut an event of more nodes or edges than sectors can number, in 32 bits."""
     if max(nodes, edges) > MOST_IDS:
         raise InputError(
-            f"{event}: has {nodes:,} nodes and {edges:,} edges, but sectors number at most "
+            f"{event}: has {nodes:,} nodes and {edges:,} edges, but sectors can number only "
             f"{MOST_IDS:,} of each; build its graph with tighter windows or a smaller radius"
         )
 

@@ -112,9 +112,9 @@ def check_width(event: str, graph: Adjacency) -> None:
     for what, count in counts.items():
         if count > most:
             raise InputError(
-                f"{event}: has {count:,} {what}, more than the METIS of this pymetis counts to, "
-                f"{most:,}; install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
-                f"or use --method wedges"
+                f"{event}: has {count:,} {what}, but the installed pymetis counts only to "
+                f"{most:,}; use --method wedges, or install a pymetis whose METIS has 64-bit "
+                f"integers (IDXTYPEWIDTH=64)"
             )
 
 
@@ -122,9 +122,9 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
     """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps)."""
     if parts > max(n_nodes, 1):
         raise InputError(
-            f"{event}: {n_nodes} nodes cannot be cut in {parts} parts; use --parts "
-            f"{max(n_nodes, 1)} or less or a larger --max-edges, or train it whole: add its "
-            "graphs to data.train"
+            f"{event}: {n_nodes} nodes cannot be cut into {parts} sectors; use --parts "
+            f"{max(n_nodes, 1)} or less, or a larger --max-edges; or train it whole, by naming "
+            "its folder of graphs in data.train"
         )
 
 
@@ -150,7 +150,7 @@ def _azimuth(graph: EventGraph) -> NDArray[np.float32]:
     if "x" in columns and "y" in columns:
         return np.asarray(np.arctan2(columns["y"], columns["x"]))
     raise InputError(
-        f"{graph.name}: wedges need the node feature phi, or x and y, but the graph has "
+        f"{graph.name}: --method wedges needs the node feature phi, or x and y, but the graph has "
         f"{', '.join(graph.node_feature_names)}; use --method metis"
     )
 

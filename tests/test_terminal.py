@@ -136,5 +136,5 @@ def test_a_script_for_slurm_holds_no_line_of_a_name(workdir: Path, run_program: 
     command = ["bigtrk", "scale", "weak", "graphs", *options]
     status, printed, errors = run_program(command)
     assert (status, printed) == (2, "")
-    assert "'x\\ndate': a script holds printable names only" in errors
+    assert "'x\\ndate': has unprintable characters" in errors
     assert not Path("x\ndate").exists()

@@ -61,8 +61,8 @@ def refuse(net: nn.Module) -> None:
             raise ContractError(f"layer {_within(net, path)}{told(path, module)}: {why}")
     if not any(isinstance(module, MessagePassing) for module in net.modules()):
         raise ContractError(
-            f"{type(net).__name__}: holds no layer of torch_geometric.nn.MessagePassing; name a "
-            "model without one by model.name itself"
+            f"{type(net).__name__}: holds no torch_geometric.nn.MessagePassing layer; for such a "
+            "model set model.name=package.module:Class instead of model.name=pyg"
         )
 
 
@@ -79,27 +79,27 @@ def _within(net: nn.Module, path: str) -> str:
 def _reasons(module: nn.Module) -> Iterator[str]:
     if _averages(module):
         yield (
-            "averages over nodes or edges, of which a sector has a part; use torch.nn.LayerNorm, "
-            "which takes each row alone (GENConv(norm='layer'), CGConv(batch_norm=False))"
+            "averages over all nodes or edges, but a sector has only some; use torch.nn.LayerNorm "
+            "(in a layer of PyG: CGConv(batch_norm=False), GENConv(norm='layer'))"
         )
     if isinstance(module, LayerNorm) and module.mode != "node":
-        yield "averages over the nodes of a graph; set its mode='node'"
+        yield "averages over all nodes, but a sector holds only some of them; set its mode='node'"
     if (isinstance(module, _DropoutNd) and module.p > 0) or _drops(module):
         yield (
-            "drops values at random, so that the two copies of a cut edge would differ; set its "
-            "dropout to 0 (LayerNorm and optimizer.weight_decay regularise, too)"
+            "drops values at random, so the copies of an edge in two sectors would differ; set its "
+            "dropout to 0 (LayerNorm and optimizer.weight_decay also prevent overfitting)"
         )
     if isinstance(module, nn.RReLU):
         yield "draws random slopes; use torch.nn.LeakyReLU"
     if type(module).__module__.startswith("torch_geometric.nn.pool"):
-        yield "pools nodes of the whole graph; leave it out, so that each node keeps its row"
+        yield "pools the nodes of the graph, but edges are classified from each node; leave it out"
     if isinstance(module, _ORDERED):
         yield (
             "depends on the order of a node's edges, which differs between sectors; use sum, mean, "
             "max, softmax or attention"
         )
     if getattr(module, "cached", False):
-        yield "keeps what it computes of its first graph for all others; set cached=False"
+        yield "uses what it computed for the first graph for all other graphs; set cached=False"
 
 
 def _averages(module: nn.Module) -> bool:
@@ -124,7 +124,7 @@ def _weighted(
     """
     x, edge_index, edge_weight = _inputs(*args, **kwargs)
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-        raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
+        raise ContractError("layer GCNConv: gets a sparse matrix; give it edge_index [2, E]")
     if layer.add_self_loops:
         loop = 2.0 if layer.improved else 1.0
         edge_index, edge_weight = add_remaining_self_loops(edge_index, edge_weight, loop, len(x))
@@ -168,8 +168,8 @@ def _kept(layer: str, module: nn.Module, name: str) -> ContractError:
     if name == "_buffers":
         name = next(name for name, value in module._buffers.items() if _computed(value))
     return ContractError(
-        f"layer {layer}: keeps a tensor that has gradients in its attribute {name}; compute it "
-        f"in forward, into a local variable"
+        f"layer {layer}: stores a tensor with gradients in its attribute {name}; compute it in "
+        f"forward and keep it in a local variable"
     )
 
 
@@ -211,8 +211,8 @@ class LayerExchange:
         self._depth += 1
         if any(map(_holds_tensors, (*args, *kwargs.values()))):
             raise ContractError(
-                f"layer {name}: gets several tensors at once (sources and destinations, or kinds "
-                "of nodes), but graphs have one kind of node; give it x alone"
+                f"layer {name}: is called with a tuple of node tensors (such as sources and "
+                "destinations), but graphs have one kind of node; give it x alone"
             )
 
     def _leave(self, name: str, _: nn.Module, __: Any, result: Any) -> Tensor | None:
@@ -221,8 +221,8 @@ class LayerExchange:
         if not isinstance(result, Tensor) or result.dim() < 2 or len(result) != self._n_rows:
             made = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise ContractError(
-                f"layer {name}: gives {made}, not one tensor of a row for each of "
-                f"{self._n_rows} nodes; let it return the nodes' rows alone"
+                f"layer {name}: returns {made}; let it return one tensor with a row for each of "
+                f"the {self._n_rows} nodes"
             )
         return None if self._depth else self.fresh(result)
 
@@ -295,15 +295,15 @@ class PyGModel(nn.Module):
             raise
         except Exception as error:
             said = f"fails on a graph of {_TRIED} nodes ({type(error).__name__}: {reason(error)})"
-            raise self._bad(said) from error
+            raise self._bad(f"{said}; correct its forward") from error
         shape = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
         if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _TRIED or not shape[1]:
-            said = f"gives {shape} for {_TRIED} nodes; return their embeddings [N, D]"
+            said = f"returns {shape} for {_TRIED} nodes; return their embeddings [N, D]"
             raise self._bad(said)
         return shape[1]
 
     def _bad(self, how: str) -> ContractError:
-        return ContractError(f"{type(self.net).__name__}: {how} (docs/adding/pyg.md)")
+        return ContractError(f"{type(self.net).__name__}: {how} (see docs/adding/pyg.md)")
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:

@@ -54,9 +54,9 @@ def _of_one_model(content: Any) -> Any:
     for key in content:
         models = [model for model, options in _OPTIONS.items() if key in options]
         if models and known and tag not in models:
-            own = f" (what it takes itself is model.options.{key})"
+            own = f", or set model.options.{key}, if the class itself takes it"
             raise ValueError(
-                f"model.{key} is a setting of {' and '.join(models)} only; remove it for "
+                f"model.{key} is only for model.name={' or '.join(models)}; remove it for "
                 f"{content['name']}{own if 'options' in _OPTIONS[tag] else ''}"
             )
     return content

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _path(name: str) -> str:
     if not names_code(name):
-        raise ValueError("a model of your own is named package.module:Class")
+        raise ValueError("must name your class of a model as package.module:Class")
     return name
 
 
@@ -59,10 +59,8 @@ class UserModelConfig(ModelSettings):
             raise self._bad("is not a subclass of torch.nn.Module; make it one")
         sizes = n_node_features, n_edge_features
         options = self._checked_options(made, sizes)
-        failure = (
-            f"{self.key}={self.name}: fails as it is made with {sizes} features and model.options"
-        )
-        with users_errors(failure, f"correct these or the class ({self.page})"):
+        failure = f"{self.key}={self.name}: fails when it is called with {sizes} and model.options"
+        with users_errors(failure, f"correct these or the class (see {self.page})"):
             return made(*sizes, **options)
 
     def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
@@ -77,7 +75,8 @@ class UserModelConfig(ModelSettings):
         try:
             taken.bind(*sizes, **self.options)
         except TypeError as error:
-            raise self._bad(f"does not take {sizes} and model.options ({error})") from None
+            said = "cannot be called with the numbers of node and edge features and model.options"
+            raise self._bad(f"{said} ({error}); correct these or the class") from None
         return dict(self.options)
 
     def _refuse_unknown(self, known: list[str]) -> None:
@@ -87,7 +86,7 @@ class UserModelConfig(ModelSettings):
                 raise self._bad(f"takes no model.options.{key}{hint}")
 
     def _bad(self, how: str) -> InputError:
-        return InputError(f"{self.key}={self.name}: {how} ({self.page})")
+        return InputError(f"{self.key}={self.name}: {how} (see {self.page})")
 
 
 class PyGConfig(ModelSettings):
@@ -123,7 +122,7 @@ class PyGConfig(ModelSettings):
         """The `package.module:Class` of the network; InputError if none is named."""
         module = self.options.get("module")
         if not isinstance(module, str) or not names_code(module):
-            raise InputError("model.options.module: name the network, as package.module:Class")
+            raise InputError("model.options.module: must name your network as package.module:Class")
         return module
 
     def lacks_degrees(self) -> bool:

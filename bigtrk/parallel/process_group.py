@@ -143,9 +143,9 @@ class _Meeting:
         self.over = threading.Event()
         self.seen = 0
         self.wrong = (
-            f"rank {self._rank} cannot meet the others at {self._place}: another program or job "
-            f"may have the port (choose another MASTER_PORT for all ranks, --master_port of "
-            f"launchers), or rank 0 be stopped or elsewhere"
+            f"rank {self._rank} cannot meet the other ranks at {self._place}: another program may "
+            f"use the port (give all ranks another MASTER_PORT, or the launcher another "
+            f"--master_port), or rank 0 has stopped or runs on another host"
         )
 
     def attend(self) -> None:

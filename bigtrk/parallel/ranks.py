@@ -103,7 +103,7 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
     slurm = ranks.launcher == "srun"
     nodes = environment.get("SLURM_STEP_NODELIST")
     if slurm and not nodes:
-        raise RankError("SLURM_STEP_NODELIST is not set; srun sets it, so start ranks by it")
+        raise RankError("SLURM_STEP_NODELIST is not set; start the ranks with srun, which sets it")
     first_host = "127.0.0.1"
     if slurm and nodes:
         # "nid0012" of "nid[0012-0014,0020],x1". A name may have several brackets, such as
@@ -117,10 +117,11 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
             needed = ["MASTER_ADDR"]
         for name in needed:
             if not environment.get(name):
-                raise RankError(f"{name} is not set; set that of rank 0, where all ranks meet")
+                remedy = "set MASTER_ADDR to rank 0's host, and MASTER_PORT to a free port there"
+                raise RankError(f"{name} is not set; {remedy}")
         port = whole({**place, **environment}, "MASTER_PORT")
         if not 0 < port <= _LAST_PORT:
-            raise RankError(f"MASTER_PORT={port}: must be a port, 1 to {_LAST_PORT}")
+            raise RankError(f"MASTER_PORT={port}: must be a port number from 1 to {_LAST_PORT}")
     return {
         "RANK": str(ranks.rank),
         "WORLD_SIZE": str(ranks.world_size),

@@ -45,7 +45,7 @@ class EngineSettings(Settings):
             if option not in self.spec.options:
                 name = next(name for name in ENGINES if option in engine_spec(name).options)
                 raise ValueError(
-                    f"engine.{option} is a setting of {name} only; remove it for {self.name}"
+                    f"engine.{option} is only for engine.name={name}; remove it for {self.name}"
                 )
         return self
 

@@ -335,9 +335,9 @@ def _silent(before: Mapping[int, Beat], after: Mapping[int, Beat]) -> dict[int, 
 
 
 def _print(verdict: Verdict) -> None:
-    said = f"stalled: {verdict.text}. Look at that host, and resume the run"
+    said = f"stalled: {verdict.text}. Check that rank's host, then continue with --resume RUN"
     if _folders:
-        said += f" (collectives of the ranks that answer: torchfrtrace {_folders[-1]})"
+        said += f" (what the other ranks were doing: torchfrtrace {_folders[-1]})"
     complain(f"bigtrk: error: {said}")
     tell(verdict, ends=True)
 

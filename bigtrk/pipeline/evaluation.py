@@ -288,7 +288,7 @@ def _read_with_truth(folder: Path, events: Path, name: str) -> Event:
     if event.truth is None:
         raise InputError(
             f"{events}: {name} has no truth, which an evaluation needs; add {name}-truth.csv, or "
-            "particle_id to ColliderML's hits, or make its tracks by 'bigtrk reconstruct "
+            "particle_id to ColliderML's hits, or only make its tracks: 'bigtrk reconstruct "
             f"{folder} {events} OUT'"
         )
     return event

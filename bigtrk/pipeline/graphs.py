@@ -55,7 +55,7 @@ def filter_folder(
     edges of the run's validation events reach, by default 0.995.
     """
     if out.resolve() == graphs.resolve():
-        raise InputError(f"{out}: holds the graphs to be filtered; name another folder")
+        raise InputError(f"{out}: holds the graphs to be filtered; name another folder as OUT")
     if cut is not None and efficiency is not None:
         raise InputError("give --score-cut or --efficiency, not both")
     scorer = load_scorer(run)

@@ -35,7 +35,7 @@ from bigtrk.user_code import names_code
 CPU = torch.device("cpu")
 Value = TypeVar("Value")
 _DOES = {"hit": "embeds hits", "edge": "classifies edges"}
-_NAMES = {"hit": "model.name=embedding", "edge": "model.name=mlp, or another for edges"}
+_NAMES = {"hit": "model.name=embedding", "edge": "a model of edges, such as model.name=mlp"}
 
 
 def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
@@ -71,7 +71,7 @@ class Embedding(TrainedModel):
             if not names_code(name) and name not in available(list(columns)):
                 raise InputError(
                     f"{event.name}: has no feature {name!r}, which the embedding reads"
-                    f"{nearest(name, list(columns))}; use events that have it, or train without it"
+                    f"{nearest(name, list(columns))}; use events that have it, or train one without"
                 )
         with np.errstate(over="ignore"):  # such a hit is named below
             hits = StoredColumns(as_tensor(columns), tuple(columns))
@@ -87,7 +87,7 @@ class Embedding(TrainedModel):
         if len(lost):
             hit = event.hits["hit_id"][lost[0]]
             raise InputError(
-                f"{event.name}: hit {hit} has no place in the embedding; correct its coordinates"
+                f"{event.name}: the embedding of hit {hit} is NaN or infinite; correct its values"
             )
         return places
 
@@ -135,7 +135,8 @@ def _validated(
     found = values(epochs[-1]) if epochs else None
     if not found or names[efficiency] not in found:
         raise InputError(
-            f"{run}: its validation found no {what}; train with data.validation=1, or give {option}"
+            f"{run}: its last validation found no {what} for --efficiency {efficiency:g}; give "
+            f"{option}, or train with data.validation=1 or more"
         )
     return found[names[efficiency]]
 
@@ -185,7 +186,7 @@ def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     if rows != settings.precision:
         if "precision" not in type(settings).model_fields:
             raise InputError(
-                f"--precision {rows}: class {settings.name} sets its own; leave it out"
+                f"--precision {rows}: class {settings.name} sets its own precision; leave it out"
             )
         settings = settings.model_copy(update={"precision": rows})
     model = build_model(stored.configuration.model_copy(update={"model": settings}))

@@ -83,7 +83,7 @@ def make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be a folder ({error.strerror}); name another") from None
+        raise InputError(f"{out}: cannot be made ({error.strerror}); name another folder") from None
 
 
 def clear_folder(out: Path, names: Iterable[str]) -> None:
@@ -226,8 +226,8 @@ def reconstruct_folder(
         most = options.max_edges
         if most is None:
             raise InputError(
-                f"{spill}: how many edges a pipeline makes is not known beforehand; add "
-                f"--max-edges N, to check space for N; more edges on a rank are refused"
+                f"{spill}: needs the most edges that a rank may hold, to check the space on the "
+                f"disk; add --max-edges N (events with more edges on a rank are refused)"
             )
         scored = {f"a graph at --max-edges {most}": HeldSectors(most)}
         together(lambda: spill_scoring(pipeline.classifier.model, spill, ranks, scored))
@@ -244,9 +244,9 @@ def reconstruct_folder(
 def _check_apart(out: Path, given: Path, trained: Path) -> None:
     """Refuses to write tracks among what they are made of, or into what was `trained`."""
     if out.resolve() == given.resolve():
-        raise InputError(f"{out}: holds the input; name another folder for the tracks")
+        raise InputError(f"{out}: is the folder of the input; name another folder for the tracks")
     if out.resolve().is_relative_to(trained.resolve()):
-        raise InputError(f"{out}: belongs to {trained}, and may be removed; name another folder")
+        raise InputError(f"{out}: must not lie in {trained}, a folder of a model; name another")
 
 
 def infer_folder(
@@ -269,7 +269,7 @@ def infer_folder(
     def graph(name: str) -> tuple[EventGraph, Passage]:
         found = folder.read(name)
         if found.hit_id is None:
-            raise InputError(f"{name} in {graphs}: has no ids of its hits; build it from events")
+            raise InputError(f"{name} in {graphs}: has no ids of hits; make it by 'bigtrk build'")
         return found, Passage(edges={"graph": found.n_edges})
 
     maker = TrackMaker(graph, scorer, builder, options, make_world(ranks, [ranks.world_size]))

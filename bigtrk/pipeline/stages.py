@@ -149,7 +149,7 @@ def load_pipeline(
     models = [f"{stage}/{file}" for stage in TRAINED for file in (DESCRIPTION, WEIGHTS)]
     for file in (*models, MERGE_TREE):
         if not (folder / file).exists():
-            raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
+            raise InputError(f"{folder}: its file {file} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING, device),
         radius=record.radius,

@@ -34,8 +34,8 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     """Cuts a graph into a sector per rank; InputError if one has more than `max_edges` edges."""
     if graph.n_nodes < ranks:
         raise InputError(
-            f"{graph.name}: has {number_of(graph.n_nodes, 'hit')}, too few for {ranks} ranks; "
-            "raise --max-edges"
+            f"{graph.name}: has {number_of(graph.n_nodes, 'hit')}, too few to share among "
+            f"{ranks} ranks; raise --max-edges, so that one rank takes it whole"
         )
     settings = CutSettings(parts=ranks, max_edges=None, method=Method.METIS, seed=0)
     part, parts, _ = divide(graph, settings)
@@ -43,9 +43,9 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
     largest = max(sector.n_edges for sector in sectors)
     if largest > max_edges:
         raise InputError(
-            f"{graph.name}: on {number_of(ranks, 'rank')} one would hold {largest:,} of its "
+            f"{graph.name}: shared among {number_of(ranks, 'rank')}, one would hold {largest:,} of "
             f"{graph.n_edges:,} edges, more than --max-edges {max_edges}; start more ranks, or "
-            "raise it (on CPUs --spill FOLDER keeps edges on a disk)"
+            "raise --max-edges (on CPUs --spill FOLDER keeps edges on a disk)"
         )
     return sectors
 

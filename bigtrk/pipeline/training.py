@@ -84,7 +84,7 @@ class PipelineSettings(Settings):
         ):
             if getattr(self, name) not in kept.values():
                 shares = ", ".join(f"{share:g}" for share in kept.values())
-                raise ValueError(f"{name}: choose one of {shares}")
+                raise ValueError(f"{name} must be one of {shares}")
         return self
 
     def content(self, stage: str, graphs: Path, run: Path) -> Stage:
@@ -107,14 +107,14 @@ def read_settings(file: Path) -> PipelineSettings:
     for stage, kind in CLASSES.items():
         for section, key in GIVEN:
             if key in getattr(settings, stage).get(section, {}):
-                raise InputError(f"{file}: the pipeline sets {stage}.{section}.{key}; leave it out")
+                raise InputError(f"{file}: {stage}.{section}.{key} is set by bigtrk; leave it out")
         content = settings.content(stage, Path("graphs"), Path("run"))
         parsed = parse(Configuration, content, f"{file}: {stage}")
         allow_code(code_named(parsed))  # the user has named it
         if parsed.model.kind != kind:
             raise InputError(
                 f"{file}: {stage}.model.name={parsed.model.name}: this stage's model must "
-                f"{'embed hits' if kind == 'hit' else 'classify edges'}"
+                f"{'embed hits: embedding' if kind == 'hit' else 'classify edges, as mlp does'}"
             )
     return settings
 
@@ -140,12 +140,12 @@ def train_stage(
     if (run / RUN).exists():
         if about.exists() and read_record(StageRecord, about).graphs != digest:
             raise InputError(
-                f"{run}: was trained on other graphs than {graphs} holds now; remove it, to train "
-                f"it again, or restore the events and the stages before"
+                f"{run}: was trained on other graphs than {graphs} holds now; remove {run} to "
+                f"train it again, or restore the events and the earlier stages"
             )
         _check_settings(run, content)
     if (run / WEIGHTS).exists() and (run / DESCRIPTION).exists():
-        say(f"{run}: is trained")
+        say(f"{run}: trained already")
         return
     again = resumption(run)
     if not again:
@@ -166,8 +166,8 @@ def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
     differ = [key for key in wanted if wanted[key] != found[key]]
     if differ:
         raise InputError(
-            f"{run}: was trained with other settings of {', '.join(differ)}; remove it, to train "
-            f"it again, or restore PIPELINE.yaml"
+            f"{run}: was trained with other settings of {', '.join(differ)}; remove {run} to train "
+            f"it again, or restore the former settings in PIPELINE.yaml"
         )
 
 
@@ -229,8 +229,8 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     n_events = len(find_events(events))
     if n_events <= settings.validation:
         raise InputError(
-            f"{events}: has {number_of(n_events, 'event')}; {settings.validation} are held back to "
-            f"choose radius, cuts and quality; give at least {settings.validation + 1}"
+            f"{events}: has {number_of(n_events, 'event')}, but {settings.validation} are held "
+            f"back to choose radius, cuts and quality; give at least {settings.validation + 1}"
         )
     make_folder(out)
     with FolderLock() as lock:
@@ -242,7 +242,7 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
         embedding = load_embedding(out / EMBEDDING)
         radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
         kept = f"{100 * settings.radius_efficiency:g} % of the target edges"
-        say(f"stage 2: graphs of hits within {radius:.3g} ({kept})", style="bold")
+        say(f"stage 2: graphs of hits within radius {radius:.3g} ({kept})", style="bold")
         build_with(events, near, RadiusBuilder(embedding, embedding.digest, radius))
         say("stage 3: filter", style="bold")
         train_stage(FILTER, settings, near, out, command)

@@ -96,13 +96,13 @@ def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
     peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
     if not peaks:
         raise InputError(
-            f"none of {len(trials)} options could be trained; the first ended with: "
+            f"none of {len(trials)} options could be trained; the first failed with: "
             f"{trials[0].failure}; correct that"
         )
     raise InputError(
-        f"none of {len(trials)} options trained within {MEASURED:.0%} of the "
-        f"{limit.memory / GIB:.2f} GiB of a rank: the least that one took is "
-        f"{min(peaks) / GIB:.3f} GiB; give more memory, add ranks or lower model.hidden"
+        f"none of {len(trials)} options fits into {MEASURED:.0%} of the "
+        f"{limit.memory / GIB:.2f} GiB of memory per rank: the smallest took "
+        f"{min(peaks) / GIB:.3f} GiB; raise --memory, add ranks or lower model.hidden"
     )
 
 

@@ -52,7 +52,7 @@ class Command:
         """
         world = self._one_number()
         if self.memory_gib is None:
-            raise InputError("--choose needs the memory of a rank; add --memory GIB")
+            raise InputError("--choose needs the memory per rank; add --memory GIB")
         if world > self.ranks_per_node and world % self.ranks_per_node:
             raise InputError(
                 f"--ranks {world}: is not a multiple of the {self.ranks_per_node} ranks per host; "
@@ -70,7 +70,7 @@ class Command:
         if (method := configuration.sampling.method) != "none":
             raise InputError(
                 f"sampling.method={method}: bigtrk plan counts whole events; set it to none, and "
-                "give the size of a mini-batch with --nodes and --edges"
+                "give the size of one mini-batch with --nodes and --edges"
             )
         if configuration.model.is_users:  # it is checked as a training does, which ours pass
             counts, kind = configuration.data.feature_counts, configuration.model.kind
@@ -102,7 +102,7 @@ class Command:
     def _one_number(self) -> int:
         world, *more = read_ranks(self.ranks)
         if more:
-            raise InputError(f"--ranks {self.ranks}: give one number; bigtrk scale takes several")
+            raise InputError(f"--ranks {self.ranks}: must be one number here, such as 4")
         return world
 
 
@@ -119,7 +119,7 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
     others = [given_path(a) for a in arguments if "=" not in a]
     files = [path for path in others if path.suffix in (".yaml", ".yml")]
     if len(files) > 1:
-        raise InputError(f"{files[1]}: a second configuration file; give one")
+        raise InputError(f"{files[1]}: is a second configuration file; give only one")
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else default
     return path, overrides, [path for path in others if path not in files]
@@ -136,5 +136,5 @@ def read_ranks(text: str) -> list[int]:
     except ValueError:
         raise InputError(f"--ranks {text!r}: write numbers, such as 1,2,4,8") from None
     if not 1 <= ranks[0] <= ranks[-1] <= 4096:
-        raise InputError(f"--ranks {text!r}: must be from 1 to 4096")
+        raise InputError(f"--ranks {text!r}: each number must be from 1 to 4096")
     return ranks

@@ -42,7 +42,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
     steps = [step for step in run.steps if step.routes][1:]
     measured = [step.seconds for step in steps if step.seconds]
     if not measured:
-        raise InputError(f"{run.folder}: has fewer than two steps of whole events; train longer")
+        raise InputError(f"{run.folder}: needs two steps or more of whole events; train longer")
     return machine.slower(median(measured) / median(_counted(run, steps, machine)))
 
 
@@ -55,7 +55,7 @@ def epoch_seconds(run: Run, machine: Machine) -> float:
     # All epochs train the same events: the first stands for them.
     first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]
     if not first:
-        raise InputError(f"{run.folder}: does not record how events were routed; name another run")
+        raise InputError(f"{run.folder}: has no steps of whole events; name a run without sampling")
     return sum(_counted(run, first, machine))
 
 
@@ -69,11 +69,11 @@ def _counted(run: Run, steps: Sequence[StepRecord], machine: Machine) -> list[fl
     if most > world:
         # This happens to a run that was resumed on fewer ranks.
         raise InputError(
-            f"{run.folder}: trained an event on {most} ranks, and was on {world} at its end; name "
-            f"a run that kept its ranks"
+            f"{run.folder}: trained on {most} ranks first and on {world} at its end; name a run "
+            f"whose number of ranks stayed the same"
         )
     if not (data.train_events and data.nodes and data.edges):
-        raise InputError(f"{run.folder}: does not record the size of its events; name another run")
+        raise InputError(f"{run.folder}: does not record its nodes and edges; name another run")
     mean = EventSize(data.nodes / data.train_events, data.edges / data.train_events)
     known: dict[str, EventSize] = {}
     with suppress(InputError, OSError):  # OSError: for instance, the name of a folder is too long

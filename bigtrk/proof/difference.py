@@ -26,20 +26,20 @@ from bigtrk.models.protocol import Exchange, failing_layer, told
 from bigtrk.proof.sectors import SectorError, inputs_of
 
 _HALO = (
-    "reads halo rows it must not, which are not those of their owners: a sector lacks some of a "
-    "halo node's edges, so exchange rows before an edge reads them"
+    "reads rows of halo nodes that differ from those of their owners, since a sector lacks some of "
+    "a halo node's edges; call the exchange before an edge reads such rows"
 )
 _COUNTED = (
-    "reads, at halo nodes, what it counts over its sector's edges (a degree), which lack some of "
-    "theirs: count in the whole graph, and read it as a feature"
+    "reads the number of a halo node's edges (its degree), but a sector lacks some of them; count "
+    "them in the whole graph, and read the number as a feature"
 )
 _EDGES = (
-    "reads rows of edges that end at halo nodes, some of whose other edges its sector lacks: what "
-    "is normalised over the edges that end at a node may be summed there, not at their sources"
+    "reads rows of edges that end at halo nodes, but a sector lacks some edges of these nodes; sum "
+    "values that are normalised over a node's incoming edges at this node, not at their sources"
 )
 _MIXED = (
-    "normalises or reduces over all rows of its sector (the batch), or reads how many there are: a "
-    "node's row may depend on the edges that end at it and their other ends alone, read once"
+    "normalises or reduces over all rows of its sector (the batch), or reads their number; let a "
+    "node's row depend only on its incoming edges and the nodes they come from, each read once"
 )
 _UNKNOWN = "gives other rows in a sector than in the whole graph"
 _LEAST = 1e-6  # rows on the way are compared with at least this: some are zero apart from rounding

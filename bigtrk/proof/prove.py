@@ -48,20 +48,20 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 # rounding (a bias before a softmax) has no scale of its own.
 _LEAST_SHARE = 1e-3
 
-_RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
+_RANDOM = "gives other rows in a second pass over the same graph; draw nothing at random (dropout)"
 _ORDER = (
-    "gives other rows where nodes and edges come in another order, as they do in sectors: sum, or "
-    "take the maximum, over a node's edges"
+    "gives other rows where nodes and edges come in another order, as they do in sectors; take "
+    "the sum or the maximum over a node's edges"
 )
 _PARTIAL = (
     "has a gradient hook, which would see one sector's share and not the sum over all sectors; "
     "remove it (optimizer.gradient_clipping clips the sum)"
 )
-_DIVISION = "look for divisions by a number that may be zero, as of a node's edges"
-_COARSE = "whatever it is given, whose rounding hides other faults; let it compute in the type of x"
+_DIVISION = "look for a division by a number that may be 0, such as the number of a node's edges"
+_COARSE = "whatever the type of x, and its rounding hides other faults; compute in the type of x"
 _CUT = (
-    "another in sectors, though all rows are the same; let gradients through all that the exchange "
-    "brings, and recompute no layers with an exchange between them (torch.utils.checkpoint)"
+    "another in sectors than in the whole graph, though all results agree; detach no rows that the "
+    "exchange returns, and use no torch.utils.checkpoint across an exchange"
 )
 
 
@@ -255,7 +255,7 @@ def _name_difference(
     wrong = [name for name, value in of_each.items() if value > tolerance]
     if not wrong:
         return None
-    why = _CUT if trial.gradients < torch.inf else f"not finite in a sector; {_DIVISION}"
+    why = _CUT if trial.gradients < torch.inf else f"NaN or infinite in a sector; {_DIVISION}"
     return f"{wrong[-1]}: its gradient is {why}"
 
 
@@ -289,14 +289,14 @@ def _results(
     for rows, sector in zip(made, sectors, strict=True):
         which = told_sector(sector)
         if not isinstance(rows, Tensor):
-            raise SectorError(f"gives a {type(rows).__name__} for {which}; return a tensor")
+            raise SectorError(f"returns a {type(rows).__name__} for {which}; return a tensor")
         shape = list(rows.shape)
         edges, nodes = [sector.n_edges], [sector.n_nodes, *shape[1:2]]
         if shape not in ((edges, [*edges, 2]) if kind == "edge" else (nodes,)) or not shape[-1:]:
             wanted = "[E] or [E, 2]" if kind == "edge" else "[N, D]"
-            raise SectorError(f"gives a result of shape {shape} for {which}; return {wanted}")
+            raise SectorError(f"returns a tensor of shape {shape} for {which}; return {wanted}")
         if rows.dtype not in TOLERANCE:
-            raise SectorError(f"gives {rows.dtype} for {which}; return float32 at least")
+            raise SectorError(f"returns {rows.dtype} for {which}; return float32 or float64")
     return made, widths
 
 
@@ -313,8 +313,8 @@ def _backward(trained: dict[str, nn.Parameter], total: Tensor) -> dict[str, Tens
         raise
     except Exception as error:
         raise SectorError(
-            "fails in its backward pass; do not recompute (torch.utils.checkpoint) an exchange, "
-            "or a layer of PyG, which an exchange follows"
+            "fails in its backward pass; use no torch.utils.checkpoint across an exchange (bigtrk "
+            "makes one after each layer of PyG)"
         ) from error
     return dict(zip(trained, found, strict=True))
 
@@ -366,7 +366,7 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
             for part, rows in zip(parts, made, strict=True):
                 if not rows.isfinite().all():
                     which = told_sector(part)
-                    raise SectorError(f"gives a result that is not finite for {which}; {_DIVISION}")
+                    raise SectorError(f"returns NaN or infinity for {which}; {_DIVISION}")
                 for name, gradient in _backward(trained, rows.sum()).items():
                     _check_gradient(name, gradient, part)
             if isinstance(model, LayeredModel):
@@ -379,13 +379,13 @@ def _check_contract(model: nn.Module, kind: Kind, *sizes: int) -> list[int]:
 def _check_gradient(name: str, gradient: Tensor | None, part: Sector) -> None:
     which, gives = told_sector(part), f"gives its parameter {name}"
     if gradient is None:
-        raise SectorError(f"{gives} no gradient for {which}; use it in every pass, or leave it out")
+        raise SectorError(f"{gives} no gradient for {which}; use it in each pass, or remove it")
     if part.n_nodes == 0 and (gradient != 0).any():  # NaN is not 0 either
         raise SectorError(
-            f"{gives} a gradient that is not zero for an empty sector; take no means over its rows"
+            f"{gives} a gradient other than 0 for a sector without nodes; take no means over rows"
         )
     if not gradient.isfinite().all():
-        raise SectorError(f"{gives} a gradient that is not finite for {which}; {_DIVISION}")
+        raise SectorError(f"{gives} a gradient of NaN or infinity for {which}; {_DIVISION}")
 
 
 @torch.no_grad()
@@ -400,10 +400,10 @@ def _check_several(model: LayeredModel[Any], parts: Sequence[Sector], kind: Kind
             pairs = zip(made, alone, strict=True)
             same = all(torch.allclose(*pair, rtol=1e-4, atol=1e-4) for pair in pairs)
     except Exception as error:
-        raise SectorError("fails for several sectors at once") from error
+        raise SectorError("fails for several sectors at once; let layers take lists") from error
     if not same:
         raise SectorError(
-            "gives other results for a sector among several of a rank; compute each from its rows"
+            "gives a sector other results alone than with others; compute each from its own rows"
         )
 
 
@@ -419,7 +419,7 @@ def _wrong_state(model: nn.Module) -> str | None:
         elif parameter.dtype != torch.float32:
             wrong = f"is {parameter.dtype}; keep weights in float32, and convert in forward"
         elif parameter.dim() == 0:
-            wrong = "has no dimension, so FSDP could not share it; make it of shape [1]"
+            wrong = "has no dimension, so FSDP could not divide it; give it the shape [1]"
         elif not parameter.requires_grad:
             wrong = "is not trained; make it a buffer (register_buffer with persistent=False)"
         elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
@@ -433,9 +433,9 @@ def _wrong_state(model: nn.Module) -> str | None:
     every = dict(model.named_parameters(remove_duplicate=False))
     for name in model.state_dict().keys() - parameters.keys():
         if name in every:
-            return f"{name} is another of its parameters, too; give it its own"
+            return f"{name} is the same tensor as another parameter; give it a tensor of its own"
         return (
-            f"keeps {name}, which is no parameter, so checkpoints would lack it; make it in "
-            f"__init__ and register it with persistent=False"
+            f"has a buffer {name}, which checkpoints would lack; compute it in __init__ and "
+            f"register it by register_buffer(..., persistent=False)"
         )
     return None

@@ -36,7 +36,7 @@ KINDS = (
 N_NODES, N_EDGES = 97, 158
 _IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
-    "exchange outside of recomputed parts (torch.utils.checkpoint)"
+    "exchange outside of what torch.utils.checkpoint recomputes"
 )
 
 
@@ -195,13 +195,13 @@ def run_sectors(
                 which, rows = told_sector(sector), each.sent
                 if rows is None:
                     raise SectorError(
-                        f"makes fewer exchanges for {which} than for others of its graph, so ranks "
-                        f"would wait for each other"
+                        f"calls the exchange less often for {which} than for another, so ranks "
+                        f"would wait for ever; call it equally often for every sector"
                     )
                 if rows.dim() != 2 or rows.shape != (sector.n_owned, *sent[0].shape[-1:]):
                     raise SectorError(
-                        f"gives the exchange rows of shape {list(rows.shape)} for {which}; give it "
-                        f"the owned rows [n_owned, H] alone, equally wide for each sector"
+                        f"gives the exchange shape {list(rows.shape)} for {which}; give it "
+                        f"only the owned rows, [n_owned, H], with one H for all sectors"
                     )
             brought = exchanged(sent, sectors, alone)
             widths.append(sent[0].shape[1])

@@ -99,7 +99,7 @@ class RunFollower:
         if not is_run and (self._folder.is_file() or any(others)):
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
-                f"one that is, such as runs/0001, or one that is not there yet"
+                f"that of a run, such as runs/0001, or one that a run is about to make"
             )
         # The lock comes before the records: who releases it has written all of them.
         owner, silent = self._lock.owner, self._lock.silence()

@@ -46,7 +46,7 @@ class PipelineRecord(FileRecord):
     the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
     """
 
-    made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
+    made_again: ClassVar[str] = "run 'bigtrk pipeline train EVENTS OUT' again"
 
     format: Literal[1] = 1
     radius: Measure
@@ -80,7 +80,7 @@ def is_pipeline(folder: Path) -> bool:
 
 def read_pipeline(folder: Path) -> PipelineFolder:
     if not is_pipeline(folder):
-        raise InputError(f"{folder}: holds no {PIPELINE}; name only folders of pipelines, or none")
+        raise InputError(f"{folder}: holds no {PIPELINE}; name only pipelines, or only runs")
     record = read_record(PipelineRecord, folder / PIPELINE)
     found = {name: read_if_any(RunRecord, folder / name / RUN) for name in TRAINED}
     stages = {name: run for name, run in found.items() if run}

@@ -84,7 +84,7 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
         told = f"format {one_line(repr(found))}"
         if "format" not in content:
             told = "no format, as older versions wrote it"
-        raise InputError(f"{path}: has {told}; this bigtrk reads format {known}: {remedy}")
+        raise InputError(f"{path}: has {told}, but this bigtrk reads format {known}; {remedy}")
     try:
         return parse(kind, content, str(path))
     except InputError as error:

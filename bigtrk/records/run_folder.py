@@ -77,7 +77,7 @@ def read_run(folder: Path) -> Run:
         found = f"holds no {RUN}, so it is not the folder of a training run"
         if any(folder.glob("*-tracks.parquet")):
             judge = f"bigtrk score {shell_word(folder)} EVENTS"
-            raise InputError(f"{folder}: holds tracks; judge them with '{judge}'")
+            raise InputError(f"{folder}: holds tracks, not a run; '{judge}' judges them")
         if not folder.is_dir():
             found = "is a file" if folder.is_file() else "no such folder"
         raise InputError(f"{folder}: {found}; name the folder of a run, such as runs/0001")

@@ -46,7 +46,7 @@ def refresh_card(run: Path) -> None:
             text = model_card(read)
             write_atomically(run / CARD, lambda path: path.write_text(text, "utf-8"))
     except (OSError, ValueError) as error:
-        complain(f"{run / CARD}: is not written ({reason(error)})")
+        complain(f"{run / CARD}: could not be written ({reason(error)}); the model is kept")
 
 
 def model_card(run: Run) -> str:

@@ -31,11 +31,11 @@ def try_out(task: Task, given: Given) -> list[Trial]:
     on this host. Raises InputError if there are no events, or more ranks than a host has.
     """
     if not given.folders:
-        raise InputError("--try trains on events; name folders of graphs or sectors")
+        raise InputError("--try trains on events; name their folders of graphs or sectors")
     if task.world > task.ranks_per_node:
         raise InputError(
-            f"--try trains on this host alone, which has {task.ranks_per_node} of the "
-            f"{task.world} ranks; leave --try out, or raise --ranks-per-node"
+            f"--try needs all {task.world} ranks on this host, but --ranks-per-node gives it "
+            f"{task.ranks_per_node}; leave --try out, or raise --ranks-per-node"
         )
     sources = open_events(given.folders)
     largest = max(sources, key=lambda source: source.size.edges)  # which decides what fits

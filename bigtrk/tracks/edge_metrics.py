@@ -52,7 +52,7 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
     where a logit is NaN.
     """
     if logits.isnan().any():
-        raise InputError("the model's logits are NaN: its training diverged; lower optimizer.lr")
+        raise InputError("the model's logits are NaN; lower optimizer.lr and train it again")
     score = torch.sigmoid(logits.detach().cpu().double()).numpy()
     true = y.cpu().numpy()
     target = true & (weights.detach().cpu().numpy() > 0)

@@ -149,8 +149,8 @@ def event_number(name: str) -> int:
     match = EVENT_NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"{name}: has no number of at most 18 digits, by which files of tracks identify "
-            "events; rename its files, for example to event000001000"
+            f"{name}: its name has no number of at most 18 digits, by which files of tracks "
+            "identify events; rename its files, for example to event000001000"
         )
     return int(match[1])
 
@@ -249,13 +249,13 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
             other = files.setdefault(event_number(match[1]), file)
             if other != file:
                 raise InputError(
-                    f"{file}: is of the same event as {other}; name one of the two, or put each "
-                    "kind of tracks into a folder of its own"
+                    f"{file}: has tracks of the same event as {other}; name one of the two, or put "
+                    "each kind of tracks into a folder of its own"
                 )
     if not files:
         raise InputError(
-            f"{path}: holds no tracks (files such as event000001000-tracks.parquet); rename files "
-            "so, or name another folder or a submission CSV; it comes before the folder of events"
+            f"{path}: holds no tracks (files such as event000001000-tracks.parquet); name another "
+            "folder or a submission, before the folder of events, or rename files so"
         )
 
     def read(number: int) -> HitTracks:
@@ -288,8 +288,8 @@ def _unlisted(
     if shared:
         warn_once(
             "hits that tracks share",
-            f"{path}: tracks list {shared:,} hits that a longer track has, too: each hit counts "
-            f"for the longest",
+            f"{path}: {shared:,} times a hit is in several tracks; it counts only for the longest "
+            f"of them",
         )
     return HitTracks(hit, np.array(track_id, np.int64)[place], str(path), row[place]).checked()
 
@@ -338,7 +338,7 @@ def _open_colliderml(path: Path) -> TrackSource:
     for row, number in enumerate(numbers):
         rows.setdefault(number, []).append(row)
     if of_events and len(rows) < len(numbers):
-        raise InputError(f"{path}: lists an event twice; keep one row of each")
+        raise InputError(f"{path}: has two rows for one event; keep one row per event")
 
     def read(number: int) -> HitTracks:
         chosen = table.take(rows[number])
@@ -350,8 +350,8 @@ def _open_colliderml(path: Path) -> TrackSource:
         are_lists = isinstance(tracks, list) and isinstance(hits, list)
         if not are_lists or len(tracks) != len(hits):
             raise InputError(
-                f"{path}, row {rows[number][0] + 1}: lists of hits and tracks differ in number; "
-                "fetch it again"
+                f"{path}, row {rows[number][0] + 1}: track_id and hit_ids differ in length; "
+                "fetch the file again"
             )
         with damage():
             return _unlisted(hits, tracks, row, path)
@@ -425,8 +425,8 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
         other = known.setdefault(event_number(name), name)
         if other != name:
             raise InputError(
-                f"{where}: {other} and {name} have the same number, which is how tracks tell "
-                "events; rename the files of one"
+                f"{where}: {other} and {name} have the same number, by which files of "
+                "tracks identify events; rename the files of one"
             )
     return dict(sorted(known.items()))
 

@@ -65,7 +65,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
-            f"{n_good} of {len(good)} candidates of {MIN_HITS} hits or more are good tracks, but "
+            f"{n_good} of {len(good)} candidate tracks of {MIN_HITS} hits or more are good, but "
             "track quality is learnt from good and bad ones; give more events, or better scores"
         )
     # Sums of a million values in float32 lose digits.
@@ -80,7 +80,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
 def _examples(events: Sequence[KnownEvent]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Returns the features [C, F] of all candidates, and 1 for those that are good, else 0 [C]."""
     if len({event.with_modules for event in events}) > 1:
-        raise InputError("the modules of hits are known in some events alone; leave the others out")
+        raise InputError("only some events have modules of hits; leave the others out")
     empty = np.zeros((0, WIDTHS[0]), np.float32)
     features = [event.candidates.features for event in events]
     good = [are_good(one.candidates.hits, one.particle_id).astype(np.float32) for one in events]

@@ -244,7 +244,7 @@ def settle(
             found = choose(task)[-1]
         except InputError as error:
             raise InputError(f"training.auto: {error}") from None
-        counted = f"counted {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB of a rank"
+        counted = f"needs {found.memory / GIB:.2f} of {limit.budget_gib:.2f} GiB per rank"
         say(f"training.auto: {found}; {counted}")
         if given:
             return found.candidate

@@ -146,8 +146,8 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
     hits = embedding.double().cpu()
     if not hits.isfinite().all():
         raise RankError(
-            f"rank {dist.get_rank()}: the embedding of {batch.sector.event} is not finite: lower "
-            f"optimizer.lr or set optimizer.gradient_clipping and resume from the last checkpoint"
+            f"rank {dist.get_rank()}: the embedding of {batch.sector.event} is NaN or infinite; "
+            f"lower optimizer.lr or set optimizer.gradient_clipping, and continue with --resume RUN"
         )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)

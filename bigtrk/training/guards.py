@@ -62,9 +62,9 @@ def check_spikes(number: int) -> None:
     """Raises InputError for too many spikes in a row, which leaving steps out does not mend."""
     if number >= MOST_IN_A_ROW:
         raise InputError(
-            f"{number} loss spikes are too many: lower optimizer.lr, set "
-            f"optimizer.gradient_clipping or raise training.spike_threshold, and resume from the "
-            f"last checkpoint"
+            f"the loss spiked in {number} steps in a row; lower optimizer.lr, set "
+            f"optimizer.gradient_clipping or raise training.spike_threshold, and continue with "
+            f"--resume RUN"
         )
 
 

@@ -121,12 +121,12 @@ def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tens
     if not isinstance(made, Tensor) or made.shape != edges.logits.shape:
         told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise InputError(
-            f"{KEY}={name}: gives {told} for {len(edges.logits)} edges; return the loss of each, "
-            f"which is then weighted, summed and divided"
+            f"{KEY}={name}: returns {told} for {len(edges.logits)} edges; return one loss per "
+            f"edge, which bigtrk weights, sums and divides"
         )
     if made.dtype != edges.logits.dtype:
         raise InputError(
-            f"{KEY}={name}: gives {made.dtype} for logits of {edges.logits.dtype}; return the same"
+            f"{KEY}={name}: returns {made.dtype}; return {edges.logits.dtype}, as edges.logits is"
         )
     return made
 
@@ -147,8 +147,8 @@ def check_loss(name: str, device: torch.device) -> None:
         (gradient,) = torch.autograd.grad(each.sum(), edges.logits, allow_unused=True)
     if gradient is None:
         raise InputError(
-            f"{KEY}={name}: has no gradient in the logits, so nothing would be learnt; compute it "
-            f"with torch from edges.logits"
+            f"{KEY}={name}: its result has no gradient for edges.logits, so nothing would be "
+            f"learnt; compute it from edges.logits by torch functions"
         )
     for what, values in (("a loss", each.detach()), ("a gradient", gradient)):
         bad = (~values.isfinite()).nonzero()[:, 0].tolist()
@@ -156,8 +156,8 @@ def check_loss(name: str, device: torch.device) -> None:
             logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
             raise InputError(
                 f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
-                f"{logit:.3g} and pt {pt:.3g} GeV; give a finite one to each edge, also where pt "
-                f"is NaN (not known) or weights are 0"
+                f"{logit:.3g} and pt {pt:.3g} GeV; give each edge a finite one, also where pt is "
+                f"NaN (unknown) or the weight is 0"
             )
     # The losses of two halves, of one edge and of none are those that they have among all.
     order = torch.randperm(_EDGES, generator=torch.Generator().manual_seed(1)).to(device)
@@ -167,8 +167,8 @@ def check_loss(name: str, device: torch.device) -> None:
         if not torch.allclose(made, each.detach()[some], rtol=_SAME, atol=_SAME):
             raise InputError(
                 f"{KEY}={name}: the loss of an edge depends on other edges, so it would change "
-                "with the cut; compute each edge's loss from it and edges.counts "
-                "alone (they are summed and divided afterwards)"
+                "when a graph is cut into sectors; compute it from this edge and edges.counts "
+                "alone (bigtrk sums and divides the losses afterwards)"
             )
 
 

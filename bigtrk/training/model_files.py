@@ -89,7 +89,7 @@ def read_description(run: Path) -> Description:
     if not path.exists():
         raise InputError(
             f"{path}: no such file, which a run writes when its training ends; name the folder of "
-            f"a run that has"
+            f"a run that has ended"
         )
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != "bigtrk model":
@@ -107,8 +107,8 @@ def load_model(run: Path) -> StoredModel:
     for name in {**then, **here}:
         if then.get(name) != here.get(name):
             raise InputError(
-                f"{path}: scales: feature {one_line(repr(name))} was scaled by {then.get(name)}, "
-                f"here by {here.get(name)}; train again"
+                f"{path}: scales: feature {one_line(repr(name))} was scaled by {then.get(name)} in "
+                f"training, but is scaled by {here.get(name)} here; train again"
             )
     shapes = {name: tensor.shape for name, tensor in read_header(weights).items()}
     warn_of_other_code(run_of(run), configuration)
@@ -148,8 +148,8 @@ def check_shapes(
                 list(shapes[name]) if name in shapes else "nothing" for shapes in (stored, expected)
             )
             raise InputError(
-                f"{file}: holds {held} of {one_line(name)}, where {source} asks for {asked} "
-                f"(model, data.node_features, data.edge_features, training.pt_weight); restore the "
+                f"{file}: holds {held} for {one_line(name)}, but {source} asks for {asked} (by "
+                f"model, data.node_features, data.edge_features, training.pt_weight); restore the "
                 f"two files that belong together"
             )
 
@@ -166,8 +166,8 @@ def _parsed(kind: type[Tree], content: Any, path: Path) -> Tree:
         return parse(kind, content, str(path))
     except InputError as error:
         raise InputError(
-            f"{error} (read as bigtrk {bigtrk.__version__} writes it; {RUN} next to it names "
-            f"the version that did)"
+            f"{error} (this is bigtrk {bigtrk.__version__}; {RUN} next to the file names the "
+            f"version that wrote it)"
         ) from None
 
 
@@ -179,8 +179,8 @@ def _described_in(start: Path) -> Path | None:
     if start.suffix != _FILE:
         if start.is_file():
             raise InputError(
-                f"{start}: is no {_FILE} file of weights; name a run, such as 'bigtrk import-model "
-                f"acorn' makes of a checkpoint of acorn's"
+                f"{start}: is no {_FILE} file of weights; name one, or a run ('bigtrk import-model "
+                f"acorn' makes a run of a checkpoint of acorn)"
             )
         return start
     if (start.parent / DESCRIPTION).exists():
@@ -203,8 +203,8 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         described = earlier_description(configuration)
     except InputError as error:
         raise InputError(
-            f"model.init_from={configuration.model.init_from}: its weights were trained on events "
-            f"that evaluations must leave out, and these cannot be read ({error}); keep it in "
+            f"model.init_from={configuration.model.init_from}: evaluations must leave out the "
+            f"events that trained its weights, but their list cannot be read ({error}); keep it in "
             "place until this run has ended"
         ) from None
     return described.trained_on if described else ()
@@ -231,10 +231,10 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError(f"{where}: its weights are of another model ({reason(error)})") from None
-    told = f"{where}: {len(weights)} tensors taken"
+        raise InputError(f"{where}: does not fit ({reason(error)}); correct model.*") from None
+    told = f"{where}: {len(weights)} tensors of weights taken"
     if not known:
-        told += "; the events that trained them are not known, so keep those to test on apart"
+        told += "; it is unknown which events trained them, so test on events that surely did not"
     return model, told
 
 

@@ -108,8 +108,8 @@ def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
     if not has_features and "edge_features" not in data.model_fields_set:
         warn_once(
             "edge features",
-            f"{sources[0].folder.path}: edges have no features, and nodes lack the r, phi and z to "
-            f"compute some; training without (data.edge_features=[])",
+            f"{sources[0].folder.path}: its graphs have no edge features, nor r, phi and z to "
+            f"compute some; training without them (data.edge_features=[])",
         )
         data = data.model_copy(update={"edge_features": []})
         configuration = configuration.model_copy(update={"data": data})
@@ -314,7 +314,7 @@ def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
     try:
         checkpoint = read_checkpoint(folder)
     except InputError as error:
-        complain(f"{folder}: the best checkpoint is damaged: {error}; its weights are left out")
+        complain(f"{folder}: the best checkpoint is damaged: {error}; {BEST_WEIGHTS} is left out")
         return None
     judged_averaged = checkpoint.averaged and search.metric != "train_loss"
     return stored_weights(folder, checkpoint, AVERAGE if judged_averaged else "weight")

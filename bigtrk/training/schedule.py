@@ -52,7 +52,7 @@ class Schedule:
             raise InputError(
                 f"optimizer.warmup_steps={warmup}: the whole run has "
                 f"{number_of(self.total_steps, 'step')}, "
-                f"which leaves none for the cosine; lower it or raise training.epochs"
+                f"which leaves none for the cosine; lower it, or raise training.epochs"
             )
 
     @property
@@ -168,6 +168,6 @@ def check_recorded(configuration: Configuration, n_validation: int) -> None:
     elif model.kind == "hit" and metric not in _OF_HITS:
         why = f"{model.name} embeds hits; set it to {' or '.join(_OF_HITS)}"
     elif metric == "log_pt_error" and not configuration.training.pt_weight:
-        why = "is recorded of a model with a head for pT; set training.pt_weight"
+        why = "is recorded only where pT is trained, too; set training.pt_weight above 0"
     if why:
         raise InputError(f"training.best.metric={metric}: {why}")

@@ -155,7 +155,7 @@ class SamplingSettings(Settings):
 
 def _loss(name: str) -> str:
     if name not in ("bce", "focal") and not names_code(name):
-        raise ValueError("name bce, focal, or a function of your own as package.module:function")
+        raise ValueError("must be bce, focal, or a function of your own as package.module:function")
     return name
 
 

@@ -125,7 +125,7 @@ def spill_scoring(
     InputError if the model keeps none, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
-        raise InputError(f"{folder.option}: only the Interaction GNN can spill edges; leave it out")
+        raise InputError(f"{folder.option}: needs model.name=interaction; leave it out")
     _check_device(folder.option, ranks)
     needs = []
     for event, (n_edges, sectors) in scored.items():
@@ -158,8 +158,8 @@ def open_spill(
     if wanted > free:
         raise InputError(
             f"{folder}: has {gib(free)} GiB free, and the edges of {largest.event} need "
-            f"{gib(wanted)} GiB there for {number_of(ranks.local_size, 'rank')}; free some, name a "
-            f"larger disk, or use more hosts"
+            f"{gib(wanted)} GiB for {number_of(ranks.local_size, 'rank')}; free some space, name "
+            f"a folder on a larger disk, or use more hosts"
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.
@@ -176,8 +176,8 @@ def gib(n_bytes: float) -> str:
 def _check_device(option: str, ranks: Ranks) -> None:
     if ranks.device.type != "cpu":
         raise InputError(
-            f"{option}: reads files into the memory of a CPU, not of {ranks.device.type}; leave it "
-            f"out, and train with model.recompute=offload, which keeps edges on the host"
+            f"{option}: works only on CPUs, not on {ranks.device.type}; leave it out, and train "
+            f"with model.recompute=offload, which keeps edges in the memory of the host"
         )
 
 
@@ -219,9 +219,9 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
         room = FILLED * memory_bytes()
         if n_bytes > room:
             raise InputError(
-                f"model.recompute=offload: the edges of {event} need {gib(n_bytes)} GiB of the "
-                f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
-                f"sectors, start fewer ranks on a host, or set model.precision=bf16"
+                f"model.recompute=offload: the edges of {event} need at least {gib(n_bytes)} GiB "
+                f"of the host's memory, but may fill only {gib(room)} GiB; cut events into more "
+                f"sectors, start fewer ranks per host, or set model.precision=bf16"
             )
 
     together(check_room)

@@ -119,8 +119,8 @@ class StepRunner:
         trained = total + self.settings.pt_weight * of_pt
         if not guarded and not math.isfinite(trained):
             raise InputError(
-                f"the loss became {trained}: lower optimizer.lr or set optimizer.gradient_clipping "
-                f"and resume from the last checkpoint"
+                f"the loss became {trained}; lower optimizer.lr or set "
+                f"optimizer.gradient_clipping, and continue with --resume RUN"
             )
         measured, spike = self._norms() if norms or guarded else None, False
         if measured is not None and guarded:

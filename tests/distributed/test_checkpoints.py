@@ -288,7 +288,7 @@ def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
     assert first == second
     said, read = first
     assert "checkpoint step-00000002 could not be written: rank 1: weight/" in said
-    assert "is not finite; lower optimizer.lr" in said
+    assert "became NaN or infinite; lower optimizer.lr" in said
     assert read == "1"
 
 

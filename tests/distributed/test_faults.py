@@ -184,7 +184,7 @@ DIVERGING = {
     **{
         zero: (
             {"name": "deepspeed", "ds_config": zero},
-            "a gradient is not finite: lower optimizer.lr",
+            "a gradient became NaN or infinite; lower optimizer.lr",
         )
         for zero in ("zero1", "zero3")
     },

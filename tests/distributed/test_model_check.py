@@ -60,5 +60,5 @@ def test_a_run_ends_before_its_first_step(tmp_path: Path) -> None:
     write_events(tmp_path, 3)
     lines = run_ranks(2, trained_with_others, tmp_path)
     assert lines[0] == lines[1]
-    assert lines[0].startswith("rank 1: InteractionGNN: gives a result of shape [")
+    assert lines[0].startswith("rank 1: InteractionGNN: returns a tensor of shape [")
     assert not (tmp_path / "run").exists()

@@ -154,4 +154,4 @@ def too_bad(ranks: Ranks, configuration: Configuration) -> str:
 def test_spikes_without_end_stop_the_run(tmp_path: Path) -> None:
     write_events(tmp_path)
     [said] = run_ranks(1, too_bad, run_of(tmp_path, "bad", epochs=9))
-    assert said.startswith("10 loss spikes are too many: lower optimizer.lr")
+    assert said.startswith("the loss spiked in 10 steps in a row; lower optimizer.lr")

@@ -144,7 +144,7 @@ def test_a_taken_port_is_named(ends: dict[str, list[End]], mute: int) -> None:
     for rank, (end, why) in enumerate(zip(ends["a taken port"], reasons, strict=True)):
         assert end.status == 2
         (said,) = end.said
-        assert f"rank {rank} cannot meet the others at 127.0.0.1, port {mute}: another" in said
+        assert f"rank {rank} cannot meet the other ranks at 127.0.0.1, port {mute}: another" in said
         assert why in said
 
 

@@ -86,7 +86,7 @@ def test_graphs_without_edge_attr_are_trained(
     assert run_program(command)[0] == 0
     small = ["model.hidden=8", "model.layers=2", "training.epochs=1"]
     run = bigtrk.train(bigtrk.configure(f"data.node_features=[{names}]", *small))
-    told = "edges have no features" in capsys.readouterr().err
+    told = "have no edge features" in capsys.readouterr().err
     read = load_model(run).configuration.data.edge_features
     assert (read, told) == (([*EDGE_FEATURES], False) if names == "r,phi,z" else ([], True))
 

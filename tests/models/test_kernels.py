@@ -151,4 +151,4 @@ def test_triton_takes_all_of_cc_for_a_program(
         assert triton_passes.usable(torch.device("cuda"), torch.float32) == found
     finally:
         triton_passes._installed.cache_clear()
-    assert ("no C compiler (tries 'ccache gcc')" in capsys.readouterr().err) == (not found)
+    assert ("Triton finds no 'ccache gcc'; install" in capsys.readouterr().err) == (not found)

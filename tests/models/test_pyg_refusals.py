@@ -70,9 +70,9 @@ def refused(net: nn.Module) -> str:
         (pyg.GATConv(4, 4, dropout=0.1), "layer layer (GATConv): drops values at random"),
         (pyg.MLP([4, 4, 4], norm=None, dropout=0.1), "layer layer (MLP): drops values"),
         (nn.RReLU(), "layer layer (RReLU): draws random slopes; use torch.nn.LeakyReLU"),
-        (pyg.TopKPooling(4), "layer layer (TopKPooling): pools nodes"),
+        (pyg.TopKPooling(4), "layer layer (TopKPooling): pools the nodes"),
         (SAGEConv(4, 4, aggr="median"), "(MedianAggregation): depends on the order"),
-        (pyg.GCNConv(4, 4, cached=True), "layer layer (GCNConv): keeps what it computes of its"),
+        (pyg.GCNConv(4, 4, cached=True), "layer layer (GCNConv): uses what it computed for the"),
         (pyg.TAGConv(4, 4, K=2), "net.layer .* in test_pyg_refusals.py:"),
         (pyg.GatedGraphConv(4, 2), "net.layer .* in test_pyg_refusals.py:"),
     ],
@@ -109,7 +109,7 @@ class Before(Around):
 def test_a_function_between_or_after_layers_is_refused(net: type[Around], after: Between) -> None:
     """The comparison with the whole graph tells; the decoder reads halo nodes' embeddings, too."""
     torch.manual_seed(0)
-    said, reads = refused(net(after=after)), "decoder (EdgeNetwork), index_select: reads halo rows"
+    said, reads = refused(net(after=after)), "decoder (EdgeNetwork), index_select: reads rows of h"
     last = reads if net is Before else "net.last (SAGEConv), "
     assert said.startswith((f"net ({net.__name__}), ", last))
     assert net is Before or " in test_pyg_refusals.py:" in said
@@ -177,18 +177,18 @@ class Weights(Around):
 @pytest.mark.parametrize(
     ("net", "line"),
     [
-        (Around(Divides()), "PyGModel: gives a result that is not finite for a sector"),
-        (Keeps(), "layer Keeps: keeps a tensor that has gradients in its attribute kept; "),
+        (Around(Divides()), "PyGModel: returns NaN or infinity for a sector"),
+        (Keeps(), "layer Keeps: stores a tensor with gradients in its attribute kept; "),
         (Recomputes(False), "net.last.lin_l.weight: its gradient is another"),
         (Recomputes(True), "Recomputes: fails on a graph of 12 nodes (UserWarning: "),
         (Single(), "net.first.lin_l (Linear) in test_pyg_refusals.py:"),
-        (Pair(), "layer last (SAGEConv): gets several tensors at once"),
-        (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
+        (Pair(), "layer last (SAGEConv): is called with a tuple of node tensors"),
+        (Weights(), "layer layer (GATConv): returns tuple; let it return one tensor"),
         (
             Before(after=lambda x, _: x.mean(0)),
-            "Before: gives [4] for 12 nodes; return their embeddings",
+            "Before: returns [4] for 12 nodes; return their embeddings",
         ),
-        (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
+        (nn.Linear(F, 4), "Linear: holds no torch_geometric.nn.MessagePassing layer"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
         (
             Around(after=lambda *_: sys.exit(0)),

@@ -30,15 +30,15 @@ def zero(**section: Any) -> dict[str, Any]:
         ),
         (
             zero(stage=3, zero_hpz_partition_size=8),
-            "remove 'zero_optimization.zero_hpz_partition_size'",
+            "with 'zero_optimization.zero_hpz_partition_size'",
         ),
         (
             zero(stage=2, compute_grad_norm=False),
-            "remove 'zero_optimization.compute_grad_norm': bigtrk needs",
+            "'zero_optimization.compute_grad_norm' is off, but bigtrk needs",
         ),
         ({"tensorboard": {}}, "key 'tensorboard' is gone; use run.loggers"),
-        ({"train_batch_size": 8}, "remove 'train_batch_size'; bigtrk sets it from"),
-        ({"optimizer": {"type": "Adam"}}, "remove 'optimizer'"),
+        ({"train_batch_size": 8}, "bigtrk sets 'train_batch_size' from its"),
+        ({"optimizer": {"type": "Adam"}}, "bigtrk sets 'optimizer' from its 'optimizer'"),
         (["stage", 1], "must be a JSON object"),
     ],
 )

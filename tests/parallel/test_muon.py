@@ -87,7 +87,7 @@ def test_a_parameter_without_gradient_stays() -> None:
 
 
 def test_a_model_without_hidden_matrices_is_refused() -> None:
-    with pytest.raises(InputError, match="no matrix of the model has at least 16 rows"):
+    with pytest.raises(InputError, match="needs a matrix of 16 or more rows"):
         make_optimizer(model(hidden=8), SETTINGS, {})
 
 

@@ -125,7 +125,7 @@ def test_keeps_what_is_done_and_nothing_else(
     assert folder.record(second)["edges"] == 900
     assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
     assert run(*arguments, 4) == 0
-    assert f"cutting 4 events ({first} first) again: " in capsys.readouterr().err
+    assert f"cutting 4 events ({first} first) again, " in capsys.readouterr().err
     assert file_of(out, first).stat().st_mtime_ns != before[first]
     assert SectorFolder(out).parts(first) == 4
 
@@ -192,7 +192,7 @@ def test_worker_processes_write_the_same_sectors(tmp_path: Path, graphs: Path) -
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--parts", 300), "event000000000: 200 nodes cannot be cut in 300 parts"),
+        (("--parts", 300), "event000000000: 200 nodes cannot be cut into 300 sectors"),
         (("--max-edges", 12), r"event000000000: one node has \d+ edges.*use --max-edges \d+"),
         (("--parts", 2, "--max-edges", 2), "either --parts or --max-edges"),
     ],
@@ -278,8 +278,8 @@ def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 5 nodes cannot be "
-        "cut in 8 parts; use --parts 5 or less or a larger --max-edges, or train it whole: add its "
-        "graphs to data.train"
+        "cut into 8 sectors; use --parts 5 or less, or a larger --max-edges; or train it whole, by "
+        "naming its folder of graphs in data.train"
     ]
     assert json.loads(printed.out) == report_of(out)
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]

@@ -77,7 +77,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
-    (["bigtrk", "reconstruct", "x", "events", "events"], "holds the input", None),
+    (["bigtrk", "reconstruct", "x", "events", "events"], "is the folder of the input", None),
     (["bigtrk", "infer", "classifier", "graphs", "classifier/a"], "belongs to classifier", None),
     (["bigtrk", "filter", "classifier", "graphs", "graphs"], "the graphs to be filtered", None),
     (

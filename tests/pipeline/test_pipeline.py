@@ -90,7 +90,7 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"radius_efficiency": 0.97}, "radius_efficiency: choose one of 0.95"),
     ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
     ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
-    ({"filter": {"data": {"train": ["x"]}}}, "the pipeline sets filter.data.train"),
+    ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is set by bigtrk"),
     ({"fakes": 1.5}, "fakes"),
 ]
 
@@ -135,7 +135,7 @@ BROKEN: list[tuple[Callable[[Path], None], str]] = [
         r"stage classifier/config\.json is missing; finish",
     ),
     (changed(format=2), "update bigtrk"),
-    (changed(radius=None), "key 'radius' is missing; finish 'bigtrk pipeline train"),
+    (changed(radius=None), "key 'radius' is missing; run 'bigtrk pipeline train"),
     (changed(weights={"filter": "0" * 64}), r"was trained again after pipeline\.json"),
 ]
 

@@ -148,7 +148,7 @@ def test_a_hit_beyond_float32_is_named(folder: Path) -> None:
     event = read_event(folder / "hits", "event000000010")
     x = event.hits["x"].astype(np.float64)
     x[4] = 1e300
-    told = f"hit {event.hits['hit_id'][4]} has no place in the embedding"
+    told = f"the embedding of hit {event.hits['hit_id'][4]} is NaN"
     with pytest.raises(InputError, match=told):
         load_pipeline(folder / "out").tracks(replace(event, hits={**event.hits, "x": x}), 3)
 

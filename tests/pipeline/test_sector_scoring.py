@@ -18,5 +18,5 @@ def test_no_rank_holds_more_edges_than_it_may() -> None:
         told = rf"event000000001: on {ranks} ranks? one would hold {most} of its 300 edges"
         with pytest.raises(InputError, match=told):
             cut_for_ranks(GRAPH, ranks, most - 1)
-    with pytest.raises(InputError, match="has 60 hits, too few for 61 ranks; raise --max-edges"):
+    with pytest.raises(InputError, match="has 60 hits, too few to share among 61 ranks"):
         cut_for_ranks(GRAPH, 61, 10)

@@ -99,8 +99,8 @@ def test_torchrun_starts_any_engine_and_hosts_are_counted(ask: Ask) -> None:
         (["--calibrate"], "plan --calibrate is gone; use bigtrk plan --choose --try"),
         (["--check"], "plan --check is gone; use bigtrk plan --measured RUN"),
         (["--allow-bf16"], "plan --allow-bf16 is gone; set model.precision=bf16"),
-        (["--choose", "--ranks", "1,2"], "give one number"),
-        (["--choose", "--ranks", "2"], "needs the memory of a rank"),
+        (["--choose", "--ranks", "1,2"], "must be one number"),
+        (["--choose", "--ranks", "2"], "needs the memory per rank"),
         (["--choose", "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
         (
             ["--choose", "--ranks", "7", "--memory", "4"],

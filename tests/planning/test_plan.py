@@ -150,7 +150,7 @@ def test_every_value_is_planned(value: Value, machine: str, run_program: Run) ->
         ([*SIZE, "--memory", "inf"], "less than or equal to 1000000"),
         ([*SIZE, "--ranks", "1,x"], "write numbers"),
         ([*SIZE, "--ranks", "8192"], "from 1 to 4096"),
-        ([*SIZE, "--ranks", "1,2"], "--ranks 1,2: give one number"),
+        ([*SIZE, "--ranks", "1,2"], "--ranks 1,2: must be one number"),
         ([*SIZE, "--machine", "none.json"], "--machine none.json: choose cpu, A100, H100, H200"),
         ([*SIZE, "model.hiden=3"], "model.hidden"),
     ],
@@ -197,8 +197,8 @@ def test_a_plan_takes_the_seconds_of_a_measured_run(tmp_path: Path, run_program:
 @pytest.mark.parametrize(
     ("world", "routes", "said"),
     [
-        (1, {"a": 2}, r"trained an event on 2 ranks, and was on 1 at its end"),
-        (1, {}, "has fewer than two steps of whole events"),
+        (1, {"a": 2}, r"trained on 2 ranks first and on 1 at its end"),
+        (1, {}, "needs two steps or more of whole events"),
     ],
 )
 def test_a_run_that_tells_no_step_is_refused(

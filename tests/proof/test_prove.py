@@ -99,7 +99,7 @@ def test_rounding_is_no_difference() -> None:
     assert 1e-9 < proof.worst < 1e-5
 
 
-READS_HALO = "reads halo rows it must not"
+READS_HALO = "reads rows of halo nodes that differ"
 MIXES = "normalises or reduces over all rows"
 
 
@@ -108,22 +108,22 @@ MIXES = "normalises or reduces over all rows"
     [
         ("Normalised", "norm (BatchNorm1d), batch_norm", MIXES),
         ("Centred", "Centred, mean", MIXES),
-        ("Counts", "Counts, div", "reads how many there are"),
+        ("Counts", "Counts, div", "or reads their number"),
         ("AddsBesideHalo", "AddsBesideHalo, where in wrong_models.py", MIXES),
         ("Hidden", "Hidden, mean", MIXES),
         ("Dropped", "Dropped, dropout", "draw nothing at random"),
         ("ExchangesOnce", "convs.1 (Conv), getitem", READS_HALO),
         ("GathersHalo", "GathersHalo, index_select", READS_HALO),
-        ("Degrees", "Degrees, getitem", r"at halo nodes, what it counts over its sector's edges"),
+        ("Degrees", "Degrees, getitem", r"reads the number of a halo node's edges"),
         ("SumsAtSources", "SumsAtSources, index_add", "edges that end at halo nodes"),
         ("Numbered", "Numbered", "come in another order"),
-        ("Halved", "Halved, ", "computes in torch.bfloat16 whatever it is given"),
+        ("Halved", "Halved, ", "computes in torch.bfloat16 whatever the type of x"),
         ("HalfDetached", "convs.1.linear.bias", "its gradient is another in sectors"),
-        ("IdleWithoutEdges", "IdleWithoutEdges", "fewer exchanges for a sector of 49 nodes, 0"),
+        ("IdleWithoutEdges", "IdleWithoutEdges", "exchange less often for a sector of 49 nodes, 0"),
         ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
-        ("ExchangesAll", "ExchangesAll", "give it the owned rows [n_owned, H] alone"),
-        ("NotANumber", "last.bias", "its gradient is not finite in a sector"),
-        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; do not"),
+        ("ExchangesAll", "ExchangesAll", "give it only the owned rows, [n_owned, H]"),
+        ("NotANumber", "last.bias", "its gradient is NaN or infinite in a sector"),
+        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass; use no"),
         ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],

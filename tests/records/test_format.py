@@ -66,7 +66,7 @@ def test_an_older_format_is_named_with_the_remedy(series: Path, name: str) -> No
         with pytest.raises(InputError) as error:
             read_record(kind, path)
         assert str(error.value) == (
-            f"{path}: {told}; this bigtrk reads format {known(name)}: {remedy}"
+            f"{path}: {told}, but this bigtrk reads format {known(name)}; {remedy}"
         )
 
 
@@ -86,10 +86,8 @@ def test_programs_end_in_one_line(series: Path, name: str, command: str, run_pro
         folder /= run_name(1, 1)
     status, printed, errors = run_program([*command.split(), str(folder)])
     assert (status, printed) == (2, "")
-    told = (
-        f"error: {path}: has format {newer}; this bigtrk reads format {newer - 1}: update bigtrk\n"
-    )
-    assert errors.endswith(told)
+    told = f"has format {newer}, but this bigtrk reads format {newer - 1}; update bigtrk\n"
+    assert errors.endswith(f"error: {path}: {told}")
     assert errors.count("\n") == 1
 
 

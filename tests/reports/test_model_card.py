@@ -212,7 +212,7 @@ def test_a_card_is_written_once_a_run_has_ended_and_what_prevents_it_is_said(
     refresh_card(run)
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert f"{run / CARD}: is not written" in told
+    assert f"{run / CARD}: could not be written" in told
 
 
 def test_citation_and_licence_are_those_of_the_project(make_run: MakeRun) -> None:

@@ -125,5 +125,5 @@ def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
     folder = pipeline_folder(tmp_path / "mine", pipeline_evaluation())
     [file] = (folder / "evaluations").iterdir()
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
-    with pytest.raises(InputError, match="format 2; this bigtrk reads format 1: update bigtrk"):
+    with pytest.raises(InputError, match="format 2, but this bigtrk reads format 1; update"):
         read_pipeline(folder)

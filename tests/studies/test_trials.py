@@ -83,7 +83,7 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
     status, out, err = asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30")
     assert (status, out) == (2, "")
     assert "the loss became" in err
-    assert "none of 1 options could be trained; the first ended with: " in err
+    assert "none of 1 options could be trained; the first failed with: " in err
 
 
 def test_trials_that_take_too_much_are_not_chosen(
@@ -104,7 +104,7 @@ def test_trials_that_take_too_much_are_not_chosen(
     peaks = iter([99e9] * 3)
     status, _, err = asked(str(graphs), *known)
     assert status == 2
-    assert "none of 3 options trained within 98% of the 9.00 GiB of a rank" in err
+    assert "none of 3 options fits into 98% of the 9.00 GiB of memory per rank" in err
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def configuration(metric: str, **sections: Any) -> Configuration:
     [
         ("auc", 0, {}, "no event to validate on; set data.validation"),
         ("auc", 1, {"model": {"name": "embedding"}}, "embeds hits; set it to loss or train_loss"),
-        ("log_pt_error", 1, {}, "head for pT; set training.pt_weight"),
+        ("log_pt_error", 1, {}, "pT is trained, too; set training.pt_weight"),
     ],
 )
 def test_a_metric_that_no_epoch_records_is_refused(

@@ -67,7 +67,7 @@ BIAS = "decoder.output_bias"
     [
         (with_header(dtype="I32"), "is I32, not F32; train again"),
         (with_header(shape=[2, 8]), r"holds \[2, 8\] of"),
-        (with_header(shape=[2**62, 2**62]), "no whole file of tensors"),
+        (with_header(shape=[2**62, 2**62]), "is not a whole file of tensors"),
         (with_tensors(**{BIAS: None}), rf"holds nothing of {BIAS}, where .* asks for \[1\]"),
         (with_tensors(**{"a\nb": torch.ones(1)}), r"holds \[1\] of a b, where .* asks for nothing"),
     ],

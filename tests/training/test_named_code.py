@@ -91,7 +91,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Sta
         "bigtrk", "infer", "run", "graphs", "t2", "--precision", "bf16", "--code", "named_models"
     )
     assert status == 2
-    assert f"--precision bf16: class {NAME} sets its own; leave it out" in said
+    assert f"--precision bf16: class {NAME} sets its own precision; leave it out" in said
 
 
 def test_another_version_of_the_code_is_told_until_the_run_was_resumed_with_it(
@@ -129,7 +129,7 @@ def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Sta
     for command in (("bigtrk", "plan", "graphs"), ("bigtrk", "train", "data.train=[graphs]")):
         status, _, said = run(*command, "model.name=named_models:Column")
         assert status == 2
-        assert "Column: gives a result of shape [" in said
+        assert "Column: returns a tensor of shape [" in said
         assert len(said.splitlines()) == 1
         status, _, said = run(*command, f"model.name={NAME}", "model.options.hiden=3")
         assert status == 2

@@ -41,5 +41,5 @@ def test_spikes_do_not_raise_the_limit_but_count() -> None:
 
 def test_too_many_in_a_row_stop_the_run() -> None:
     check_spikes(MOST_IN_A_ROW - 1)
-    with pytest.raises(InputError, match=r"10 loss spikes are too many: lower optimizer\.lr"):
+    with pytest.raises(InputError, match=r"spiked in 10 steps in a row; lower optimizer\.lr"):
         check_spikes(MOST_IN_A_ROW)

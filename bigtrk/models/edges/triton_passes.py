@@ -118,8 +118,8 @@ def _installed() -> bool:
     compilers = ("gcc", "clang") if named is None else (named,)
     if any(map(shutil.which, compilers)):
         return True
-    tried = " nor ".join(map(repr, compilers))
-    warn_once("Triton", f"GPUs use slower passes: Triton finds no C compiler (tries {tried})")
+    tried = " or ".join(map(repr, compilers))
+    warn_once("Triton", f"GPUs compute more slowly: Triton finds no {tried}; install a C compiler")
     return False
 
 

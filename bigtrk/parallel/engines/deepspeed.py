@@ -82,9 +82,9 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     """
     content = read_json(path)
     if not isinstance(content, dict):
-        raise InputError(f"{path}: must be a JSON object")
+        raise InputError(f"{path}: must be a JSON object, as in ds_configs/zero1.json")
     for key in sorted(OURS.keys() & content.keys()):
-        raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
+        raise InputError(f"{path}: bigtrk sets {key!r} from its {OURS[key]!r}; remove it")
     section = parse(_File, content, str(path)).zero_optimization
     stage = section.get("stage", 0)
     if type(stage) is not int or stage not in range(4):  # DeepSpeed also takes text
@@ -131,20 +131,20 @@ def _refuse_useless(path: Path, zero: "DeepSpeedZeroConfig") -> None:
     """
     if not zero.compute_grad_norm:
         raise InputError(
-            f"{path}: remove 'zero_optimization.compute_grad_norm': bigtrk needs the norm to "
-            "judge a step's gradients"
+            f"{path}: 'zero_optimization.compute_grad_norm' is off, but bigtrk needs the norm of "
+            "the gradients; remove it"
         )
     for key in ("offload_optimizer", "offload_param"):
         section = getattr(zero, key)
         if section is not None and section.device == "nvme":
             raise InputError(
-                f"{path}: zero_optimization.{key}.device is nvme, which cannot be checkpointed; "
+                f"{path}: zero_optimization.{key}.device is nvme, which checkpoints cannot hold; "
                 "set it to cpu"
             )
     if zero.zero_hpz_partition_size > 1:
         raise InputError(
-            f"{path}: remove 'zero_optimization.zero_hpz_partition_size': such a run cannot be "
-            "resumed"
+            f"{path}: with 'zero_optimization.zero_hpz_partition_size' a run cannot be resumed; "
+            "remove it"
         )
 
 

@@ -81,8 +81,8 @@ class DeepSpeedEngine(Engine):
         if not self._engine.was_step_applied():
             # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
             raise InputError(
-                "a gradient is not finite: lower optimizer.lr or set optimizer.gradient_clipping "
-                "and resume from the last checkpoint"
+                "a gradient became NaN or infinite; lower optimizer.lr or set "
+                "optimizer.gradient_clipping, and continue with --resume RUN"
             )
 
     def discard(self) -> None:

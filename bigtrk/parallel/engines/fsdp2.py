@@ -51,8 +51,8 @@ class FSDP2Engine(TorchEngine):
         world, shards = dist.get_world_size(), settings.shard_ranks or dist.get_world_size()
         if world % shards:
             raise InputError(
-                f"engine.shard_ranks={shards}: does not divide the {world} ranks; choose a "
-                f"divisor, or leave it out to shard over all"
+                f"engine.shard_ranks={shards}: must divide the number of ranks, {world}; choose a "
+                f"divisor of it, or leave it out to shard the weights over all ranks"
             )
         # Neighbours share a block, and all blocks hold the same.
         self._shards = shards

@@ -102,8 +102,8 @@ class MuonAndAdamW(torch.optim.AdamW):
         ]
         if not any(self._matrices):
             raise InputError(
-                f"optimizer.name=muon: no matrix of the model has at least {NARROWEST} rows and "
-                f"columns; raise model.hidden, or set optimizer.name=adamw"
+                f"optimizer.name=muon: needs a matrix of {NARROWEST} or more rows and columns, but "
+                f"the model has none; raise model.hidden, or set optimizer.name=adamw"
             )
         self._muon = torch.optim.Muon(
             [{"params": matrices} for matrices in self._matrices],

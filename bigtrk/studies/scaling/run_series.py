@@ -105,8 +105,8 @@ def plan_series(
     configuration = users_configuration(path, [*overrides, *shared])
     if kind == "weak" and configuration.sampling.method == "shadow":
         raise InputError(
-            "sampling.method=shadow: a step is one event on any number of ranks; give strong "
-            f"instead of weak, and {STEP}=1"
+            "sampling.method=shadow: a step is one event on any number of ranks, so it cannot "
+            f"grow with them; give 'strong' instead of 'weak', and {STEP}=1"
         )
     record = SeriesRecord(
         kind=kind,
@@ -136,15 +136,15 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
         shown = f"{most} ranks x ({each})" if record.kind == "weak" else each
         folders = " ".join(map(str, configuration.data.train))
         raise InputError(
-            f"{folders}: {record.kind} scaling needs {needed} events ({shown}), there are "
-            f"{len(sources)}; make more (bigtrk simulate events --events {needed}, then bigtrk "
+            f"{folders}: {record.kind} scaling needs {needed} events ({shown}), but there "
+            f"are {len(sources)}; make more (bigtrk simulate events --events {needed}, then bigtrk "
             f"build events graphs), or lower --events, --validation or --ranks"
         )
     shares = sum(source.parts for source in sources[: factor * record.events])
     if most > shares:
         raise InputError(
-            f"--ranks {most}: is more than the {shares} events, and sectors of events, to train "
-            f"on; lower it, raise --events, or cut the events (python -m partition)"
+            f"--ranks {most}: is more than the {shares} events or sectors to train on, so some "
+            f"ranks would idle; lower it, raise --events, or cut events (python -m partition)"
         )
 
 
@@ -186,7 +186,7 @@ def slurm_script(series: ScalingSeries) -> str:
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():
-            raise InputError(f"{name!r}: a script holds printable names only; choose another")
+            raise InputError(f"{name!r}: has unprintable characters, unfit for a script; rename it")
     series.open()
     record, lines = series.record, []
     for ranks in record.ranks:

@@ -67,9 +67,9 @@ class Range(Settings):
         if self.log and self.low <= 0:
             raise ValueError(f"low {self.low} has no logarithm; raise it above 0, or leave log out")
         if self.log and self.step is not None:
-            raise ValueError("log and step exclude each other; leave one out")
+            raise ValueError("log and step cannot be combined; leave one out")
         if self.is_whole and not isinstance(self.step, int | None):
-            raise ValueError(f"step {self.step} must be a whole number, like the bounds")
+            raise ValueError(f"step {self.step} must be a whole number, since low and high are")
         return self
 
     @property
@@ -164,7 +164,7 @@ class Space(Settings):
         given = {"sampler", "pruning"} & self.model_fields_set
         if self.population and given:
             named = " and ".join(sorted(given))
-            raise ValueError(f"a population has no {named}; leave it out")
+            raise ValueError(f"population cannot be combined with {named}; leave one out")
         return self
 
     @property
@@ -187,7 +187,7 @@ def read_space(path: Path) -> Space:
                 raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
     for key, other in combinations(space.settings, 2):
         if overlap(key, other):
-            raise InputError(f"{path}: space: {key} and {other} are one setting; leave one out")
+            raise InputError(f"{path}: space: {key} and {other} overlap; leave one out")
     places = {key: _place(found, f"{path}: space.{key}") for key, found in space.settings.items()}
     return space.model_copy(update={"settings": places})
 
@@ -247,7 +247,7 @@ def plan_search(
     for given in overrides:
         for key in space.settings:
             if overlap(given.partition("=")[0], key):
-                raise InputError(f"{given}: the space searches {key}; leave it out of one")
+                raise InputError(f"{given}: the space varies {key}; remove one of them")
     common = [*overrides, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
     known = _held_back(configuration)
@@ -286,22 +286,21 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
     for key in space.settings:
         if not key.startswith(CHANGED) or key == "optimizer.name":
             raise InputError(
-                f"{file}: space.{key}: a population changes settings of trainings that go on, "
-                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but optimizer.name; leave out "
-                f"the key, or the population"
+                f"{file}: space.{key}: a population can change only settings of running trainings "
+                f"({', '.join(f'{prefix}*' for prefix in CHANGED)}, not optimizer.name); leave out "
+                f"this key, or 'population'"
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(
-            f"{SCHEDULE}=cosine: falls to the end of a training; choose constant or plateau"
+            f"{SCHEDULE}=cosine: needs a fixed last epoch, unlike a population; choose constant or "
+            f"plateau"
         )
     if training.epochs % every:
         raise InputError(
-            f"training.epochs={training.epochs}: is no multiple of population.every={every}; "
-            f"correct one"
+            f"training.epochs={training.epochs}: must be a multiple of population.every={every}; "
+            f"change one of them"
         )
     if trials < 2:
-        raise InputError(f"--trials {trials}: a population has at least 2; raise it")
+        raise InputError(f"--trials {trials}: a population needs 2 or more; raise it")
     if training.minutes is not None:
-        raise InputError(
-            "training.minutes: a population trains its rounds to their end; leave it out"
-        )
+        raise InputError("training.minutes: a population always trains all epochs; leave it out")

@@ -53,7 +53,7 @@ def decide(
     count, alive = max(1, int(population.part * len(values))), len(values) - values.count(math.inf)
     failed = standings[trial].value is None
     if failed and not alive:
-        raise InputError("all trials of the population have failed; widen or shift the space")
+        raise InputError("all trials have failed; look into their train.log, and change the space")
     best = [one for one in ranking[: min(count, alive)] if one != trial]
     if not best or not (failed or trial in ranking[-count:]):
         return None, standings[trial].settings
@@ -160,7 +160,7 @@ class Members:
             before = [(number - 1, other) for other in self._trials]
             if lost := [self._folder(*one) / VALUE for one in before if one not in self._ended]:
                 raise InputError(
-                    f"{lost[0]}: is missing, but values of a later round are there; restore it, or "
+                    f"{lost[0]}: is missing, though a later round has ended; restore it, or "
                     f"choose another --out"
                 )
             try:

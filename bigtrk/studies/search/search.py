@@ -161,7 +161,7 @@ def _open_study(search: Search) -> "Study":
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     space, pruning, path = search.space, search.space.pruning, search.folder / JOURNAL
     lost = InputError(
-        f"{path}: has no trials, but their folders are there; restore {JOURNAL}, or choose "
+        f"{path}: lists no trials, but the folder holds some; restore {JOURNAL}, or choose "
         f"another --out"
     )
     has_folders = any(search.folder.glob("trial[0-9]*"))
@@ -177,7 +177,7 @@ def _open_study(search: Search) -> "Study":
         drawn = len(study.get_trials(deepcopy=False))
     except Exception as error:  # whatever a storage raises of a file that it did not write
         raise InputError(
-            f"{path}: cannot be opened as a study ({type(error).__name__}: {reason(error)}); "
+            f"{path}: cannot be read by Optuna ({type(error).__name__}: {reason(error)}); "
             f"restore it, or choose another --out"
         ) from error
     if has_folders and not drawn:

@@ -64,8 +64,8 @@ def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
     if not cores_each or (devices and not each):
         there = number_of(len(devices), "accelerator") if devices else number_of(cores, "core")
         raise InputError(
-            f"--at-once {at_once}: this host has {there} for {number_of(at_once, 'trial')} of "
-            f"{number_of(ranks, 'rank')} each; lower it"
+            f"--at-once {at_once}: this host has only {there} for {number_of(at_once, 'trial')} of "
+            f"{number_of(ranks, 'rank')} each; lower --at-once"
         )
     places = []
     for i in range(at_once):
@@ -212,7 +212,7 @@ def train_all(
         left = list(runs.values())
         while left := [run for run in left if run.ask_to_stop()]:
             time.sleep(LOOK)
-    raise StoppedError(f"{asked[0]}: stopped; the same command goes on")
+    raise StoppedError(f"{asked[0]}: the search has stopped; run the same command to continue it")
 
 
 @contextmanager
@@ -225,7 +225,7 @@ def noting_signals() -> Iterator[list[str]]:
         for one in signals:
             signal.signal(one, signal.SIG_DFL)
         asked.append(signal.Signals(number).name)
-        complain(f"{asked[0]}: ending when the trainings have saved; a second signal ends at once")
+        complain(f"{asked[0]}: stopping when all trainings have saved; a second stops at once")
 
     before = {one: signal.signal(one, take) for one in signals}
     try:

@@ -86,10 +86,10 @@ class MergeTree:
         known here and were not in training, or reversely.
         """
         if self.quality.with_modules != (graph.modules is not None):
-            here, learnt = ("lacks", "had") if graph.modules is None else ("has", "lacked")
+            here = "lacks" if graph.modules is None else "has"
             raise InputError(
-                f"this graph {here} the modules of hits, but the graphs that trained the quality "
-                f"of tracks {learnt} them; train the quality on graphs like this one"
+                f"this graph {here} the detector modules of its hits, unlike the graphs that "
+                f"trained the track quality; train the quality on graphs like this one"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
@@ -154,15 +154,15 @@ def read_merge_tree(path: Path) -> MergeTree:
     """Reads what `write_merge_tree` wrote, and verifies its checksums."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
-        raise InputError(f"{path}: holds no merge tree; name a file of one")
+        raise InputError(f"{path}: is no merge tree; name one that 'bigtrk pipeline train' made")
     if (version := opened.record.get("version")) != VERSION:
         raise InputError(
-            f"{path}: is of version {one_line(repr(version))}; this bigtrk reads version "
-            f"{VERSION}: use the version of bigtrk that wrote it, or train it again"
+            f"{path}: is of version {one_line(repr(version))}, but this bigtrk reads version "
+            f"{VERSION}; use the version of bigtrk that wrote it, or train it again"
         )
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
-        raise InputError(f"{path}: has other features than {', '.join(FEATURES)}; train it again")
+        raise InputError(f"{path}: reads other features than {', '.join(FEATURES)}; train it again")
     tensors = opened.read("quality")
     check_columns(tensors, _LAYOUT, _SIZES, str(path))
     weights = tuple(tensors[name] for name in _WEIGHTS)

@@ -55,8 +55,8 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
     for name, values in tensors.items():
         if not values.isfinite().all():
             raise InputError(
-                f"{name} is not finite; lower optimizer.lr or set optimizer.gradient_clipping, and "
-                f"resume from the checkpoint before"
+                f"{name} became NaN or infinite; lower optimizer.lr or set "
+                f"optimizer.gradient_clipping, and continue with --resume RUN"
             )
 
 
@@ -70,9 +70,9 @@ def restore(
 ) -> None:
     """Loads a checkpoint of any engine and ranks; raises InputError if it is of another model."""
     if averages and not checkpoint.averaged:
-        raise InputError(f"{folder}: lacks training.average_decay's weights; start a new run")
+        raise InputError(f"{folder}: has no averaged weights to continue; start a new run")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
-        raise InputError(f"{folder}: is of another model ({differ[0][0]} differs)")
+        raise InputError(f"{folder}: is of another model ({differ[0][0]} differs); start a new run")
     reader = _Reader(folder, checkpoint)
     for piece in (*engine.pieces(), *(averages.pieces() if averages else ())):
         with traced(piece.name):

@@ -72,8 +72,8 @@ def last_good(run: Path) -> Found:
             damaged[folder.name] = str(error)
     if not damaged:
         raise InputError(
-            f"{run}: holds no checkpoint to resume from; start it anew, or a training from the "
-            f"weights of a run that has ended (model.init_from)"
+            f"{run}: holds no checkpoint to resume from; start a new run (model.init_from=RUN "
+            f"starts it from the weights of a finished run)"
         )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
     raise InputError(f"{run}: all checkpoints are damaged ({said}); start a new run")
@@ -119,8 +119,8 @@ def take_last_good(run: Path) -> Found:
         return found
     except InputError as error:
         say(
-            f"{folder}: the best checkpoint so far is damaged: {error}; the best of the epochs to "
-            f"come takes its place"
+            f"{folder}: the best checkpoint so far is damaged: {error}; the best of the coming "
+            f"epochs replaces it"
         )
     assert progress.best is not None
     forgotten = replace(progress, best=replace(progress.best, best=None, before=None))
@@ -163,7 +163,7 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
         except OSError as error:  # such as of a file that is still open, on NFS
             warn_once(
                 "old checkpoints",
-                f"{old}: cannot be removed now ({error}); tried again after each checkpoint",
+                f"{old}: cannot be removed now ({error}); bigtrk tries again after each checkpoint",
             )
 
 
@@ -217,12 +217,12 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     """Returns a run's configuration with `overrides`; InputError if one would make another run."""
     content = read_run_record(run).config
     if not content:
-        raise InputError(f"{run / RUN}: holds no config, so it cannot be resumed; start a new run")
+        raise InputError(f"{run / RUN}: holds no config to resume with; start a new run")
     for override in overrides:
         if override.startswith(FIXED):
             raise InputError(
-                f"{override}: a resumed run keeps its optimizer; once it has ended, start a new "
-                "run from its weights (model.init_from)"
+                f"{override}: a resumed run keeps its optimizer; leave it out, or start a new run "
+                "with model.init_from=RUN once this one has ended"
             )
         if not override.startswith(CHANGEABLE):
             raise InputError(
@@ -293,8 +293,8 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         name_best(run, progress)
     if len(steps) < progress.step:
         say(
-            f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps until the "
-            "checkpoint; only reports lack the others"
+            f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps before the "
+            "checkpoint; the training is whole, but its reports lack the others"
         )
 
 

@@ -140,7 +140,7 @@ def read_header(path: Path) -> dict[str, Stored]:
                 for name, found in slices.items()
             }
     except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: no whole file of tensors ({reason(error)})") from None
+        raise InputError(f"{path}: is not a whole file of tensors ({reason(error)})") from None
 
 
 def shard_name(rank: int) -> str:
@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             raise InputError(f"{MANIFEST} is missing")
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
-        raise InputError(f"{MANIFEST} belongs to {checkpoint.name}")
+        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
     damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)

@@ -46,8 +46,8 @@ class EventSource:
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
             raise InputError(
-                f"{self.where}: the manifest does not say which graph it was cut from; make the "
-                "folder again"
+                f"{self.where}: the manifest does not say from which graph it was cut; cut its "
+                "graph again with 'python -m partition'"
             )
         return str(digests["graph"])
 
@@ -126,7 +126,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
         if known.identity != source.identity:
             raise InputError(
                 f"{source.name}: {known.folder.path} and {source.folder.path} hold different "
-                f"graphs of it; {_remedy(known, source)}, or leave one folder out"
+                f"graphs of this event; {_remedy(known, source)}, or leave one folder out"
             )
         if known.parts < source.parts:
             sources[source.name] = source
@@ -140,7 +140,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
 def _remedy(one: EventSource, other: EventSource) -> str:
     """Names the remedy where two folders have graphs of one name."""
     if one.origin == other.origin:
-        return "cut it again"
+        return "cut it again with 'python -m partition'"
     return (
         f"they are of two events of this name, so build those of {other.folder.path} again under "
         f"other names, as 'bigtrk build EVENTS OUT --prefix b-' does"
@@ -179,8 +179,8 @@ def split_validation(
                 raise InputError(f"data.validation: {source.name} is also in data.train; {remedy}")
     if events is not None and events > len(sources):
         raise InputError(
-            f"data.events={events}: data.train has {number_of(len(sources), 'event')} to train on; "
-            f"lower it, or add a folder"
+            f"data.events={events}: data.train has only {number_of(len(sources), 'event')} to "
+            f"train on; lower data.events, or add a folder"
         )
     return sources[:events], held
 

@@ -57,8 +57,8 @@ def evaluated_configuration(run: Path) -> Configuration:
         return model_configuration(run)
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
-            f"{run}: holds no {WEIGHTS} with {DESCRIPTION}, which a run writes when its training "
-            f"ends, and no {CHECKPOINTS}; name a run, such as runs/0001, that has trained longer"
+            f"{run}: holds neither a trained model ({WEIGHTS} and {DESCRIPTION}) nor "
+            f"{CHECKPOINTS}; name a run, such as runs/0001, that has saved one of them"
         )
     return resumed_configuration(run, [])
 
@@ -102,8 +102,8 @@ def _read_unfinished(
     found = read_newest(run, read)
     checkpoint, data = found.checkpoint, configuration.data
     remedy = (
-        "so that the events it trains on cannot be left out; evaluate in the folder where it was "
-        "started, with its data as they were, or let it end"
+        "so the events it trains on cannot be left out of the evaluation; evaluate in the folder "
+        "where it was started, with its data unchanged, or wait until it has ended"
     )
     try:
         train, held = split_validation(data.train, data.validation, data.events)
@@ -149,7 +149,7 @@ def evaluate_run(
     if configuration.model.kind == "hit":
         raise InputError(
             f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
-            f"OUT --embedding {shell_word(run)}' makes graphs of it, and says how good they are"
+            f"OUT --embedding {shell_word(run)}' makes graphs with it and reports how good they are"
         )
     found = open_events(data)
     unseen = [source for source in found if source.origin not in evaluated.trained_on]

@@ -165,8 +165,8 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     if not scored.logits.isfinite().all():
         raise RankError(
             f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, "
-            f"because some weights are NaN or infinite: lower optimizer.lr or set "
-            f"optimizer.gradient_clipping, and resume from the last checkpoint"
+            f"because some weights are NaN or infinite; lower optimizer.lr or set "
+            f"optimizer.gradient_clipping, and continue with --resume RUN"
         )
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)

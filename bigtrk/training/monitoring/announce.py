@@ -42,7 +42,7 @@ def announce(
             ways += ", or training.routing=stored to train events in all their sectors"
         elif not routes[0].mini_batch:
             ways += f", or cut the events in {n} sectors or more"
-        say(f"a step keeps {busy} of {n} ranks busy; {ways}")
+        say(f"a step gives work to only {busy} of {n} ranks; {ways}")
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
@@ -51,9 +51,9 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
         return
     best = search.record
     if end == "patience":
-        say(f"no better epoch in {search.waited}: training.best.patience ends the training")
+        say(f"no better epoch in the last {search.waited}: training.best.patience ends the run")
     if best is None:
-        say(f"no epoch has {search.metric} (training.best.metric), so none is the best")
+        say(f"no epoch recorded {search.metric} (training.best.metric), so none is the best")
     else:
         say(f"best epoch {best.epoch + 1}: {best.metric} {best.value:.5f}, in {best.checkpoint}")
 

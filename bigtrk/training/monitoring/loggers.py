@@ -52,7 +52,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
                     try:
                         log(record)
                     except Exception as error:
-                        warn(f"does not take a record ({reason(error)})")
+                        warn(f"refused a record ({reason(error)})")
         except Exception as error:
             if opened.done():
                 warn(f"cannot be closed ({reason(error)})")
@@ -77,7 +77,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
         records.put(None)
         thread.join(PATIENCE)
         if thread.is_alive():
-            warn(f"has not taken all records in the {PATIENCE:.0f} s since the last one")
+            warn(f"did not take all records in the {PATIENCE:.0f} s after the last one")
 
 
 @contextmanager

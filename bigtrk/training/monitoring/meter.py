@@ -72,7 +72,7 @@ def open_accelerator(device: torch.device) -> Accelerator:
     if device.type != "cuda":
         raise LookupError("there is no accelerator")
     if torch.version.hip is not None:
-        raise LookupError("NVML reads NVIDIA's GPUs alone")
+        raise LookupError("NVML reads only NVIDIA's GPUs")
     return Accelerator(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
 
 

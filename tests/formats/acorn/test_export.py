@@ -168,7 +168,7 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
         ({"y": None}, "event000000007: knows no y; build the graph from events with truth"),
         ({"particles": None}, "event000000007: knows no particles"),
         ({"hit_id": None}, "event000000007: knows no hit_id"),
-        ({"name": "event7_g000"}, "event7_g000: has no number of at most 18 digits"),
+        ({"name": "event7_g000"}, "event7_g000: its name has no number of at most 18 digits"),
         ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
     ],
 )

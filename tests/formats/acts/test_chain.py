@@ -199,7 +199,7 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
     counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
     events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
     assert counts == events
-    with pytest.raises(InputError, match="holds tracks; judge them with 'bigtrk score"):
+    with pytest.raises(InputError, match="holds tracks, not a run; 'bigtrk score"):
         read_run(tmp_path / "kalman")
     assert "Resolution of d0" in (tmp_path / "fits.html").read_text()
     assert len(read_event(tmp_path / "collisions", "event000000001").hits["x"]) > 10

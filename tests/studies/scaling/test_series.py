@@ -104,11 +104,11 @@ def test_configuration_file_is_passed_on(plan: Plan, tmp_path: Path) -> None:
         ("weak", "", {"events": 3}, r"weak scaling needs 12 events \(3 ranks x \(3 to train on"),
         ("weak", "", {"events": 3}, r"are 9; make more \(bigtrk simulate events --events 12"),
         ("strong", "", {"events": 9}, r"strong scaling needs 10 events \(9 to train on \+ 1"),
-        ("strong", "", {"events": 2}, r"--ranks 3: is more than the 2 events, and sectors"),
+        ("strong", "", {"events": 2}, r"--ranks 3: is more than the 2 events or sectors"),
         ("weak", "", {"ranks": "one"}, r"--ranks 'one': write numbers"),
         ("weak", "data.events=3", {}, "bigtrk scale sets data.events; use --events"),
         ("weak", "training.events_per_step=3", {}, "sets training.events_per_step; use --ranks"),
-        ("weak", "sampling.method=shadow", {}, r"sampling\.method=shadow: .*; give strong"),
+        ("weak", "sampling.method=shadow", {}, r"sampling\.method=shadow: .*; give 'strong"),
     ],
 )
 def test_bad_series_are_refused_before_anything_runs(

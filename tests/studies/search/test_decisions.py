@@ -52,7 +52,7 @@ def test_who_has_failed_goes_on_from_the_best_that_has_not() -> None:
     at = standings(None, 0.3, None, 0.2)
     for n in range(1, 41):
         assert [decide(space(), n, trial, at)[0] for trial in range(4)] == [3, None, 3, None]
-    with pytest.raises(InputError, match="all trials of the population have failed"):
+    with pytest.raises(InputError, match="all trials have failed"):
         decide(space(), 1, 0, standings(None, None))
 
 
@@ -92,15 +92,15 @@ def test_first_settings_are_spread_over_the_space() -> None:
 @pytest.mark.parametrize(
     ("settings", "training", "trials", "said"),
     [
-        ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population changes settings of"),
+        ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population can change only"),
         ({"optimizer.name": Choices(("adamw", "muon"))}, {}, 4, "space.optimizer.name: a popul"),
         (
             *({"optimizer.schedule": Choices(("constant", "cosine"))}, {}, 4),
-            "optimizer.schedule=cosine: falls to the end of a training",
+            "optimizer.schedule=cosine: needs a fixed last epoch",
         ),
-        ({}, {"epochs": 5}, 4, "training.epochs=5: is no multiple of population.every=2; correct"),
-        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a population trains its rounds"),
-        ({}, {}, 1, "--trials 1: a population has at least 2"),
+        ({}, {"epochs": 5}, 4, "training.epochs=5: must be a multiple of population.every=2"),
+        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a population always trains"),
+        ({}, {}, 1, "--trials 1: a population needs 2 or more"),
     ],
 )
 def test_what_a_population_cannot_do_is_refused(

@@ -73,7 +73,7 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
         ("{data.train: [[a], [b]]}", "", r"data.train=.*space searches data.train"),
         ("{data.events: [1, 9]}", "", "space.data.events: .* has 2 events"),
         ("", "data.validation=0", "auc: there is no event to validate on; set"),
-        ("", "model.hidden=8", "model.hidden=8: the space searches model.hidden; leave it out"),
+        ("", "model.hidden=8", "model.hidden=8: the space varies model.hidden; remove one"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
         ("", "training.best={metric: loss}", "bigtrk search sets training.best.metric; name it"),
     ],

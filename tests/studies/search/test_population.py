@@ -117,7 +117,7 @@ def test_a_population_that_fails_whole_says_in_which_folder(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILS_AT", "1")
-    with pytest.raises(InputError, match=r"^search: all trials of the population have failed; "):
+    with pytest.raises(InputError, match=r"^search: all trials have failed; "):
         run_search(plan(SPACE.replace("low: 0.0001", "low: 0.6"), 2), 2, 2, 1, None)
 
 

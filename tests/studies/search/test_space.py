@@ -79,7 +79,7 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ("metric: auc\nspace: {training: [{seed: 1}]}", "search sets training.best.metric"),
         (
             "metric: auc\nspace: {model: [{layers: 1}], model.hidden: [8, 16]}",
-            "space.yaml: space: model and model.hidden are one setting; leave one out",
+            "space.yaml: space: model and model.hidden overlap; leave one out",
         ),
         ("metric: auc\nspace: {a: 3}", r"space.a: write bounds, such as {low: 1, high: 8}, or"),
         ("metric: auc\nspace: {a: [1, 1]}", "space.a: a value is listed twice; remove one"),

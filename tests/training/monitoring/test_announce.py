@@ -86,7 +86,7 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     best = "best epoch 3: auc 0.98577, in step-00000012"
     search = Best("auc", BestEpoch(0.98577, 2, 12), waited=4)
     assert told(search, "epochs") == [best]
-    ended = "no better epoch in 4: training.best.patience ends the training"
+    ended = "no better epoch in the last 4: training.best.patience ends the run"
     assert told(search, "patience") == [ended, best]
     assert told(Best("auc"), "epochs") == [
         "no epoch has auc (training.best.metric), so none is the best"
@@ -108,5 +108,5 @@ def test_idle_ranks_are_told_with_the_setting_that_helps(
     step = RoutedStep([0], [[Assignment(0, (0,), 1, 0), None]], mini_batch)
     announce(Ranks(0, 2, 0, 2, "test"), Path("runs/0001"), run_record(2), [step], stored)
     assert capsys.readouterr().out.splitlines()[1] == (
-        f"a step keeps 1 of 2 ranks busy; set training.events_per_step to 2 or more{way}"
+        f"a step gives work to only 1 of 2 ranks; set training.events_per_step to 2 or more{way}"
     )

@@ -102,7 +102,7 @@ def test_a_training_goes_on_with_another_runs_weights(
     started = load_file(earlier_run(tmp_path) / WEIGHTS)
     seen = run_ranks(2, train_and_resume, tmp_path, engine)[0]
     n = len(started)
-    said = f"model.init_from={tmp_path / 'start'}: {n} tensors taken\n"
+    said = f"model.init_from={tmp_path / 'start'}: {n} tensors of weights taken\n"
     assert capfd.readouterr().out.count(said) == 1
     run = tmp_path / "run"
     for file in ("first", WEIGHTS):
@@ -150,7 +150,7 @@ def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
         assert all(torch.equal(found[name], started[name]) for name in found)
     told = starting_model(made)[1]
     assert told is not None
-    assert told.endswith("not known, so keep those to test on apart")
+    assert told.endswith("so test on events that surely did not")
     assert earlier_events(made) == ()
     assert earlier_description(made) is None
     alone.unlink()

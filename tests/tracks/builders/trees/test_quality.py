@@ -51,7 +51,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
         train_quality([known_event(graph, np.zeros_like(particle_id))])
     without = known_event(replace(graph, modules=None), particle_id)
-    with pytest.raises(InputError, match="known in some events alone"):
+    with pytest.raises(InputError, match="only some events have modules of hits"):
         train_quality([known_event(graph, particle_id), without])
     one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
     with pytest.raises(InputError, match="1 of 1 candidates"):
@@ -86,9 +86,9 @@ def assert_refused(path: Path, why: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"format": "bigtrk model"}, "holds no merge tree"),
+        ({"format": "bigtrk model"}, "is no merge tree"),
         ({"threshold": 1.5}, "threshold"),
-        ({"features": ["hits"]}, "has other features than hits, lowest_score"),
+        ({"features": ["hits"]}, "reads other features than hits, lowest_score"),
     ],
 )
 def test_records_of_something_else(path: Path, change: dict[str, object], why: str) -> None:
