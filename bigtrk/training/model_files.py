@@ -148,7 +148,7 @@ def check_shapes(
                 list(shapes[name]) if name in shapes else "nothing" for shapes in (stored, expected)
             )
             raise InputError(
-                f"{file}: holds {held} for {one_line(name)}, but {source} asks for {asked} (by "
+                f"{file}: holds {held} of {one_line(name)}, where {source} asks for {asked} (by "
                 f"model, data.node_features, data.edge_features, training.pt_weight); restore the "
                 f"two files that belong together"
             )
@@ -231,7 +231,9 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError(f"{where}: does not fit ({reason(error)}); correct model.*") from None
+        raise InputError(
+            f"{where}: its weights do not fit ({reason(error)}); set model.*"
+        ) from None
     told = f"{where}: {len(weights)} tensors of weights taken"
     if not known:
         told += "; it is unknown which events trained them, so test on events that surely did not"

@@ -70,8 +70,8 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
             r"space.model.hidden: override 'model.hidden=0': model.hidden: Input should be greater",
         ),
         ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
-        ("{data.train: [[a], [b]]}", "", r"data.train=.*space searches data.train"),
-        ("{data.events: [1, 9]}", "", "space.data.events: .* has 2 events"),
+        ("{data.train: [[a], [b]]}", "", r"data.train=.*space varies data.train"),
+        ("{data.events: [1, 9]}", "", "space.data.events: .* has only 2 events"),
         ("", "data.validation=0", "auc: there is no event to validate on; set"),
         ("", "model.hidden=8", "model.hidden=8: the space varies model.hidden; remove one"),
         ("", "run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
@@ -111,10 +111,12 @@ def test_places_share_a_host_without_overlap(monkeypatch: pytest.MonkeyPatch) ->
     places = make_places(2, 1, None)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in places] == ["4", "5"]
     assert [(place.first, place.cores) for place in places] == [(0, 2), (2, 2)]
-    with pytest.raises(InputError, match=r"--at-once 4: this host has 3 accelerators for 4 trials"):
+    with pytest.raises(
+        InputError, match=r"--at-once 4: this host has only 3 accelerators for 4 trials"
+    ):
         make_places(4, 1, None)
     monkeypatch.setattr(trainings, "visible_devices", list)
-    with pytest.raises(InputError, match="--at-once 6: this host has 5 cores"):
+    with pytest.raises(InputError, match="--at-once 6: this host has only 5 cores"):
         make_places(6, 2, None)
 
 

@@ -67,7 +67,7 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
             "metric: auc\nspace: {optimizer.lr: {low: 0, high: 1, log: true}}",
             "low 0 has no logarithm; raise it above 0",
         ),
-        ("metric: auc\nspace: {a: {low: 1, high: 2, log: true, step: 1}}", "exclude each other"),
+        ("metric: auc\nspace: {a: {low: 1, high: 2, log: true, step: 1}}", "cannot be combined"),
         (
             "metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}",
             "step 0.5 must be a whole number",

@@ -89,7 +89,7 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ended = "no better epoch in the last 4: training.best.patience ends the run"
     assert told(search, "patience") == [ended, best]
     assert told(Best("auc"), "epochs") == [
-        "no epoch has auc (training.best.metric), so none is the best"
+        "no epoch recorded auc (training.best.metric), so none is the best"
     ]
     assert told(None, "epochs") == []
 

@@ -142,13 +142,13 @@ def test_only_the_interaction_gnn_on_a_cpu_scores_with_files(tmp_path: Path) -> 
     folder, held = SpillFolder(tmp_path), {"event": HeldSectors(1000)}
     for config, ranks, told in (
         (EdgeMLPConfig(), discover(), "--spill: needs model.name=interaction"),
-        (InteractionGNNConfig(), gpu, "--spill: .*not of cuda; .*=offload"),
+        (InteractionGNNConfig(), gpu, "--spill: .*not on cuda; .*=offload"),
     ):
         with pytest.raises(InputError, match=told):
             spill_scoring(config.build(4, 6, pt_head=False), folder, ranks, held)
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
     model = InteractionGNNConfig().build(4, 6, pt_head=False)
-    with pytest.raises(InputError, match=r"training\.spill: .*not of cuda; .*=offload"):
+    with pytest.raises(InputError, match=r"training\.spill: .*not on cuda; .*=offload"):
         spill_edges(model, configuration, gpu, NONE, NONE)
 
 

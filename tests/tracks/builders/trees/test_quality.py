@@ -45,7 +45,7 @@ def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.Monk
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
-    with pytest.raises(InputError, match="0 of 0 candidates of 3 hits or more are good"):
+    with pytest.raises(InputError, match="0 of 0 candidate tracks of 3 hits or more are good"):
         train_quality([])
     graph, particle_id = helix_event(0)
     with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
