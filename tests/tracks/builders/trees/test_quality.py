@@ -48,13 +48,13 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(InputError, match="0 of 0 candidate tracks of 3 hits or more are good"):
         train_quality([])
     graph, particle_id = helix_event(0)
-    with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
+    with pytest.raises(InputError, match=r"0 of \d\d\d+ candidate tracks .* give more events"):
         train_quality([known_event(graph, np.zeros_like(particle_id))])
     without = known_event(replace(graph, modules=None), particle_id)
     with pytest.raises(InputError, match="only some events have modules of hits"):
         train_quality([known_event(graph, particle_id), without])
     one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
-    with pytest.raises(InputError, match="1 of 1 candidates"):
+    with pytest.raises(InputError, match="1 of 1 candidate"):
         train_quality([known_event(one, np.ones(3, np.int64))])
 
 
