@@ -213,7 +213,7 @@ class Interact(torch.autograd.Function):
             encoded = layer.graph.nodes.take()
             # In chunks: a CPU makes float32 copies of both where one is bfloat16.
             for rows in layer.graph.work.chunks(len(of_x)):
-                of_x[rows] += encoded[rows]
+                of_x[rows].add_(encoded[rows])
         return None, layer.graph.edges.token(), of_x, *of_weights
 
 
@@ -367,7 +367,9 @@ class InteractionGNN(LayeredModel[GraphPass]):
         """Encodes the features of nodes and edges."""
         config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
-        work = Workspace(config.hidden, config.recompute, dtype, x.device)
+        # Before their layer runs, those of an engine that shards them are parts, or empty.
+        stay = all(type(one) is nn.Parameter and one.numel() for one in self.layers.parameters())
+        work = Workspace(config.hidden, config.recompute, dtype, x.device, stay)
         away = config.offloads and x.is_cuda  # a CPU is its own host
         store = self._store or (HostStore() if away else MemoryStore())
         states = [

@@ -41,6 +41,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.errors import InputError
 from bigtrk.tracing import traced
@@ -189,11 +190,14 @@ def no_exchange(owned: Tensor) -> Tensor:
     return owned
 
 
+CHECKED = WeakTensorKeyDictionary()  # edge_index whose ends were checked before: of N nodes
+
+
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
     """Checks that both ends of every edge [2, E] are nodes: the passes over edges rely on it.
     Raises IndexError if one is not. An accelerator is not waited for; its next call fails instead.
     """
-    if edge_index.numel() == 0 or edge_index.is_meta:
+    if edge_index.numel() == 0 or edge_index.is_meta or CHECKED.get(edge_index) == n_nodes:
         return
     if edge_index.is_cuda:
         inside = ((edge_index >= 0) & (edge_index < n_nodes)).all()

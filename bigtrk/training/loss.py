@@ -31,13 +31,29 @@ def edge_scale(
     return truth.weight / torch.where(truth.label > 0, positives, negatives)
 
 
+class _Summed(torch.autograd.Function):
+    """Sums terms [E] -> scalar; autograd's backward pass would slice and pad all of them."""
+
+    @staticmethod
+    def forward(ctx, each: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.size = each.shape
+        while len(each) > _TERMS:
+            n_rows = len(each) // _TERMS
+            sums, n_whole = each.new_empty(n_rows + 1), n_rows * _TERMS
+            torch.sum(each[:n_whole].reshape(-1, _TERMS), 1, out=sums[:-1])
+            torch.sum(each[n_whole:], 0, keepdim=True, out=sums[-1:])
+            each = sums
+        return each.sum()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        return grad.expand(ctx.size)
+
+
 def summed(each: Tensor) -> Tensor:
     """Sums terms [E] -> scalar in an order that their number fixes; torch's depends on threads."""
-    while len(each) > _TERMS:
-        n_whole = len(each) - len(each) % _TERMS
-        rows, rest = each[:n_whole].reshape(-1, _TERMS), each[n_whole:]
-        each = torch.cat([rows.sum(1), rest.sum(0, keepdim=True)])
-    return each.sum()
+    total: Tensor = _Summed.apply(each)
+    return total
 
 
 # Sums a sector's losses of edges: logits, truth, counts [2], scale [E] (edge_scale) -> scalar.

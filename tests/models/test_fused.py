@@ -170,7 +170,7 @@ def test_choices_that_fix_no_order_change_no_bit(
         shape = schedule.Shape(case.hidden, case.layers, 2, dtype)
         assert shape.rows_of_program(case.n_edges) == 64
         found.append(computed(make(case)).found)
-        monkeypatch.setattr(triton_passes, "_turns", lambda ends: turned(ends).flip(0))
+        monkeypatch.setattr(triton_passes, "_turns", lambda *ends: turned(*ends).flip(0))
     one, *others = found
     for other in others:
         assert all(torch.equal(values, other[name]) for name, values in one.items())

@@ -92,7 +92,10 @@ class FusedMLP:
         of_biases = list(grads[1 : 2 * layers : 2])
         if self._n_outputs:
             of_biases += grads[-2].unbind()
-            grads[-1].copy_(grad.sum(0) + grads[-1] if adds else grad.sum(0))
+            if adds:
+                grads[-1].add_(grad.sum(0))
+            else:
+                torch.sum(grad, 0, out=grads[-1])
         fused.sum_partials(partials, grads[: 2 * layers : 2], of_biases, adds)
 
     def _launch(self, name: str, products: int, *tensors: Any, **named: Any) -> None:

@@ -437,8 +437,8 @@ class EdgePass:
                 self._block_backward(
                     block, of_weights[: self._n_edge], shares.of(block.rows), of_block
                 )
-            stay = self._first.dtype != self._weights[0].dtype
-            states.give_gradient(gradient, self._first, stay=stay)
+            is_own = self._first.dtype != self._weights[0].dtype
+            states.give_gradient(gradient, self._first, is_own=is_own)
         with traced(f"layer {i} shares of nodes, backward"):
             self._shares_backward(shares[:2], of_x, of_weights)
 

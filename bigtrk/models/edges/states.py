@@ -49,11 +49,18 @@ def chunk_rows(
 class Workspace:
     """The buffers of a pass forward and, if it `trains`, backward, used again: a CPU's fresh memory
     costs more than what is computed in it. keeps: products are kept for the backward pass.
+    weights_stay: no engine takes weights back after their layer, as those that shard them do.
     """
 
     def __init__(
-        self, hidden: int, recompute: Recompute, dtype: torch.dtype, device: torch.device
+        self,
+        hidden: int,
+        recompute: Recompute,
+        dtype: torch.dtype,
+        device: torch.device,
+        weights_stay: bool = False,
     ) -> None:
+        self.weights_stay = weights_stay
         self.dtype, self.device = dtype, device
         self.sums = torch.promote_types(dtype, torch.float32)
         self.trains = torch.is_grad_enabled()
@@ -205,14 +212,14 @@ class EdgeStates:
         # The last layer made no state.
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
-    def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
+    def give_gradient(self, rows: Rows, columns: Tensor, *, is_own: bool) -> None:
         """Takes the gradient of a layer's first product and its weights [H, ...], the inputs'
-        first. stay: no engine, which takes sharded weights back after the layer, owns the weights.
+        first. is_own: they are the pass's own copy, and no parameters.
         """
         if not self.reads_encoded:
             self._gradients.clear()
         columns = columns[:, : self.n_inputs * self._hidden]
-        own = columns if stay else columns.clone()
+        own = columns if is_own or self._work.weights_stay else columns.clone()
         self._gradients.append(_Gradient(rows, *own.split(self._hidden, dim=1)))
 
     @property
@@ -290,7 +297,8 @@ class Encoded:
         """Returns where the gradient is summed, and whether something is there already."""
         adds = self._gradient is not None
         if self._gradient is None:
-            self._gradient = torch.empty_like(self.values, dtype=accumulable(self.values[:0]).dtype)
+            dtype = torch.promote_types(self.values.dtype, torch.float32)
+            self._gradient = torch.empty_like(self.values, dtype=dtype)
         return self._gradient, adds
 
     def take(self) -> Tensor:

@@ -4,14 +4,12 @@ summed by one program, in an order made once per sector: the bits are the same i
 
 import os
 import shutil
-from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.console import warn_once
@@ -51,9 +49,7 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
         assert max(edge_index.shape[1], 2 * n_nodes) < 2**31, "cut the event in more sectors"
-        source = _segments(edge_index[0], n_nodes, False)
-        destination = _segments(edge_index[1], n_nodes, edge_index in _ORDERED)
-        known = Incidence(source, destination, _turns([source, destination]))
+        known = _sorted(edge_index, n_nodes)
         _KNOWN[edge_index] = known
     return known
 
@@ -66,26 +62,37 @@ def say_ordered(edge_index: Tensor) -> None:
     _ORDERED[edge_index] = True
 
 
-def _segments(end: Tensor, n_nodes: int, is_ordered: bool) -> Segments:
-    if is_ordered:
-        node, order = end, torch.arange(len(end), device=end.device)
-    else:
-        node, order = end.sort(stable=True)
-    bounds = torch.arange(n_nodes + 1, dtype=node.dtype, device=node.device)
-    starts = torch.searchsorted(node, bounds, out_int32=True)
-    return Segments(starts, order.to(torch.int32))
+def _sorted(edge_index: Tensor, n_nodes: int) -> Incidence:
+    device, n_edges = edge_index.device, edge_index.shape[1]
+    bounds = torch.arange(n_nodes + 1, dtype=edge_index.dtype, device=device)
+    starts, order = _rows(n_nodes + 1, device), _rows(n_edges + 1, device)  # one past the end
+    for k, node in enumerate(edge_index):
+        if k and edge_index in _ORDERED:
+            torch.arange(n_edges + 1, out=order[k])
+        else:
+            node, indices = node.sort(stable=True)
+            order[k, :-1] = indices
+            order[k, -1].fill_(n_edges)
+        torch.searchsorted(node, bounds, out_int32=True, out=starts[k])
+    source, destination = map(Segments, starts, order[:, :-1])
+    return Incidence(source, destination, _turns(starts, order))
 
 
-def _turns(ends: Sequence[Segments]) -> Tensor:
+def _rows(width: int, device: torch.device) -> Tensor:
+    """Makes [2, width] int32; both rows are aligned, else kernels would be compiled once more."""
+    return torch.empty(2, -(-width // 4) * 4, dtype=torch.int32, device=device)[:, :width]
+
+
+def _turns(starts: Tensor, order: Tensor) -> Tensor:
     """Puts each sum where the sums of most other ends of its edges are, so that a GPU has an edge's
     row in its L2 when it reads it for the second time. The order of terms is that of Segments.
     """
-    starts, order = (torch.stack(each) for each in zip(*ends, strict=True))
-    counts, n_edges = starts.diff(), order.shape[1]
+    counts, places = starts.t().diff(dim=0), starts.t()[:-1].long()
     # The middle one of each node's edges; a node without edges comes last.
-    places = (starts[:, :-1] + counts // 2).masked_fill_(counts == 0, n_edges)
-    middles = pad(order, (0, 1), value=n_edges).gather(1, places.long())
-    return middles.t().flatten().sort(stable=True).indices.to(torch.int32)
+    places += counts // 2
+    places.masked_fill_(counts == 0, order.shape[1] - 1)
+    middles = order.t().gather(0, places).flatten()
+    return middles.sort(stable=True).indices.to(torch.int32)
 
 
 TYPES = torch.float32, torch.bfloat16

@@ -33,7 +33,7 @@ from bigtrk.graphs.features import (
     with_columns,
 )
 from bigtrk.models.edges.triton_passes import say_ordered
-from bigtrk.models.protocol import OfOneSector, SectorInputs, check_edges, no_exchange
+from bigtrk.models.protocol import CHECKED, OfOneSector, SectorInputs, check_edges, no_exchange
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment, MicroStep
@@ -386,6 +386,7 @@ class BatchMaker:
             pt = uploaded(edge_pt(*known), device)
             truth = replace(truth, target=uploaded(is_target, device), pt=pt)
         ends = uploaded(sector.edge_index[:, :n_edges], device, as_type)
+        CHECKED[ends] = sector.n_nodes  # by `_check`
         if IN_ORDER in sector.known:
             say_ordered(ends)
         features = self._features
