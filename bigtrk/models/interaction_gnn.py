@@ -369,7 +369,8 @@ class InteractionGNN(LayeredModel[GraphPass]):
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         # Before their layer runs, those of an engine that shards them are parts, or empty.
         stay = all(type(one) is nn.Parameter and one.numel() for one in self.layers.parameters())
-        work = Workspace(config.hidden, config.recompute, dtype, x.device, stay)
+        work = Workspace(config.hidden, config.recompute, dtype, x.device)
+        work.weights_stay = stay
         away = config.offloads and x.is_cuda  # a CPU is its own host
         store = self._store or (HostStore() if away else MemoryStore())
         states = [

@@ -52,8 +52,7 @@ class _Summed(torch.autograd.Function):
 
 def summed(each: Tensor) -> Tensor:
     """Sums terms [E] -> scalar in an order that their number fixes; torch's depends on threads."""
-    total: Tensor = _Summed.apply(each)
-    return total
+    return _Summed.apply(each)  # type: ignore[no-any-return]
 
 
 # Sums a sector's losses of edges: logits, truth, counts [2], scale [E] (edge_scale) -> scalar.

@@ -108,6 +108,7 @@ def computed(case: NodeCase, of_class: type[EdgePass], device: torch.device) -> 
     found = {"made": made._updated(ends)}
     found["of source"], found["of destination"] = (share.clone() for share in made._ends[:2])
     edges.give_sums(outgoing, incoming)
+    made._kept_of_nodes = made.kept
     outer = made.update_backward(inputs.of_owned.to(device), of_x, of_weights)
     found["gradient of outgoing"], found["gradient of incoming"] = outer[:2]
     source, destination = (share.to(device) for share in inputs.of_shares)

@@ -5,10 +5,10 @@ import pytest
 from tests.models.launches import CONFIGURATION, count_step
 
 pytest.importorskip("triton")
-# The best numbers reached: who lowers one writes it here. The goal is 150 launches at every number
+# The best numbers reached: who lowers one writes it here. The goal was 150 launches at every number
 # of edges, and 110 GB at the largest.
-MOST_LAUNCHES = {1_000: 150, 3_000_000: 154, 6_800_000: 154}
-MOST_GIGABYTES = {6_800_000: 119.8}
+MOST_LAUNCHES = {1_000: 143, 3_000_000: 147, 6_800_000: 147}
+MOST_GIGABYTES = {6_800_000: 109.5}
 MOST_WAITS = 2
 BYTES_OF_EDGE, BYTES_OF_NODE = 33, 16  # that are uploaded
 

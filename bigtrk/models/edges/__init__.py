@@ -9,8 +9,9 @@ Four rules follow:
   the place of the state that the layer made, and no gradient of all edges is summed: its parts are
   products with weights, computed where they are needed.
 * passes.py. A layer is one autograd function: all edges, then the owned nodes. Between forward and
-  backward it keeps the nodes that it read; the backward pass computes the rest anew, chunk by chunk
-  (`model.recompute=chunk`), so that a chunk stays in cache from its first product to its last.
+  backward it keeps the nodes that it read (on GPUs also its sums of edges at nodes); the backward
+  pass computes the rest anew, chunk by chunk (`model.recompute=chunk`), so that a chunk stays in
+  cache from its first product to its last.
   While halo rows travel, it computes the edges that read none of them. The first product of
   `MLP([edge, source, destination])` is never of a concatenation: the nodes' share is computed per
   node and then gathered.

@@ -135,11 +135,8 @@ def launch_whole(
     """
     from bigtrk.models.edges import triton_whole_rows
 
-    (n_rows, n_inputs), hidden, (of_program, height, warps, stages) = (
-        read[0].shape,
-        len(first),
-        layout,
-    )
+    (n_rows, n_inputs), hidden = read[0].shape, len(first)
+    of_program, height, warps, stages = layout
     with torch.cuda.device_of(first):
         getattr(triton_whole_rows, name)[(-(-n_rows // of_program),)](
             tuple(read),
@@ -236,6 +233,7 @@ def launch_mlp(
     read: Sequence[Tensor] = (),
     grads: Sequence[Tensor] | None = None,
     of_sums: Sequence[Tensor] = (),
+    copy: Tensor | None = None,
 ) -> None:
     """Launches triton_nodes.update on as many rows, and owned ones, as `sizes` says."""
     first, bias, *others = weights
@@ -245,7 +243,7 @@ def launch_mlp(
         n_products += len(of_sums) + layers - (ends is not None) + (len(given) > 1)
     written = tuple(read), None if grads is None else tuple(grads), tuple(of_sums)
     of_ends, linears = ends and ends[:4], (first, first.stride(0), bias, tuple(others))
-    pointers = tuple(rows_of), of_ends, *linears, made, given, *written
+    pointers = tuple(rows_of), of_ends, *linears, made, copy, given, *written
     launch("update", dtype, pointers, sizes, n_products)
 
 

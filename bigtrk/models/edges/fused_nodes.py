@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused
@@ -30,11 +31,23 @@ class FusedNodePass(EdgePass):
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
         return weight, FusedShares(weight, bias, self._nodes, self._work)
 
+    def _sums_of_edges(self) -> Ends:
+        """Keeps them for the backward pass, in the type of products where no block adds to them."""
+        work, layer = self._work, self.layer
+        dtype = work.dtype if layer.in_out and self._states.in_one_block else work.sums
+        outgoing, incoming = (torch.empty_like(self._nodes[0], dtype=dtype) for _ in range(2))
+        return self._cleared(outgoing, incoming)
+
     def _updated(self, sums: Ends) -> Tensor:
-        owned = sums.of_source.new_empty(self.layer.graph.n_owned, sums.of_source.shape[1])
-        rows_of, weights = (*self._totals(sums), *self._nodes), self._of_nodes(self._weights)
-        sizes = len(owned), len(owned)
-        fused.launch_mlp(self._work.dtype, rows_of, None, weights, owned, sizes)
+        work, n_owned, totals = self._work, self.layer.graph.n_owned, self._totals(sums)
+        rows_of, weights = (*totals, *self._nodes), self._of_nodes(self._weights)
+        owned = sums.of_source.new_empty(n_owned, sums.of_source.shape[1], dtype=work.sums)
+        copy = None
+        if len(self._nodes[0]) == n_owned and work.dtype != work.sums:
+            copy = torch.empty_like(owned, dtype=work.dtype)
+            self.layer.graph.halo.converted[owned] = copy
+        fused.launch_mlp(work.dtype, rows_of, None, weights, owned, (n_owned, n_owned), copy=copy)
+        self.kept = [total.to(work.dtype) for total in totals]
         return owned
 
     def _of_nodes(self, weights: Sequence[Tensor]) -> list[Tensor]:
@@ -43,7 +56,7 @@ class FusedNodePass(EdgePass):
 
     def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
         edge_index, layers = self.layer.graph.edge_index, len(self.layer.node)
-        totals = self._totals(Ends.between(*self._states.take_sums(), edge_index))
+        totals = self._kept_of_nodes
         (n_nodes, hidden), rows = of_x.shape, self._work.rows
         read = rows("read by nodes", (layers - 1) * n_nodes, hidden).view(
             layers - 1, n_nodes, hidden

@@ -40,11 +40,8 @@ class FusedEdgePass(FusedNodePass):
 
     def _launch(self, block: Block) -> None:
         """Makes a block's next state; while halo rows come, first of the edges that read none."""
-        [made], ends, weights = (
-            block.made,
-            self._ends.of(block.rows),
-            self._weights[: self._n_fused],
-        )
+        [made], ends = block.made, self._ends.of(block.rows)
+        weights = self._weights[: self._n_fused]
         interior = 0 if self._has_halo else self.layer.graph.n_interior - block.rows.start
         # Whole tiles, so that programs have the same rows as those of one launch.
         interior -= interior % fused.shape_of(block.read, weights).forward_rows
@@ -92,7 +89,11 @@ class FusedEdgePass(FusedNodePass):
         return super()._read_for_gradient()
 
     def _block_backward(
-        self, block: Block, of_weights: Sequence[Tensor], shares: Ends, sums: Ends | None
+        self,
+        block: Block,
+        of_weights: Sequence[Tensor],
+        shares: Ends,
+        sums: Ends | None,  # noqa: ARG002
     ) -> None:
         n_inputs, [gradient] = self._states.n_inputs, block.made
         inputs, made, adds = block.read[:n_inputs], block.read[n_inputs], block.rows.start > 0
@@ -104,5 +105,4 @@ class FusedEdgePass(FusedNodePass):
         fused.backward(
             inputs, ends, weights, made, given, gradient, of_weights[: len(weights)], adds
         )
-        others = (None, None) if sums is None else (inputs[0], sums)
-        sum_at_ends(gradient, shares, adds, *others)
+        sum_at_ends(gradient, shares, adds)

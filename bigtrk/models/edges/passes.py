@@ -345,6 +345,10 @@ class EdgePass:
         size = *self._nodes[0].shape, self._work.sums
         return self._cleared(*(self._work.rows(name, *size) for name in ("outgoing", "incoming")))
 
+    def _sums_of_edges(self) -> Ends:
+        """Returns where the edges are summed for the nodes' update."""
+        return self._new_sums()
+
     def _cleared(self, outgoing: Tensor, incoming: Tensor) -> Ends:
         """Returns these buffers [N, H] to sum edges in; without edges there may be no block."""
         if not (self._is_fused and self._states.n_edges):
@@ -354,7 +358,7 @@ class EdgePass:
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
-        states, i, sums = self._states, self.layer.i, self._new_sums()
+        states, i, sums = self._states, self.layer.i, self._sums_of_edges()
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 self._block_forward(block, sums.of(block.rows))
@@ -426,7 +430,7 @@ class EdgePass:
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
-        if i:
+        if i and not self._is_fused:  # others keep the sums of the forward pass
             sums = self._cleared(torch.empty_like(of_x), torch.empty_like(of_x))
             states.give_sums(*sums[:2])
         read = [*states.inputs(i), *self._read_for_gradient()]

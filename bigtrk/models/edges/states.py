@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.models.edges import fused, native, plain, triton_passes
 from bigtrk.models.edges.schedule import are_whole
@@ -52,15 +53,11 @@ class Workspace:
     weights_stay: no engine takes weights back after their layer, as those that shard them do.
     """
 
+    weights_stay = False
+
     def __init__(
-        self,
-        hidden: int,
-        recompute: Recompute,
-        dtype: torch.dtype,
-        device: torch.device,
-        weights_stay: bool = False,
+        self, hidden: int, recompute: Recompute, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.weights_stay = weights_stay
         self.dtype, self.device = dtype, device
         self.sums = torch.promote_types(dtype, torch.float32)
         self.trains = torch.is_grad_enabled()
@@ -126,6 +123,7 @@ class HaloRows:
     def __init__(self) -> None:
         self._arrival: Arrival | None = None
         self._later: tuple[Tensor, Tensor] | None = None
+        self.converted = WeakTensorKeyDictionary()  # nodes [N, H] that have no halo, as read
 
     def expect(self, arrival: Arrival) -> None:
         self._arrival = arrival if arrival.is_awaited else None
@@ -136,7 +134,8 @@ class HaloRows:
 
     def read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Converts nodes [N, H], the halo rows when they are there."""
-        read = x.to(dtype)
+        read: Tensor | None = self.converted.pop(x, None)
+        read = x.to(dtype) if read is None else read
         if self.are_awaited and read is not x:
             self._later = x, read
         return read
@@ -177,6 +176,10 @@ class EdgeStates:
     @property
     def n_inputs(self) -> int:
         return 2 if self.reads_encoded else 1
+
+    @property
+    def in_one_block(self) -> bool:
+        return isinstance(self._store, MemoryStore)
 
     def token(self) -> Tensor:
         return torch.empty(self.n_edges, 0, device=self._work.device)

@@ -108,12 +108,10 @@ def end(of_nodes, index, rows, columns, exists, inside, hidden: tl.constexpr):
 @triton.jit
 def sum_at_ends(
     values,
-    others,
     by_source,
     by_destination,
     turns,
     sums,
-    sums_of_others,
     first,
     n_rows,
     adds: tl.constexpr,
@@ -122,47 +120,15 @@ def sum_at_ends(
 ):
     """Sums edges `first` to `first` + n_rows at a node and an end: those of turns[program_id(0)],
     2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
-    edges', and so are the `others`, if there are any. program_id(1) says which `width` columns are
-    summed, those of the values first: programs at work together read narrow rows, of which the
-    L2 holds more. adds: the sums are added to those there, float32 [N, hidden].
+    edges'. program_id(1) says which `width` columns are summed: programs at work together read
+    narrow rows, of which the L2 holds more. adds: the sums are added to those there [N, hidden].
     """
     turn = tl.load(turns + tl.program_id(0))
+    columns = tl.program_id(1) * width + tl.arange(0, width)
     if turn % 2 == 0:
-        sum_of_node(
-            turn // 2, by_source, values, others, sums, sums_of_others, 0, first, n_rows, adds,
-            hidden, width,
-        )  # fmt: skip
+        sum_rows(turn // 2, by_source, values, sums[0], columns, first, n_rows, adds, hidden)
     else:
-        sum_of_node(
-            turn // 2, by_destination, values, others, sums, sums_of_others, 1, first, n_rows, adds,
-            hidden, width,
-        )  # fmt: skip
-
-
-@triton.jit
-def sum_of_node(
-    node,
-    segments,
-    values,
-    others,
-    sums,
-    sums_of_others,
-    side: tl.constexpr,
-    first,
-    n_rows,
-    adds: tl.constexpr,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-):
-    """Sums the rows of one end's segment, or those of the others."""
-    parts: tl.constexpr = (hidden + width - 1) // width
-    columns = tl.program_id(1) % parts * width + tl.arange(0, width)
-    if tl.program_id(1) < parts:
-        sum_rows(node, segments, values, sums[side], columns, first, n_rows, adds, hidden)
-    else:
-        if others is not None:
-            of_side = sums_of_others[side]
-            sum_rows(node, segments, others, of_side, columns, first, n_rows, adds, hidden)
+        sum_rows(turn // 2, by_destination, values, sums[1], columns, first, n_rows, adds, hidden)
 
 
 @triton.jit
@@ -182,7 +148,7 @@ def sum_rows(
         inside = (positions < stop) & (rows >= 0) & (rows < n_rows) & exists[None, :]
         element = rows.to(tl.int64) * hidden + columns[None, :]
         total += tl.sum(tl.load(values + element, inside, 0.0).to(tl.float32), axis=0)
-    tl.store(sums + place, total, exists)
+    tl.store(sums + place, total.to(sums.dtype.element_ty), exists)
 
 
 @triton.jit

@@ -77,6 +77,7 @@ def update(
     first_bias,
     others,
     made,
+    copy,
     given,
     read,
     grads,
@@ -91,7 +92,8 @@ def update(
 ):
     """Makes the rows of an MLP of `rows_of` side by side, in `made`, which may be one of them: of
     the owned nodes, or of edges, to whose first product both `ends` add, its bias included. others:
-    in turn weight and bias of the linear layers after the first.
+    in turn weight and bias of the linear layers after the first. copy: they are also written there,
+    in another type.
 
     With `grads` it makes instead the gradients of each product in these; in `read` the rows that
     products after the first read; in of_sums the gradients of the first of `rows_of`. given: the
@@ -102,7 +104,7 @@ def update(
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     of_rows(
         rows, rows, rows < n_rows, rows < n_owned, rows_of, ends, first, first_stride, first_bias,
-        others, made, given, read, grads, of_sums, bf16, hidden, width, height, depth,
+        others, made, copy, given, read, grads, of_sums, bf16, hidden, width, height, depth,
     )  # fmt: skip
 
 
@@ -119,6 +121,7 @@ def of_rows(
     first_bias,
     others,
     made,
+    copy,
     given,
     read,
     grads,
@@ -156,6 +159,8 @@ def of_rows(
             )  # fmt: skip
     if grads is None:
         put(made, rows, exists, positive(values), hidden, width)
+        if copy is not None:
+            put(copy, rows, exists, positive(values), hidden, width)
     else:
         place, inside = rows * hidden + columns, columns < hidden
         if ends is None:
@@ -233,7 +238,8 @@ def backward(
             rows = row + tl.arange(0, height)[:, None]
             of_rows(
                 rows, rows - start, rows < stop, rows < stop, rows_of, ends, first, first_stride,
-                None, others, made, given, read, grads, (), bf16, hidden, width, height, depth,
+                None, others, made, None, given, read, grads, (), bf16, hidden, width, height,
+                depth,
             )  # fmt: skip
         for k in tl.static_range(inputs + layers):
             for output in tl.range(0, hidden, side, disable_licm=True):

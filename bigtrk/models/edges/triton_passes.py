@@ -49,33 +49,24 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
         assert max(edge_index.shape[1], 2 * n_nodes) < 2**31, "cut the event in more sectors"
-        known = _sorted(edge_index, n_nodes)
+        device, n_edges = edge_index.device, edge_index.shape[1]
+        bounds = torch.arange(n_nodes + 1, dtype=edge_index.dtype, device=device)
+        starts, order = _rows(n_nodes + 1, device), _rows(n_edges + 1, device)  # one past the end
+        for k, node in enumerate(edge_index):
+            if k and edge_index in ORDERED:
+                torch.arange(n_edges + 1, out=order[k])
+            else:
+                node, indices = node.sort(stable=True)
+                order[k, :-1] = indices
+                order[k, -1].fill_(n_edges)
+            torch.searchsorted(node, bounds, out_int32=True, out=starts[k])
+        source, destination = map(Segments, starts, order[:, :-1])
+        known = Incidence(source, destination, _turns(starts, order))
         _KNOWN[edge_index] = known
     return known
 
 
-_ORDERED = WeakTensorKeyDictionary()  # edge_index whose destinations ascend
-
-
-def say_ordered(edge_index: Tensor) -> None:
-    """Spares `incidence_of` the sort of edges [2, E] by destination, since they ascend by it."""
-    _ORDERED[edge_index] = True
-
-
-def _sorted(edge_index: Tensor, n_nodes: int) -> Incidence:
-    device, n_edges = edge_index.device, edge_index.shape[1]
-    bounds = torch.arange(n_nodes + 1, dtype=edge_index.dtype, device=device)
-    starts, order = _rows(n_nodes + 1, device), _rows(n_edges + 1, device)  # one past the end
-    for k, node in enumerate(edge_index):
-        if k and edge_index in _ORDERED:
-            torch.arange(n_edges + 1, out=order[k])
-        else:
-            node, indices = node.sort(stable=True)
-            order[k, :-1] = indices
-            order[k, -1].fill_(n_edges)
-        torch.searchsorted(node, bounds, out_int32=True, out=starts[k])
-    source, destination = map(Segments, starts, order[:, :-1])
-    return Incidence(source, destination, _turns(starts, order))
+ORDERED = WeakTensorKeyDictionary()  # edge_index whose destinations ascend: they are not sorted
 
 
 def _rows(width: int, device: torch.device) -> Tensor:
@@ -138,36 +129,26 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
     sum_at_ends(values, ends, adds=True)
 
 
-def sum_at_ends(
-    values: Tensor,
-    sums: Ends,
-    adds: bool,
-    others: Tensor | None = None,
-    sums_of_others: Ends | None = None,
-) -> None:
-    """Sums edges [M, H] at their sources and destinations in `sums` [N, H], float32, and `others`
-    of the same edges in `sums_of_others`. With `adds` they are added to the sums there.
+def sum_at_ends(values: Tensor, sums: Ends, adds: bool) -> None:
+    """Sums edges [M, H] at their sources and destinations in `sums` [N, H]. With `adds` they are
+    added to the sums there, float32.
     """
     n_nodes, hidden = sums.of_source.shape
     incidence = incidence_of(sums.edge_index, n_nodes)
-    streams = 1 if others is None else 2
     if work.counts(values.device):
-        size = hidden, values.dtype, n_nodes, len(values)
-        work.note(work.sum_at_ends(*size, streams=streams, adds=adds))
+        work.note(work.sum_at_ends(values, sums.of_source, adds=adds))
         return
     from bigtrk.models.edges import triton_kernels
 
     width = summed_columns(hidden, values.dtype)
-    parts = -(-hidden // width) * streams
+    parts = -(-hidden // width)
     with torch.cuda.device_of(values):
         triton_kernels.sum_at_ends[(2 * n_nodes, parts)](
             values,
-            others,
             incidence.by_source[:],
             incidence.by_destination[:],
             incidence.turns,
             sums[:2],
-            sums_of_others and sums_of_others[:2],
             sums.first,
             len(values),
             adds=adds,

@@ -100,15 +100,13 @@ def of_nodes(tensors: Sequence[Tensor], products: int, dtype: torch.dtype) -> Wo
     return Work(dtype == torch.bfloat16, flops, sum(tensor.nbytes for tensor in tensors))
 
 
-def sum_at_ends(
-    hidden: int, dtype: torch.dtype, n_nodes: int, n_edges: int, *, streams: int, adds: bool
-) -> Work:
-    """Counts the launch that sums `streams` of edges at both ends."""
-    segments = 2 * (2 * n_nodes + 1 + n_edges) * _POSITION  # with the order of turns
-    sums = 2 * n_nodes * hidden * _SUM * streams * (1 + adds)
-    parts = streams * -(-hidden // summed_columns(hidden, dtype))
-    rows = streams * (1 + _EDGES_AGAIN) * n_edges * hidden * dtype.itemsize
-    return Work(False, 0.0, parts * segments + sums + rows)
+def sum_at_ends(values: Tensor, sums: Tensor, *, adds: bool) -> Work:
+    """Counts the launch that sums edges [M, H] at both ends, each in `sums` [N, H]."""
+    n_edges, hidden = values.shape
+    segments = 2 * (2 * len(sums) + 1 + n_edges) * _POSITION  # with the order of turns
+    parts = -(-hidden // summed_columns(hidden, values.dtype))
+    rows = (1 + _EDGES_AGAIN) * values.nbytes
+    return Work(False, 0.0, parts * segments + 2 * sums.nbytes * (1 + adds) + rows)
 
 
 def _work(shape: Shape, products: int, moved: float) -> Work:

@@ -32,7 +32,7 @@ from bigtrk.graphs.features import (
     normalised,
     with_columns,
 )
-from bigtrk.models.edges.triton_passes import say_ordered
+from bigtrk.models.edges.triton_passes import ORDERED
 from bigtrk.models.protocol import CHECKED, OfOneSector, SectorInputs, check_edges, no_exchange
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.halo import HaloPlan, halo_plan, no_halo
@@ -388,7 +388,7 @@ class BatchMaker:
         ends = uploaded(sector.edge_index[:, :n_edges], device, as_type)
         CHECKED[ends] = sector.n_nodes  # by `_check`
         if IN_ORDER in sector.known:
-            say_ordered(ends)
+            ORDERED[ends] = True
         features = self._features
         read = features.computed.of(sector)
         batch = Batch(
