@@ -54,7 +54,7 @@ def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
 
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
-    ("config.json", ("scales",), {}, "feature 'r' was scaled by None, here by 300.0"),
+    ("config.json", ("scales",), {}, "'r' was scaled by None in training, but is scaled by 300.0"),
     ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is too large"),
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "is not among those that need it"),
     ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' has no mean and"),

@@ -110,8 +110,8 @@ def test_trials_that_take_too_much_are_not_chosen(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--nodes", "100", "--edges", "1000", "--ranks", "2"], "name folders"),
-        (["GRAPHS", "--ranks", "8"], "which has 4 of the 8 ranks"),
+        (["--nodes", "100", "--edges", "1000", "--ranks", "2"], "name their folders"),
+        (["GRAPHS", "--ranks", "8"], "needs all 8 ranks on this host"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(

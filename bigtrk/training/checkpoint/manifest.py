@@ -167,7 +167,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             raise InputError(f"{MANIFEST} is missing")
     checkpoint = _decoded(read_bytes(folder / MANIFEST, LARGEST_MANIFEST))
     if checkpoint.name != folder.name:
-        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
+        raise InputError(f"{MANIFEST} belongs to {checkpoint.name}")
     damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)

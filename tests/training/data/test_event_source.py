@@ -30,7 +30,7 @@ def test_first_events_are_trained_on_and_last_ones_held_back(graphs: Path) -> No
 
 
 def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
-    with pytest.raises(InputError, match=r"data.events=4: data\.train has 3 events to train on"):
+    with pytest.raises(InputError, match=r"data.events=4: data\.train has only 3 events to"):
         split_validation([graphs], 2, 4)
 
 
