@@ -180,7 +180,7 @@ def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, 
 
 
 DIVERGING = {
-    "ddp": ({"name": "ddp"}, "the loss became nan: lower optimizer.lr"),
+    "ddp": ({"name": "ddp"}, "the loss became nan; lower optimizer.lr"),
     **{
         zero: (
             {"name": "deepspeed", "ds_config": zero},
