@@ -167,7 +167,7 @@ DAMAGES = {
     "file deleted": delete,
 }
 STOPPED = r"stopped after step \d+, saved"
-NOT_FINITE = r"the loss became (nan|inf)|(is|are) not finite"
+NOT_FINITE = r"became (nan|inf|NaN or)|(is|are) (not finite|NaN or)"
 
 FAULTS = {
     "kill -9 of a rank": Fault(kill_rank),
