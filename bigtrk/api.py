@@ -113,7 +113,7 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
     # The names of a folder's graphs differ, and reading its files twice takes time.
     names = Counter(() if isinstance(graphs, Graphs) else (graph.name for graph in graphs))
     if twice := [name for name, count in names.items() if count > 1]:
-        raise InputError(f"two graphs are called {twice[0]!r}; name each another way")
+        raise InputError(f"two graphs are called {twice[0]!r}; give each its own name")
 
     def task(graph: EventGraph) -> GraphToMake:
         return GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
@@ -163,7 +163,7 @@ def configure(*arguments: str) -> Configuration:
     """
     for argument in arguments:
         if not isinstance(argument, str):
-            raise InputError(f"{argument!r}: is not text, such as 'training.epochs=2' or a file")
+            raise InputError(f"{argument!r}: is not text; write 'training.epochs=2' or 'file.yaml'")
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 
@@ -218,7 +218,7 @@ def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
         checked = torch.as_tensor(scores).detach().cpu().double()
         if checked.shape == (graph.n_edges,) and ((checked >= 0) & (checked <= 1)).all():
             return checked
-    raise InputError(f"{graph.name}: give {graph.n_edges} scores between 0 and 1, one per edge")
+    raise InputError(f"{graph.name}: scores must be {graph.n_edges} numbers, 0 to 1, one per edge")
 
 
 def partition(
@@ -234,7 +234,7 @@ def partition(
     ... sectors. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
     """
     if (parts is None) == (max_edges is None):
-        raise InputError("give either parts or max_edges")
+        raise InputError("parts and max_edges both set the number of sectors; give one of the two")
     _check_least(1, **{"parts": parts} if max_edges is None else {"max_edges": max_edges})
     _check_least(0, seed=seed)
     settings = CutSettings(parts, max_edges, _choice(Method, method, "method"), seed)

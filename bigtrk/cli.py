@@ -25,21 +25,21 @@ _GONE = {
     "search --executor": "use --launcher COMMAND",
     "search --cpus": "use --launcher COMMAND, which may ask for them",
     "search --gpus": "use --launcher COMMAND, which may ask for them",
-    "search --storage": "the study is a file that any disk can hold; leave it out",
-    "report --code": "models of your own have a dash for predicted seconds; leave it out",
+    "search --storage": "leave it out: a search is kept in a file, which needs no storage",
+    "report --code": "leave it out: reports show no predicted seconds of models of your own",
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
     **{
-        f"{command} --spill-to-network": "a folder on a network file system is used, and noticed"
+        f"{command} --spill-to-network": "leave it out: --spill takes folders of networks, too"
         for command in ("evaluate", "infer", "reconstruct", "submit")
     },
-    "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
-    "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "watch --serve": "watch in the terminal, or train with run.loggers=[tensorboard] for a page",
+    "watch --port": "watch in the terminal, or train with run.loggers=[tensorboard] for a page",
     "plan --events": "use --nodes and --edges, such as 330700 and 6900000 of CTD's events",
-    "plan --seed": "it draws no events any more; bigtrk scale measures more ranks",
+    "plan --seed": "leave it out: plan draws no events any more",
     "plan --calibrate": "use bigtrk plan --choose --try, which measures steps, or --measured RUN",
-    "plan --check": "use bigtrk plan --measured RUN, which takes the seconds of a run",
+    "plan --check": "use bigtrk plan --measured RUN, which starts from the measured step of a run",
     "plan --allow-bf16": "set model.precision=bf16",
-    "build --module-map-windows": "windows are around all that a module map has seen",
+    "build --module-map-windows": "leave it out: a module map's windows hold all that it has seen",
     "filter --cut": "use --score-cut",
     **{
         f"{command} --min-hits": "use --hits-min"
@@ -108,7 +108,7 @@ def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
         command, _, option = gone.partition(" ")
         is_there = not option or f" {option} " in f" {' '.join(words[1:])} "
         if words[:1] == [command] and is_there:
-            raise InputError(f"{gone} is gone; {instead}")
+            raise InputError(f"{gone} was removed; {instead}")
 
 
 def main() -> None:

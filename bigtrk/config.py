@@ -21,12 +21,12 @@ MOST_COMPLAINTS = 5
 GONE = {
     "model.init_partly": "start from weights of the same model, or train from the start",
     "training.auto_bf16": "set model.precision=bf16",
-    "training.spill_to_network": "a folder on a network file system is used, and noticed",
-    "population.lag": "all trials of a round wait for each other; remove it",
+    "training.spill_to_network": "leave it out: training.spill takes folders of networks, too",
+    "population.lag": "leave it out: all trials of a round wait for each other",
     # In DeepSpeed's files.
     **dict.fromkeys(("tensorboard", "wandb", "csv_monitor"), "use run.loggers"),
     **dict.fromkeys(("flops_profiler", "comms_logger", "wall_clock_breakdown"), "set profile=true"),
-    **dict.fromkeys(("memory_breakdown", "dump_state", "compute_grad_norm"), "remove it"),
+    **dict.fromkeys(("memory_breakdown", "dump_state", "compute_grad_norm"), "leave it out"),
 }
 # Messages quote values as they are, but a bad one may be of any size.
 _SHORT = Repr()
@@ -91,17 +91,17 @@ def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except ValueError as error:
-        raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
+        raise InputError(f"{path}: is not valid YAML ({reason(error)}); correct it") from None
     if content is None and is_own_pipe(path):
         raise InputError(f"{path}: is empty; check the command that writes into this pipe")
     if not isinstance(content, dict | None):
-        raise InputError(f"{path}: must be a mapping of sections, such as 'model:'")
+        raise InputError(f"{path}: must consist of settings, each written as 'key: value'")
     return content or {}
 
 
 def _apply(content: dict[str, Any], override: str, types: Types) -> None:
     key, equals, text = override.partition("=")
-    told = f"override {override!r}"
+    told = f"setting {override!r}"
     if not equals or not key:
         raise InputError(f"{told}: write key.sub=value, such as model.hidden=64")
     *sections, name = key.split(".")
@@ -110,11 +110,11 @@ def _apply(content: dict[str, Any], override: str, types: Types) -> None:
     except InputError as error:
         raise InputError(f"{told}: {error}") from None
     except ValueError as error:
-        raise InputError(f"{told}: the value is not YAML ({reason(error)})") from None
+        raise InputError(f"{told}: is not valid YAML ({reason(error)}); correct it") from None
     for section in sections:
         content = content.setdefault(section, {})
         if not isinstance(content, dict):
-            raise InputError(f"{told}: {section!r} is not a section")
+            raise InputError(f"{told}: {section!r} is set to a single value before; remove that")
     content[name] = value
 
 
@@ -132,14 +132,14 @@ def _complaint(
         place = [place[0], *place[2:]]
     key = one_line(".".join(map(str, place)))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
-    where = f"override {given[-1]!r}" if given else source
+    where = f"setting {given[-1]!r}" if given else source
     if not key:  # the overrides that do not go together by what is said before the remedy
         before = re.split("; |: set ", error["msg"])[0]
         named = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", before)
-        blamed = [repr(one) for one in overrides if one.partition("=")[0] in named]
-        where = f"override {' and '.join(blamed)}" if blamed else source
+        blamed = [f"setting {one!r}" for one in overrides if one.partition("=")[0] in named]
+        where = " and ".join(blamed) or source
     if error["type"] == "extra_forbidden" and key in GONE:
-        return f"{where}: key {key!r} is gone; {GONE[key]}"
+        return f"{where}: key {key!r} was removed; {GONE[key]}"
     if error["type"] == "extra_forbidden":
         known, section = keys(kind), key.rpartition(".")[0]
         siblings = [one for one in known if one.rpartition(".")[0] == section]
@@ -171,7 +171,7 @@ def nearest(key: str, known: Sequence[str], siblings: Sequence[str] = ()) -> str
     others = [one for one in known if not key.startswith(f"{one}.")]
     close = difflib.get_close_matches(key, others, n=1, cutoff=0.5)
     listed = ", ".join(siblings or known)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {listed}"
+    return f"; did you mean {close[0]!r}?" if close else f"; choose one of {listed}"
 
 
 def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:

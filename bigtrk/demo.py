@@ -93,7 +93,7 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
         console.rule(style="dim")
         say(f"$ {command}", style="bold")
         if status := _run(shlex.split(command)):
-            raise InputError(f"'{command}' ended with status {status}")
+            raise InputError(f"'{command}' failed (exit status {status}); see its error above")
     console.rule(style="dim")
     seconds = time.perf_counter() - start
     say(f"demo done in {seconds:.0f} s; {out}/pipeline made the tracks in {out}/tracks")

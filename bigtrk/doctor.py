@@ -53,7 +53,7 @@ def required() -> list[str]:
     try:
         return [one for one in metadata.requires("bigtrk") or () if ";" not in one]
     except metadata.PackageNotFoundError:
-        raise InputError("bigtrk is not installed; pip install -e . in its checkout") from None
+        raise InputError("bigtrk is not installed; run 'pip install -e .' in its source") from None
 
 
 def examine() -> dict[str, Any]:

@@ -85,7 +85,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
         local_size = per_node[whole(environment, "SLURM_NODEID")]
     except (KeyError, ValueError, IndexError):
         said = f"{name}: {environment.get(name, 'not set')}"
-        raise RankError(f"{said}; srun sets it for each task, so start ranks by it") from None
+        raise RankError(f"{said}; start the ranks by srun, which sets it for each") from None
     rank = _index(environment, "SLURM_PROCID", _STEP_TASKS)
     world_size, local_rank = (whole(environment, one) for one in (_STEP_TASKS, "SLURM_LOCALID"))
     return Place(rank, world_size, local_rank, local_size, "srun")
@@ -101,9 +101,9 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
     sizes = {environment[name] for name in _SIZES if name in environment}
     if found and sizes != {"1"} and not (is_step and not sizes):
         raise RankError(
-            f"{found[0]} is set, but not the number of ranks here and in all; start ranks with "
-            "torchrun, deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, "
-            "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            f"{found[0]} is set, but the number of ranks is not; start the ranks with torchrun, "
+            "deepspeed, srun, or mpirun of Open MPI, MPICH or Intel MPI, or set RANK, WORLD_SIZE, "
+            "LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
 
 

@@ -50,7 +50,7 @@ def compiled(
     if found.library is None:
         _warn_of_plain(found.problem)
     elif found.path is None:
-        warn_once("compiled code", f"passes compiled for this process alone: {found.problem}")
+        warn_once("compiled code", f"each process compiles the C code anew: {found.problem}")
     return found.library
 
 
@@ -105,7 +105,7 @@ def compiler() -> list[str]:
     try:
         program, *arguments = shlex.split(named)
     except ValueError as error:
-        raise FileNotFoundError(f"no C compiler: CC={named}: {error}") from None
+        raise FileNotFoundError(f"no C compiler: CC={named}: {error}; correct CC") from None
     path = shutil.which(program)
     if path is None:
         raise FileNotFoundError(
@@ -146,7 +146,7 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
         if not state.st_mode & stat.S_ISVTX:  # as that of /tmp
             _check_private(above, state, of_anybody=True)
     if os.statvfs(path.parent).f_flag & os.ST_NOEXEC:
-        raise PermissionError(f"{path.parent}: its file system is mounted noexec")
+        raise PermissionError(f"{path.parent}: its disk is mounted noexec; {_REMEDY}")
     try:
         _check(path)
     except OSError:
@@ -162,7 +162,7 @@ def _check(path: Path) -> None:
         content = file.read()
     made, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if hashlib.sha256(made).digest() != digest:
-        raise OSError(f"{path}: was changed after it was made")
+        raise OSError(f"{path}: was changed after it was made; remove it")
 
 
 def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False) -> None:
@@ -191,6 +191,6 @@ def _compile(path: Path, command: Sequence[str]) -> None:
     if not made:
         lines = done.stderr.splitlines() or [f"it ends with status {done.returncode}"]
         said = next((line for line in lines if "error" in line), lines[0])
-        raise OSError(f"{command[0]} made no library: {said}")
+        raise OSError(f"{command[0]} cannot compile the C code ({said}); install gcc, or set CC")
     with atomic_path(path, mode=0o600) as temporary:
         temporary.write_bytes(made + hashlib.sha256(made).digest())

@@ -75,10 +75,10 @@ def configure(arguments: argparse.Namespace) -> Configuration:
                 "to continue its run"
             )
     if len(files) > 1:
-        raise InputError(f"{files[1]}: a second configuration file; give one")
+        raise InputError(f"{files[1]}: is a second configuration file; give only one")
     allow_code(arguments.code)
     if files and arguments.resume:
-        raise InputError(f"{files[0]}: --resume takes the run's own configuration; leave it out")
+        raise InputError(f"{files[0]}: --resume takes the run's own settings; leave out this file")
     if arguments.resume:
         return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
@@ -91,7 +91,7 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     arguments.resume = arguments.resume and given_path(arguments.resume)
     for path in _files(arguments):
         if ranks.world_size > 1 and is_own_pipe(path):
-            raise InputError(f"{path}: a pipe is read by one rank alone; write it to a file")
+            raise InputError(f"{path}: is a pipe, which one rank alone can read; write a file")
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not arguments.resume
     run_configured(ranks, lambda: configure(arguments), arguments.resume, restarted)
 
@@ -137,7 +137,7 @@ def train(configuration: Configuration) -> Path:
     if not isinstance(configuration, Configuration):
         raise InputError(f"{configuration!r}: is not a Configuration; make one with configure(...)")
     if threading.current_thread() is not threading.main_thread():
-        raise InputError("a training handles signals: call it in the main thread")
+        raise InputError("train() handles signals, so call it in the main thread of Python")
     allow_code(code_named(configuration))  # the caller has named it
     with _process_restored():
         return run_configured(discover(), lambda: configuration, None)

@@ -71,7 +71,7 @@ def load_code(name: str, key: str) -> Any:
     module, _, attribute = name.partition(":")
     if module not in _allowed and module.partition(".")[0] not in _installed(tuple(sys.path)):
         said = f"{key}={name}: {module} is not installed"
-        raise InputError(f"{said}; say that you trust it with --code {module}")
+        raise InputError(f"{said}; if you trust this module, add --code {module}")
     folder = str(Path.cwd())
     if module in _allowed and folder not in sys.path:
         sys.path.append(folder)  # last, so that it hides nothing installed
@@ -87,7 +87,7 @@ def load_code(name: str, key: str) -> Any:
         ) from error
     if not hasattr(loaded, attribute):
         file = getattr(loaded, "__file__", None) or "a package without code"
-        raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}")
+        raise InputError(f"{key}={name}: {module} ({file}) has no {attribute}; correct the name")
     return getattr(loaded, attribute)
 
 
@@ -95,7 +95,7 @@ def load_function(name: str, key: str, kind: str) -> Any:
     """Imports as `load_code`; raises InputError for what cannot be called, and so is not `kind`."""
     function = load_code(name, key)
     if not callable(function):
-        raise InputError(f"{key}={name}: is a {type(function).__name__}; name {kind}")
+        raise InputError(f"{key}={name}: is not callable ({type(function).__name__}); name {kind}")
     return function
 
 

@@ -58,8 +58,8 @@ def simulate(
 
         if no_truth or detectors != "trackml" or file_format is not EventFormat.TRACKML:
             raise InputError(
-                "--with acts simulates TrackML's detector, with truth, in ACTS's format; leave out "
-                "--no-truth, --detectors and --format"
+                "--with acts always simulates TrackML's detector, with truth, in ACTS's format; "
+                "leave out --no-truth, --detectors and --format"
             )
         options = FatrasOptions(particles, seed, "clusters" if clusters else "smearing", hepmc3)
         simulate_with_acts(out, numbers, options)
@@ -140,14 +140,14 @@ def build(
     by_windows, near = windows is not None or learn_windows, embedding is not None
     if sum([by_windows, module_map is not None, learn_module_map, near, true_edges, imported]) > 1:
         raise InputError(
-            "give only one of --windows or --learn-windows, --module-map, --learn-module-map, "
-            "--embedding, --true-edges, and --from with finished graphs "
-            f"({', '.join(GRAPH_READERS)})"
+            "the options ask for more than one way to make graphs; keep one: --windows or "
+            "--learn-windows, --module-map, --learn-module-map, --embedding, --true-edges, or "
+            f"--from {' or '.join(GRAPH_READERS)}"
         )
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency need --embedding RUN; add it")
     if imported and event_range is not None:
-        raise InputError(f"--events: --from {source} imports all graphs; leave it out")
+        raise InputError(f"--from {source} imports all graphs; leave out --events")
     columns = {"node_features": _names(node_features), "edge_features": _names(edge_features)}
     of_format = {**columns, "pt_unit": pt_unit, "phi_sections": phi_sections}
     options = options_of(GRAPH_READERS, source, "--from", of_format)
@@ -169,14 +169,14 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
     """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
     if source is not _TRACKML and format_of(events) != source:
         raise InputError(
-            f"{events}: holds no events in the format --from {source} (colliderml: Parquet files "
-            "of tracker_hits and particles); name the folder that holds them"
+            f"{events}: holds no events in the format that --from {source} names (colliderml: "
+            "Parquet files of tracker_hits and particles); name the folder that holds them"
         )
     if numbers is None:
         return None
     first, _, last = numbers.partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise InputError(f"--events {numbers}: give the first and the last number, such as 0-99")
+        raise InputError(f"--events {numbers}: give first and last event number, such as 0-99")
     return find_events(events, range(int(first), int(last) + 1))
 
 

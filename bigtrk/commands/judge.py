@@ -78,13 +78,13 @@ def evaluate(
 
         if builder or score_cut is not None or scan_cuts or spill:
             raise InputError(
-                f"{run}: a pipeline sets builder and cuts itself, and does not spill; leave out "
-                f"--builder, --score-cut, --scan-cuts and --spill"
+                f"{run}: is a pipeline, which has its own track builder and cuts, and keeps edges "
+                f"in memory; leave out --builder, --score-cut, --scan-cuts and --spill"
             )
         if len(data) > 1:
-            raise InputError(f"{data[1]}: a pipeline is evaluated on one folder; leave it out")
+            raise InputError(f"{data[1]}: a pipeline takes one folder of events; leave this out")
         if ranks.world_size > 1:
-            raise InputError(f"{run}: one rank evaluates a pipeline; start it without a launcher")
+            raise InputError(f"{run}: one process evaluates a pipeline; start it without torchrun")
         losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
         _give(made, losses.model_dump(mode="json"), html, as_json)
@@ -179,7 +179,7 @@ def report(
         _give(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(f"{', '.join(map(str, runs))}: a search is reported alone: name one")
+            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name only it")
         search = read_search(runs[0])
         _give(search_report(search), summarise_search(search), html, as_json)
     else:
@@ -224,7 +224,7 @@ def display(
 
     allow_code(code or ())
     if is_pipeline(run) and (builder or score_cut is not None):
-        raise InputError(f"{run}: a pipeline sets these itself; leave out --builder, --score-cut")
+        raise InputError(f"{run}: a pipeline has its own cuts; leave out --builder and --score-cut")
     of_run, device = (builder or BuilderName.COMPONENTS, score_cut), discover().device
     display_event(run, data, page, Criteria(hits_min, pt_min), event, parts, of_run, device)
     say(f"{page}: open it in a browser")

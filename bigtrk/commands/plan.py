@@ -91,7 +91,7 @@ def scale(
     from bigtrk.studies.scaling.run_series import plan_series, run_series, slurm_script
 
     if ranks_per_node and not slurm:
-        raise InputError("--ranks-per-node needs --slurm; without it all ranks share this host")
+        raise InputError("without --slurm all ranks share this host; leave out --ranks-per-node")
     per_node, cores = ((ranks_per_node or 4), None) if slurm else (None, open_cores())
     counts = (ranks, events, validation, repeats)
     series = plan_series(kind, arguments or [], DEFAULT, *counts, out, per_node, cores)

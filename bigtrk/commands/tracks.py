@@ -114,7 +114,7 @@ def baseline(
     found = baseline_folder(events, out, chain_settings(settings or []))
     tracks = sum(one["tracks"] for one in found.values())
     counts = f"{number_of(tracks, 'track')} of {number_of(len(found), 'event')}"
-    said = f"{counts} in {out}; others there are kept"
+    said = f"found {counts} in {out}; tracks that were there already are kept"
     print_result({"events": found}, as_json, lambda: say(said))
 
 
@@ -204,11 +204,11 @@ def submit(
         if made.failed:
             paths = tracks, events, out
             raise InputError(
-                f"{tracks}: {len(made.failed)} of the events have no tracks; correct these, or "
-                f"submit the other events by 'bigtrk submit {' '.join(map(shell_word, paths))}'"
+                f"{tracks}: {number_of(len(made.failed), 'event')} failed (see above); correct "
+                f"them, or submit the others by 'bigtrk submit {' '.join(map(shell_word, paths))}'"
             )
     elif max_edges or spill:
-        raise InputError(f"{run}: is no pipeline, so leave out --max-edges and --spill")
+        raise InputError(f"{run}: is not a pipeline; leave out --max-edges and --spill")
     if ranks.is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(vars(found), as_json, lambda: say(f"{out}: {found}"))

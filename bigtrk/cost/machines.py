@@ -180,5 +180,5 @@ def find_machine(name: str | None) -> Machine:
     if name is None:
         return machine_of(accelerator())
     if name not in MACHINES:
-        raise InputError(f"--machine {name}: choose {', '.join(MACHINES)}, or leave it out")
+        raise InputError(f"--machine {name}: is unknown; use {', '.join(MACHINES)} or leave it out")
     return MACHINES[name]

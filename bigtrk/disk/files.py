@@ -76,7 +76,7 @@ def atomic_path(
     pipe or socket is refused.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise InputError(f"{path}: is a device, pipe or socket; name another")
+        raise InputError(f"{path}: is a device, pipe or socket; name a file")
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     # A killed process may have left a file, or somebody laid a link; touch follows none.
@@ -99,7 +99,7 @@ def atomic_path(
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with a temporary path and moves the result to `path`, making its folder."""
     if path.parent.is_file():
-        raise InputError(f"{path.parent}: is a file, not a folder to write to; name another")
+        raise InputError(f"{path.parent}: is a file, but must be a folder; name another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         write(temporary)
@@ -185,9 +185,9 @@ def by_numbers(name: str) -> tuple[list[str | int], str]:
 def check_file(path: Path, piped: bool = False) -> None:
     """Refuses a path that is missing, or no file; `piped` allows a pipe of this process's own."""
     if not path.exists():
-        raise InputError(f"{path}: no such file; correct the name or its folder's")
+        raise InputError(f"{path}: no such file; correct the name of the file or its folder")
     if not path.is_file() and not (piped and is_own_pipe(path)):
-        raise InputError(f"{path}: is not a file; name one, or remove it")
+        raise InputError(f"{path}: is not a file; name a file, or remove what is there")
 
 
 STDIN = Path("/dev/stdin")
@@ -209,14 +209,14 @@ def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> byte
         said = f"{path}: cannot be read ({error.strerror}); check its permissions"
         raise InputError(said) from None
     if most is not None and len(content) > most:
-        raise InputError(f"{path}: is larger than {most >> 20} MiB; name another file")
+        raise InputError(f"{path}: is larger than the {most >> 20} MiB allowed; name another file")
     return content
 
 
 def read_json(path: Path) -> Any:
     """Reads a JSON file as `parse_json` does."""
     content = read_bytes(path, MAX_JSON_BYTES)
-    with damage_told(f"{path}: not a JSON file", "make it again"):
+    with damage_told(f"{path}: is not valid JSON", "correct the file, or make it again"):
         return parse_json(content.decode())
 
 
@@ -229,13 +229,13 @@ def parse_json(text: str) -> Any:
     try:
         return checked(json.loads(text, parse_constant=refuse))
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
     """Returns JSON's content; ValueError if it is too deep, infinite, or has half a character."""
     if depth == 0:
-        raise ValueError("it nests too deep")
+        raise ValueError("it is nested too deeply")
     if isinstance(content, str) and not content.isascii():
         content.encode()  # raises UnicodeEncodeError, which is a ValueError
     elif isinstance(content, float) and math.isinf(content):  # 1e999 is JSON
@@ -280,7 +280,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields as `whole_folder` does, for a folder that is new or empty; refuses any other."""
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise InputError(f"{path}: holds something already; name a new folder, or remove it")
+        raise InputError(f"{path}: exists already; name a new folder, or remove this one")
     with whole_folder(path) as temporary:
         yield temporary
 
@@ -306,6 +306,6 @@ def claim_folder(
         raise InputError(f"{out}: holds other files; name another folder")
     elif read_json(out / record) != parameters:
         raise InputError(
-            f"{out}: its files were made with other options ({record} there); give the same "
+            f"{out}: its files were made with other options (see {record} there); give the same "
             f"{options} to add events, or name another folder"
         )

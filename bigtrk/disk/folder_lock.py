@@ -56,7 +56,7 @@ class Owner:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
         except ValueError:
-            raise InputError(f"{held}: is not a lock of bigtrk; remove it") from None
+            raise InputError(f"{held}: was not made by bigtrk; remove this file") from None
 
     @property
     def name(self) -> str:
@@ -134,14 +134,14 @@ class FolderLock(AbstractContextManager["FolderLock"]):
     def check(self) -> None:
         """Raises InputError if the lock is lost: a suspended process may be taken for dead."""
         assert self._place is not None, "not taken"
-        ends = "so that this process, which held it, ends; what it saved can be resumed"
+        ends = "so this process stops writing there and ends; resume it from what it has saved"
         try:
             owners = os.listdir(self._place)  # noqa: PTH208  # NFS asks its server anew
         except OSError as error:
-            raise InputError(f"{self._place}: {error.strerror}, {ends}") from None
+            raise InputError(f"{self._place}: is gone ({error.strerror}), {ends}") from None
         if self._own.name not in owners:
             taken = ", ".join(str(Owner.of(self._place / name)) for name in owners) or "nobody"
-            raise InputError(f"{self._place.parent}: is held by {taken}, {ends}")
+            raise InputError(f"{self._place.parent}: was taken over by {taken}, {ends}")
 
     def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:
         """Takes over a dead owner's lock; False if it has been released, or may be soon."""
@@ -151,7 +151,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
                 if self._is_dead(owner, held, new, patient):
                     os.utime(held, follow_symlinks=False)
                     held.rename(place / self._own.name)
-                    say(f"{place.parent}: {owner} is gone; its lock is taken over")
+                    say(f"{place.parent}: {owner} has ended; its lock is taken over")
                     return True
                 if not patient:
                     raise HeldError(
@@ -167,7 +167,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         if ended is not None:
             return ended
         if not patient:
-            say(f"{held.parent}: waiting for a sign of life of {owner}, {DEAD:.0f} s at most")
+            say(f"{held.parent.parent}: waiting up to {DEAD:.0f} s for a sign of life of {owner}")
         last = _changed(held)
         silent, start = max(0.0, _changed(new / self._own.name) - last), time.monotonic()
         while _changed(held) == last:

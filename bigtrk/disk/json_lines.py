@@ -35,7 +35,7 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
     """Parses up to `LONGEST_LINE` + 1 bytes of a line; None for a blank or half-written one."""
     place = f"{path}, line {number}"
     if number > MOST_LINES:
-        raise InputError(f"{path}: has more than {MOST_LINES} lines; cut off the first ones")
+        raise InputError(f"{path}: has more than {MOST_LINES} lines; remove the first ones")
     if len(raw) > LONGEST_LINE:
         raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
     if not raw.strip():
@@ -45,9 +45,9 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
     except (ValueError, RecursionError) as error:
         if not raw.endswith(b"\n"):
             return None
-        raise InputError(f"{place}: not JSON ({reason(error)}); remove the line") from None
+        raise InputError(f"{place}: is not valid JSON ({reason(error)}); remove the line") from None
     if not isinstance(content, dict):
-        raise InputError(f"{place}: not a JSON object; remove the line")
+        raise InputError(f"{place}: is not a JSON object, such as {{...}}; remove the line")
     return Line(place, raw, content)
 
 

@@ -57,7 +57,7 @@ class UnnamedFile:
             os.posix_fallocate(self.handle, 0, size)
         except OSError as error:
             asked, free = (n / 2**30 for n in (size - self.size, free_bytes(self.handle)))
-            said = f"{error.strerror}: {asked:.3f} GiB are needed, and {free:.3f} free"
+            said = f"{error.strerror}: {asked:.3f} GiB are needed, but {free:.3f} GiB are free"
             raise OSError(error.errno, said) from None
         finally:
             fcntl.fcntl(self.handle, fcntl.F_SETFL, flags)
@@ -69,7 +69,7 @@ class UnnamedFile:
         while done < len(pages):
             moved = call(self.handle, [pages[done:]], start + done)
             if moved == 0:
-                raise OSError("the file ends early")
+                raise OSError("a file there ends too early")
             done += moved
         if not self.direct:
             os.posix_fadvise(self.handle, start, len(pages), os.POSIX_FADV_DONTNEED)

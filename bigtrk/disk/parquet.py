@@ -32,7 +32,7 @@ def values_of_groups(file: BinaryIO) -> list[int]:
     tail = file.read()
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length > size - TAIL_BYTES:
-        raise ValueError("it does not end in a footer")
+        raise ValueError("it lacks the footer of a Parquet file")
     file.seek(size - TAIL_BYTES - length)
     with suppress(StopIteration, KeyError, TypeError, RecursionError):
         footer = _value(iter(file.read(length)), STRUCT)
@@ -128,7 +128,7 @@ class IntegerGroups:
         if rows * len(self.names) * 8 > limit_of(packed):
             raise InputError(
                 f"{self._path}: claims {rows:,} rows, too many for its {packed:,} bytes; "
-                "write it again without compression and dictionaries"
+                "write it again without compression and dictionary encoding"
             )
 
     def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:
@@ -142,7 +142,7 @@ class IntegerGroups:
 
 
 def _damage_told(path: Path) -> AbstractContextManager[None]:
-    return damage_told(f"{path}: not a readable parquet file", "write it again")
+    return damage_told(f"{path}: is not a readable Parquet file", "write it again")
 
 
 def _present(
@@ -151,7 +151,7 @@ def _present(
     """Lists the wanted columns that the file has, all of one kind of integer."""
     if missing := [name for name in required if name not in schema.names]:
         said = f"{path}: missing column {', '.join(missing)}"
-        raise InputError(f"{said}; the table needs {', '.join(required)}: rename its columns")
+        raise InputError(f"{said}; rename or add columns so that it has {', '.join(required)}")
     present = [name for name in (*required, *optional) if name in schema.names]
     for name in present:
         if schema.names.count(name) > 1:
@@ -171,5 +171,5 @@ def _integers(column: pa.ChunkedArray, or_none: bool, name: str, path: Path, fir
     none = (values == NONE) & or_none
     if values.dtype == np.uint64 and len(large := np.flatnonzero((values > LARGEST) & ~none)):
         said = f"{path}, row {first + int(large[0]) + 1}: {name} is {values[large[0]]}"
-        raise InputError(f"{said}, beyond int64; number them from 0")
+        raise InputError(f"{said}, too large for int64; write smaller numbers")
     return np.array(values, np.int64)

@@ -55,7 +55,7 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
     except InputError:
         raise
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except Exception as error:  # a bad value of a known tag raises whatever its class does
         raise ValueError(" ".join(str(error).split())) from None
 
@@ -93,7 +93,7 @@ def parse_typed(text: str, types: Types) -> Any:
         except InputError:
             raise
         except ValueError:
-            raise InputError(f'{written}: quote whole items, such as "a,b",c') from None
+            raise InputError(f'{written}: quote each item as a whole, as in "a,b",c') from None
     if all(quoted) and written[0] == written[-1]:
         return parse_yaml(written, types)
     if (is_list and not written.startswith("[")) or _take_text(types):
@@ -104,6 +104,7 @@ def parse_typed(text: str, types: Types) -> Any:
 def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     """Returns the node as its types read it."""
     marks = node.start_mark, node.end_mark
+    at = f" (line {marks[0].line + 1})" if marks[0] and marks[0].line else ""
     items = _items(types)
     if isinstance(node, yaml.MappingNode):
         # Aliases are refused, so that nothing is merged.
@@ -118,7 +119,7 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if is_plain and not {int, float}.isdisjoint(types):  # not 010 (8), 1:30 (90), yes (1)
         is_yes = node.tag == _BOOL and bool not in types
         if is_yes or (node.tag in NUMBERS and re.search(r"^[-+]?0\d|:", node.value)):
-            raise InputError(f"{node.value}: write a number, without a leading 0 or a colon")
+            raise InputError(f"{node.value}{at}: must be a number without a leading 0 or a colon")
     if is_plain and (not node.value or any(kind in types for kind in _READ_AS[node.tag])):
         return node
     if node.tag != _TEXT and not is_plain:
@@ -126,13 +127,13 @@ def _typed(node: yaml.Node, types: Types) -> yaml.Node:
     if _take_text(items):
         parts = [part.strip() for part in node.value.split(",")] if node.style is None else []
         if parts and not all(parts):
-            raise InputError(f"{node.value}: an item is empty; leave out a comma")
+            raise InputError(f"{node.value}{at}: an item of the list is empty; remove a comma")
         scalars = [_scalar(part, node) for part in parts or [node.value]]
         return yaml.SequenceNode(_LIST, [_typed(one, items) for one in scalars], *marks)
     if not _take_text(types):
         return node
     if Path in types and NoneType in types and node.tag == _BOOL:
-        raise InputError(f"{node.value}: write null for none, or ./{node.value} for a folder")
+        raise InputError(f"{node.value}{at}: write null for no folder, or ./{node.value} for one")
     value = str(given_path(node.value)) if Path in types else node.value
     return yaml.ScalarNode(_TEXT, value, *marks)
 
@@ -160,7 +161,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             line = self.peek_event().start_mark.line + 1
-            raise ValueError(f"line {line} has an alias (*NAME); write its value out")
+            raise ValueError(f"line {line} has an alias (*NAME); write its value instead")
         node = super().compose_node(parent, index)
         known = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -170,5 +171,5 @@ class _Loader(yaml.SafeLoader):
                     raise ValueError(f"key {key.value!r} is written a second time in line {line}")
                 known.add((key.tag, key.value))
         if node and node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
-            raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+            raise ValueError(f"a number has more than {MAX_DIGITS} digits")
         return node

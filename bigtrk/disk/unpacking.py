@@ -29,7 +29,7 @@ def check_members(path: Path, archive: ZipFile) -> None:
         if leads_out or stat.S_ISLNK(member.external_attr >> 16):
             kind = "unsafe member" if leads_out else "symbolic link"
             said = f"{path}: holds the {kind} {member.filename!r}"
-            raise InputError(f"{said}; make the archive again with names of files inside it")
+            raise InputError(f"{said}; make the archive again with plain files and relative paths")
 
 
 def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
@@ -37,7 +37,7 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
     info = archive.getinfo(member)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         # zipfile unpacks these without a bound.
-        raise InputError(f"{path / member}: is not packed by deflate; unpack the archive")
+        raise InputError(f"{path / member}: is not compressed by deflate; unpack the archive")
     # The sizes that the archive states may be lies.
     limit = limit_of(min(info.compress_size, path.stat().st_size))
     if info.file_size > limit:

@@ -82,7 +82,7 @@ def find_acts(path: Path) -> "ActsEvents | None":
     for file in source.members:
         if (m := _MAP_FILE.fullmatch(file)) and m[1] not in files:
             raise InputError(
-                f"{source.where(file)}: is of no use without {m[1]}-measurements.csv: add that "
+                f"{source.where(file)}: needs {m[1]}-measurements.csv, which is missing; add that "
                 f"file, or remove this one"
             )
     if files:
@@ -143,7 +143,7 @@ class ActsEvents:
             if one := listed or found:
                 missing = SIMULATED_HITS if listed else HITS_OF_MEASUREMENTS
                 raise InputError(
-                    f"{one[1]}: is of no use without {name}-{missing.stems[0]}.csv: add that "
+                    f"{one[1]}: needs {name}-{missing.stems[0]}.csv, which is missing; add that "
                     f"file, or remove this one to read the event without truth"
                 )
             return None
@@ -210,7 +210,7 @@ def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
     for column, bits in zip(BARCODE_COLUMNS, BARCODE.values(), strict=True):
         number = table[column].astype(np.int64)
         if len(bad := np.flatnonzero((number < 0) | (number >= 1 << bits))):
-            problem = f"{column} is {number[bad[0]]}, not a number below {1 << bits}"
+            problem = f"{column} is {number[bad[0]]}, not from 0 to {(1 << bits) - 1}"
             fail_at(where, int(bad[0]), problem, "number the particles of each event from 1")
         ids = ids << bits | number
     return ids

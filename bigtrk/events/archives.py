@@ -34,17 +34,17 @@ class Source:
             content = read_bytes(self.path / member)
             limit = limit_of(len(content))
         else:
-            told = damage_told(f"{self.path / member}: damaged zip archive", "fetch it again")
+            told = damage_told(f"{self.path}: {member} cannot be read", "fetch it again")
             with told, ZipFile(self.path) as archive:
                 content, limit = read_member(self.path, archive, member)
         if not content.startswith(GZIP_MAGIC):
             if file.endswith(".gz"):
                 raise InputError(
-                    f"{self.where(file)}: is no gzip file, unlike its name; fetch it again, or "
-                    f"rename it to {file.removesuffix('.gz')} if it is plain text"
+                    f"{self.where(file)}: is not a gzip file, although it is named .gz; fetch it "
+                    f"again, or rename it to {file.removesuffix('.gz')} if it is plain text"
                 )
             return content
-        with damage_told(f"{self.where(file)}: damaged or truncated gzip file", "fetch it again"):
+        with damage_told(f"{self.where(file)}: is damaged or truncated", "fetch it again"):
             return gunzip(content, limit, self.where(file))
 
     def sizes(self, files: Mapping[str, str | None]) -> dict[str, int]:
@@ -72,8 +72,8 @@ def open_source(path: Path) -> Source:
         )
     check_file(path)
     told = damage_told(
-        f"{path}: not a folder and not a readable zip archive",
-        "fetch it again or name the folder that holds the event files",
+        f"{path}: is neither a folder nor a readable zip archive",
+        "fetch the archive again, or name the folder that holds the event files",
     )
     with told, ZipFile(path) as archive:
         check_members(path, archive)

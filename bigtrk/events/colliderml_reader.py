@@ -137,7 +137,7 @@ _stream = lru_cache(maxsize=4)(RowStream)
 
 def _damage_told(file: StoredFile) -> AbstractContextManager[None]:
     return damage_told(
-        f"{file.path}: not a readable Parquet file", "it may be truncated: fetch it again"
+        f"{file.path}: is not a readable Parquet file", "it may be truncated: fetch it again"
     )
 
 
@@ -156,8 +156,8 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
             if other is not place:
                 raise InputError(
                     f"{place.where(event)}: event_id {event} is also that of {other.file.path}, "
-                    f"row {other.number + 1}; remove one of them or, if they are of different "
-                    "samples, name one, such as FOLDER/ttbar_pu200"
+                    f"row {other.number + 1}; remove one of the rows or, if they are of different "
+                    "samples, name one sample, such as FOLDER/ttbar_pu200"
                 )
     return dict(sorted(places.items()))
 
@@ -169,7 +169,7 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
         if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
             raise InputError(
                 f"{file.path}: claims {most:,} values, too many for its {file.size:,} bytes; "
-                "write it again without compression and dictionaries"
+                "write it again without compression and dictionary encoding"
             )
         opened = pq.ParquetFile(file.path)
         columns = _present(opened.schema_arrow, spec, file)
@@ -188,7 +188,7 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
             if event is None or not 0 <= event <= LAST_EVENT:
                 raise InputError(
                     f"{file.path}, row {number + 1}: event_id is {event}, not a number from 0 to "
-                    f"{LAST_EVENT}; number the events"
+                    f"{LAST_EVENT}; correct it"
                 )
             yield event, Place(file, columns, group, row, number, size)
             number += 1
@@ -353,7 +353,7 @@ def find_sample(path: Path) -> Sample | None:
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(
-            f"{path}: is one file of a sample; name the folder of tracker_hits and particles"
+            f"{path}: is one file of a sample; name the folder of its tracker_hits and particles"
         )
     roots = [path]
     if not path.is_dir():

@@ -47,8 +47,8 @@ def find_layers(detector: str | Path) -> DetectorLayers:
     path = given_path(detector)
     if not path.exists() and not path.name.startswith(DETECTORS_FILE):
         raise InputError(
-            f"{path}: is neither a detector that is built in ({', '.join(BUILT_IN)}) nor a "
-            f"file; name one of them or a {DETECTORS_FILE}"
+            f"{path}: is neither a built-in detector ({', '.join(BUILT_IN)}) nor a file; name one "
+            f"of these detectors, or a {DETECTORS_FILE}"
         )
     return layers_from_detectors(read_detectors(path))
 

@@ -39,7 +39,7 @@ def only_event(events: list[str], path: Path) -> str:
     """Returns the only one of the `events` at `path`, and refuses several."""
     if len(events) > 1:
         raise InputError(
-            f"{path}: holds {len(events)} events; name one, {events[0]} to {events[-1]}"
+            f"{path}: holds {len(events)} events; name one of {events[0]} to {events[-1]}"
         )
     return events[0]
 

@@ -162,7 +162,7 @@ def _fail_as_arrow(
         needed = "a number" if pa.types.is_floating(types[name]) else f"an integer ({types[name]})"
         problem = f"{name} is {found[3]!r}, not {needed}"
         fail_at(where, int(found[2]) - FIRST_LINE, problem, FIX_VALUES)
-    raise InputError(f"{where}: not a readable CSV table ({reason}); export it again")
+    raise InputError(f"{where}: is not a readable CSV table ({reason}); export it again")
 
 
 def unpack_geometry_id(packed: NDArray[np.generic]) -> Columns:
@@ -295,7 +295,7 @@ def check_unique(table: Columns, key: str, where: str) -> None:
         return
     _, first = np.unique(ids, return_index=True)
     for row in np.setdiff1d(np.arange(len(ids)), first)[:1].tolist():
-        fail_at(where, row, f"{key} {ids[row]} appears again", "each may appear once: remove a row")
+        fail_at(where, row, f"{key} {ids[row]} appears a second time", "remove one of the rows")
 
 
 def check_known(

@@ -112,9 +112,9 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if NOISE in listed and (noise := int((particle == NOISE).sum())):
         warn_once(
             "particle 0",
-            f"{where}: lists particle {NOISE}, which means noise: {number_of(noise, 'hit')} "
-            "taken as noise; if it is a particle, add 1 to every particle_id of particles and "
-            "truth",
+            f"{where}: the table of particles lists id {NOISE}, which means noise: its "
+            f"{number_of(noise, 'hit')} count as noise; if it is a particle, add 1 to every "
+            "particle_id of particles and truth",
         )
     unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
     if len(unlisted):
@@ -126,15 +126,15 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
         warn_once(
             "particles that are not listed",
             f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits belong to "
-            f"{number_of(len(unlisted), 'particle')} ({unlisted[0]} first) that the table of "
-            f"particles lacks; in all events the momentum and vertex of such particles are "
-            f"unknown{remedy}",
+            f"{number_of(len(unlisted), 'particle')}, such as {unlisted[0]}, that the table of "
+            f"particles does not list; momentum and vertex of such particles are unknown, in all "
+            f"events{remedy}",
         )
     odd, hits, nhits = overfull_particles(event)
     if len(odd):
         warn_once(
             "nhits",
-            f"{where}: {number_of(len(odd), 'particle')} with more hits in truth than nhits says, "
+            f"{where}: the truth gives {number_of(len(odd), 'particle')} more hits than nhits, "
             f"such as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give "
             "each its own, or edges between them count as true",
         )

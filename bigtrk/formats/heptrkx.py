@@ -57,7 +57,7 @@ def import_heptrkx_folder(
     """
     files = [source] if source.is_file() else _graph_files(source)
     if not files:
-        raise InputError(f"{source}: holds no npz graphs; name the folder that does")
+        raise InputError(f"{source}: holds no npz graphs; name the folder that holds them")
     if phi_sections is None:
         for file in files:
             if _LATER_SECTION.search(file.stem):
@@ -66,7 +66,10 @@ def import_heptrkx_folder(
                     "sections; give --phi-sections N, which is n_phi_sections of HEPTrkX's "
                     "prepare.py (1 if events were cut in eta alone)"
                 )
-        complain(f"{source}: phi is read in units of pi, as of whole events")
+        complain(
+            f"{source}: taken for whole events, with phi in units of pi; if events were cut in "
+            "phi, give --phi-sections N"
+        )
     tasks = (_task(file, phi_sections) for file in files)
     parameters = {"from": "heptrkx", "phi_sections": phi_sections or 1}
     return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
@@ -80,8 +83,8 @@ def _graph_files(folder: Path) -> list[Path]:
     if others:
         warn_once(
             "others",
-            f"{folder}: left out: {number_of(len(others), 'file')} ({others[0]} first) without a "
-            "graph",
+            f"{folder}: left out {number_of(len(others), 'file')} without a graph, such as "
+            f"{others[0]}",
         )
     return graphs
 
@@ -146,7 +149,7 @@ def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
         warn_once(
             "sections",
             f"{file}: no edge crosses phi = pi, where a whole event would have about "
-            f"{step.sum() / 2:.0f}; if this is a section in phi, give --phi-sections",
+            f"{step.sum() / 2:.0f} such edges; if it is a section in phi, give --phi-sections",
         )
 
 
@@ -159,16 +162,16 @@ def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
     try:
         ids = _read_arrays(file, ("ID",))["ID"]
         if ids.shape != (n_nodes,) or len(np.unique(ids)) < n_nodes:
-            raise _bad(file, f"array 'ID' does not hold {n_nodes} different ids, one of each node")
+            raise _bad(file, f"array 'ID' must hold {n_nodes} different ids, one for each node")
     except InputError as error:
-        warn_once("hit ids", f"{error} (graphs are imported without such ids)")
+        warn_once("hit ids", f"{error} (until then graphs are imported without hit ids)")
         return None
     return torch.from_numpy(ids.astype(np.int64))
 
 
 def _read_arrays(file: Path, keys: tuple[str, ...] = KEYS) -> Arrays:
     check_file(file)
-    with damage_told(f"{file}: is not an npz file, or damaged", REMEDY), ZipFile(file) as archive:
+    with damage_told(f"{file}: is damaged or not an npz file", REMEDY), ZipFile(file) as archive:
         check_members(file, archive)
         known = set(archive.namelist())
         if missing := [key for key in keys if f"{key}.npy" not in known]:
@@ -180,8 +183,9 @@ def _read_array(archive: ZipFile, key: str, file: Path) -> NDArray[np.generic]:
     content, _ = read_member(file, archive, f"{key}.npy")
     with damage_told(f"{file}: array {key!r} cannot be read", REMEDY):
         array: NDArray[np.generic] = read_array(io.BytesIO(content), allow_pickle=False)
-    if array.dtype.kind not in ("iu" if key in (*INCIDENCE, "ID") else "fiub"):
-        raise _bad(file, f"array {key!r} holds {array.dtype}, not numbers of its kind")
+    kinds, needed = ("iu", "integers") if key in (*INCIDENCE, "ID") else ("fiub", "numbers")
+    if array.dtype.kind not in kinds:
+        raise _bad(file, f"array {key!r} holds {array.dtype}, but must hold {needed}")
     return array
 
 
@@ -197,10 +201,10 @@ def _check(arrays: Arrays, file: Path) -> None:
     if np.abs(x[:, 1].astype(np.float64)).max(initial=0.0) > 1.0 + 1e-3:
         raise _bad(file, "array 'X' must hold phi / pi within -1 and 1 in its second column")
     if y.ndim != 1 or not np.isin(y, (0, 1)).all():
-        raise _bad(file, f"array 'y' (shape {y.shape}) must be one column of 0 and 1")
+        raise _bad(file, f"array 'y' has shape {y.shape}, but must be one column of 0 and 1")
     for key in INCIDENCE:
         if arrays[key].shape != y.shape:
-            raise _bad(file, f"array {key!r} has shape {arrays[key].shape}, not y's {y.shape}")
+            raise _bad(file, f"array {key!r} has shape {arrays[key].shape}, but y has {y.shape}")
 
 
 def _edge_ends(arrays: Arrays, matrix: str, file: Path) -> Ints:
@@ -244,8 +248,8 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
         raise InputError(f"{graph.name}: has no labels; build it from events with truth")
     if missing := [name for name in COLUMNS if name not in graph.node_feature_names]:
         raise InputError(
-            f"{graph.name}: has no node feature {missing[0]!r}, and HEPTrkX's X holds r, phi and "
-            "z; add it"
+            f"{graph.name}: has no node feature {missing[0]!r}, but HEPTrkX needs r, phi and z; "
+            "build a graph that has it"
         )
     columns = [graph.node_feature_names.index(name) for name in COLUMNS]
     # The float32 nearest to a quotient gives the column again, if any float32 does.

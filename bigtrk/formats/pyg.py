@@ -49,7 +49,7 @@ def import_pyg_folder(
     """
     files = [source] if source.is_file() else _files(source)
     if not files:
-        raise InputError(f"{source}: holds no .pt or .pyg files; name the folder that does")
+        raise InputError(f"{source}: holds no .pt or .pyg files; name the folder that holds them")
     columns = {"node_features": list(node_features), "edge_features": list(edge_features)}
     tasks = (_task(file, columns) for file in files)
     made = {"from": "pyg", **columns}
@@ -74,12 +74,12 @@ def read_pyg(
 def _files(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("*") if path.suffix in SUFFIXES]
     if others := [path.name for path in found if path.name in _OF_DATASET]:
-        warn_once("others", f"{folder}: {', '.join(sorted(others))}: left out, holds no graph")
+        warn_once("others", f"{folder}: left out {', '.join(sorted(others))}, without graphs")
     graphs = (path for path in found if path.name not in _OF_DATASET)
     files = sorted(graphs, key=lambda path: (by_numbers(path.stem), path.name))
     for one, other in pairwise(files):
         if one.stem == other.stem:
-            raise InputError(f"{other}: {one.name} gives an event of the same name; rename one")
+            raise InputError(f"{other}: makes an event of the same name as {one}; rename one")
     return files
 
 

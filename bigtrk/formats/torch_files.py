@@ -74,7 +74,7 @@ _OLD_TORCH = bytes.fromhex("8a0a6cfc9c46f9206aa850192e")  # a pickled number
 
 
 def _naming_damage(file: Path, remedy: str) -> AbstractContextManager[None]:
-    return damage_told(f"{file}: is not a file of torch.save, or is damaged", remedy)
+    return damage_told(f"{file}: is damaged or was not made by torch.save", remedy)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class TorchReader:
                 head = opened.read(16)
             if _OLD_TORCH in head:
                 raise InputError(
-                    f"{file}: was saved in the format before torch 1.6; load it with torch.load, "
-                    "and save it again with torch.save"
+                    f"{file}: was saved by torch before 1.6; load it with torch.load, and save it "
+                    "again with torch.save"
                 )
             if not head.startswith(b"\x1f\x8b"):
                 return self._in_archive(file, ZipFile(file))
@@ -117,7 +117,7 @@ class TorchReader:
         store = _state(_state(self.read(file)).get("_store"))
         columns = store.get("_mapping")
         if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
-            raise InputError(f"{file}: holds no Data as PyG 2.8 writes it; {self.again}")
+            raise InputError(f"{file}: holds no Data object of PyG 2.8; {self.again}")
         if store.get("_num_graphs", 1) != 1:
             raise InputError(f"{file}: holds several graphs; save each event by itself")
         return self.made(file, columns)
@@ -144,7 +144,8 @@ class TorchReader:
             folder = pickles[0].removesuffix("data.pkl")
             order = f"{folder}byteorder"
             if order in names and read_member(file, archive, order)[0] != b"little":
-                raise InputError(f"{file}: was saved on a big-endian machine; save it elsewhere")
+                said = f"{file}: was saved on a big-endian machine"
+                raise InputError(f"{said}; save it again on another, such as x86")
             if archive.getinfo(pickles[0]).file_size > MOST_DESCRIPTION:
                 raise ValueError("its data.pkl is too large for a file of tensors")
             description, _ = read_member(file, archive, pickles[0])
@@ -232,8 +233,8 @@ class _Unpickler(pickle.Unpickler):
         if place.startswith(self._reader.held):
             return ForeignObject
         raise InputError(
-            f"{self._file}: asks for {one_line(place)}, but bigtrk makes only tensors from a "
-            f"file; {self._reader.without}"
+            f"{self._file}: holds an object of {one_line(place)}, but bigtrk reads only tensors; "
+            f"{self._reader.without}"
         )
 
     def persistent_load(self, pid: Any) -> _Storage:

@@ -56,6 +56,7 @@ PARTICLES: Layout = {
     "vertex": (torch.float32, "P3"),
     "nhits": (torch.int64, "P"),
 }
+_REMEDY = "correct it, or make it again"
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
@@ -63,22 +64,22 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
     if wrong:
-        raise InputError(f"{where}: {min(wrong)!r} is missing or unknown; make the file again")
+        raise InputError(f"{where}: array {min(wrong)!r} is missing or unknown; {_REMEDY}")
     sizes = dict(sizes)
     for name, tensor in content.items():
         dtype, dims = layout[name]
         shape, wanted = tuple(tensor.shape), f"[{', '.join(dims)}]"
         if tensor.dtype != dtype or len(shape) != len(dims):
             raise InputError(
-                f"{where}: {name} is {tensor.dtype} {shape}, not {dtype} {wanted}; make the file "
-                f"again"
+                f"{where}: {name} is {tensor.dtype} of shape {shape}, but must be {dtype} of shape "
+                f"{wanted}; {_REMEDY}"
             )
         for dim, size in zip(dims, shape, strict=True):
             expected = int(dim) if dim.isdigit() else sizes.setdefault(dim, size)
             if size != expected:
                 raise InputError(
-                    f"{where}: {name} has shape {shape}, so {dim} of {wanted} is {size}, not "
-                    f"{expected}; make the file again"
+                    f"{where}: {name} has shape {shape}, but {dim} in its shape {wanted} must be "
+                    f"{expected}; {_REMEDY}"
                 )
 
 
@@ -87,7 +88,7 @@ def check_particles(content: Section, where: str) -> None:
     check_columns(content, PARTICLES, {}, where)
     ids, counts = content["particle_id"].unique(return_counts=True)
     for twice in ids[counts > 1][:1].tolist():
-        raise InputError(f"{where}: particle {twice} is listed twice; make the file again")
+        raise InputError(f"{where}: particle {twice} is listed twice; {_REMEDY}")
 
 
 def check_rows(index: Tensor, rows: int, where: str) -> None:
@@ -97,7 +98,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
     lowest, highest = (int(value) for value in torch.aminmax(index))
     if lowest < 0 or highest >= rows:
         raise InputError(
-            f"{where} runs from {lowest} to {highest} for {rows} rows; make the file again"
+            f"{where} has values {lowest} to {highest}, but must be below {rows}, from 0; {_REMEDY}"
         )
 
 
@@ -221,7 +222,7 @@ class EventGraph:
         from bigtrk.graphs.pyg_data import from_data
 
         if isinstance(data, Batch) or not isinstance(data, Data):
-            where = name or getattr(data, "name", "this")
+            where = name or getattr(data, "name", "data")
             raise InputError(
                 f"{where}: is a {type(data).__name__}, not the Data of one graph; give those of "
                 f"batch.to_data_list() one by one, or hetero_data.to_homogeneous()"

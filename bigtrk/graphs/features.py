@@ -216,9 +216,9 @@ def normalised(
     """
     for name in chosen:
         if name not in available(names):
-            raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")
+            raise InputError(f"graphs have no feature {name!r}; choose among {', '.join(names)}")
         if name not in scales:
-            raise InputError(f"feature {name!r} has no scale; only {', '.join(scales)} have one")
+            raise InputError(f"feature {name!r} has no scale; choose among {', '.join(scales)}")
     divisors = [1.0 if isinstance(scale := scales[name], tuple) else scale for name in chosen]
     divided = uploaded(torch.tensor(divisors, dtype=features.dtype), features.device)
     if [*chosen] == [*names] and not any(isinstance(scales[name], tuple) for name in chosen):
@@ -248,7 +248,7 @@ def check_finite(
         for row in (~column.isfinite()).nonzero()[:1, 0].tolist():
             remedy = "correct it" if names_code(name) else "build the graph again"
             raise InputError(
-                f"{what} {int(ids[row])} has {name} {float(column[row])}; {remedy}, or choose "
+                f"{what} {int(ids[row])} has {name} = {float(column[row])}; {remedy}, or choose "
                 f"features without {name}"
             )
 
@@ -395,6 +395,6 @@ def _check_by_row(name: str, function: Function, rows: Rows) -> None:
         if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * largest):
             raise InputError(
                 f"{rows.what}s: feature {name} of a row depends on other rows, so it would change "
-                "with the cut; compute each row from its own columns (sums, "
-                "means and ranks over rows can be stored in the graph)"
+                "when a graph is cut; compute each row from its own columns (sums, means and ranks "
+                "over rows can be stored in the graph)"
             )

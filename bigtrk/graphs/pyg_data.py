@@ -39,7 +39,7 @@ def from_data(
     content = {key: value for key, value in columns.items() if value is not None}
     name = name or content.get("name")
     if not isinstance(name, str):
-        raise InputError("the Data has no name; give one to from_pyg")
+        raise InputError("the Data has no name; call from_pyg(data, name)")
     where = where or name
     _check_tensors(content, where)
     x, x_names = _columns(content, "x", node_names, where)
@@ -52,14 +52,14 @@ def from_data(
         edge_attr, edge_attr_names = _columns(content, "edge_attr", edge_names, where)
     if len(edge_attr) != n_edges:
         raise InputError(
-            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; correct it"
+            f"{where}: edge_attr has {len(edge_attr)} rows for {n_edges} edges; give one per edge"
         )
     y = _labels(content["y"], len(x), n_edges, where) if "y" in content else None
     particles = content.get("particles")
     if particles is not None:
         if not isinstance(particles, dict) or {type(one) for one in particles.values()} != {Tensor}:
             raise InputError(
-                f"{where}: particles is {_kind(particles)}, not tensors by name; leave it out"
+                f"{where}: particles is {_kind(particles)}, not a dict of tensors; leave it out"
             )
         check_particles(particles, f"{where}, particles")
     graph = EventGraph(
@@ -79,7 +79,7 @@ def from_data(
 def _check_tensors(content: Mapping[str, Any], where: str) -> None:
     for name in ("x", "edge_index"):
         if name not in content:
-            raise InputError(f"{where}: has no {name}; a graph has x [N, F] and edge_index [2, E]")
+            raise InputError(f"{where}: has no {name}; give both x [N, F] and edge_index [2, E]")
     for name in sorted(_TENSORS & content.keys()):
         value = content[name]
         # A subclass, such as EdgeIndex, has ways of its own to compute.
@@ -87,12 +87,12 @@ def _check_tensors(content: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{where}: {name} is {_kind(value)}; make it a plain dense tensor")
         if value.requires_grad or value.device.type != "cpu":
             raise InputError(
-                f"{where}: {name} has gradients or is on a GPU; {name}.detach().cpu() helps"
+                f"{where}: {name} has gradients or is on a GPU; give {name}.detach().cpu()"
             )
     if others := [one_line(str(key)) for key in content if key not in _KEPT]:
         warn_once(
             "attributes",
-            f"{where}: {', '.join(others)}: left out, a graph does not store them",
+            f"{where}: left out {', '.join(others)}, which a graph does not store",
         )
 
 
@@ -101,7 +101,7 @@ def _columns(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Returns the features `key` in float32, and the names of their columns."""
     if key not in content:
-        raise InputError(f"{where}: has no {key}, so no columns can be named {', '.join(given)}")
+        raise InputError(f"{where}: has no {key}; leave out the column names {', '.join(given)}")
     features = content[key]
     if features.dim() != 2 or not features.is_floating_point():
         raise InputError(f"{where}: {key} is {_kind(features)}, but must be floats [rows, columns]")
@@ -116,7 +116,8 @@ def _columns(
                 f"twice; change it"
             )
     if len(names) != count:
-        raise InputError(f"{where}: {key} has {count} columns and {len(names)} names; name each")
+        said = f"{where}: {key} has {count} columns, but {len(names)} names are given"
+        raise InputError(f"{said}; name each column once")
     if features.dtype is not torch.float32:
         warn_once(key, f"{where}: {key} is {features.dtype} and is rounded to float32")
     single = features.float()
@@ -159,18 +160,18 @@ def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
     y = alike if graph.y is None else graph.y
     second = int(second_ways(graph.edge_index, node_id, y).sum())
     unlike = int(second_ways(graph.edge_index, node_id, alike).sum()) - second
-    there = f"of {graph.n_edges} edges are there in the other direction, too"
+    there = f"of {graph.n_edges} edges also exist in the other direction"
     if unlike:
         warn_once(
             "both ways, unlike",
-            f"{where}: {unlike} {there}, with another label; keep one direction, or label both "
-            f"alike",
+            f"{where}: {unlike} {there}, with another label; keep one direction, or give both the "
+            f"same label",
         )
     if second:
         warn_once(
             "both ways",
-            f"{where}: {second} {there}; models read both, metrics count those to the node of the "
-            f"higher number",
+            f"{where}: {second} {there}; models read both, but metrics count only those that end "
+            f"at the node of the higher number",
         )
 
 

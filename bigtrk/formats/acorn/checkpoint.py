@@ -228,11 +228,11 @@ def read_checkpoint(file: Path) -> AcornCheckpoint:
     content = _READER.read(file)
     settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))
     for name, tensor in weights.items():
-        what = f"{file}: state_dict: {one_line(name)}"
+        what = f"{file}: {one_line(name)} in its state_dict"
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise InputError(f"{what} is no tensor of weights; {_REMEDY}")
+            raise InputError(f"{what} is not a tensor of weights; {_REMEDY}")
         if not tensor.isfinite().all():
-            raise InputError(f"{what} is not finite; name a checkpoint before the loss diverged")
+            raise InputError(f"{what} is not finite; name one from before the loss diverged")
     return AcornCheckpoint(settings, weights)
 
 

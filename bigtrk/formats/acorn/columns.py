@@ -99,13 +99,13 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     for name in [
         name for name, one in others.items() if isinstance(one, ForeignObject) and not one.items
     ]:
-        warn_once(name, f"{file}: {one_line(name)} is left out: its class is not read")
+        warn_once(name, f"{file}: its value {one_line(name)} is of an unknown class and left out")
         del others[name]
     budget = iter(range(MOST_VALUES))
     try:
         plain = {name: _plain(one, budget) for name, one in others.items()}
     except (StopIteration, RecursionError):
-        raise InputError(f"{file}: has more values than a graph; save its columns alone") from None
+        raise InputError(f"{file}: has too many values; save the graph's columns alone") from None
     return AcornColumns(file, named, plain)
 
 
@@ -144,7 +144,7 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
     for what, count in (("hits", hits), ("true edges", true)):
         if edges and edges == count:
             raise InputError(
-                f"{file}: has as many {what} as edges ({edges}), and acorn's older names do not "
+                f"{file}: has as many {what} as edges ({edges}), so acorn's older names do not "
                 "tell their columns apart; save it with variable_with_prefix: true"
             )
 
@@ -244,7 +244,7 @@ def read_source(opened: SectionFile) -> AcornSource | None:
         plain = parse_yaml(text.numpy().tobytes().decode())
         assert isinstance(plain, dict)
     except (ValueError, AssertionError):
-        raise InputError(f"{opened.path}: acorn's config cannot be read; {remedy}") from None
+        raise InputError(f"{opened.path}: its acorn config cannot be read; {remedy}") from None
     columns = {}
     for name, tensor in content.items():
         if name.startswith(_COLUMN):

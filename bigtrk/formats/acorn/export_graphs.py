@@ -47,8 +47,8 @@ def own_columns(graph: EventGraph) -> dict[str, Any]:
     needed = ("hit_id", "y", "particle_id", "particles")
     if lacking := [name for name in needed if getattr(graph, name) is None]:
         raise InputError(
-            f"{graph.name}: knows no {lacking[0]}; build the graph from events with truth, as "
-            f"acorn's stages ask for it"
+            f"{graph.name}: has no {lacking[0]}, which acorn's stages need; build the graph from "
+            f"events with truth"
         )
     assert graph.y is not None
     assert graph.hit_id is not None
@@ -84,7 +84,7 @@ def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
     lacking = [name for name in ("r", "phi", "z", "eta") if name not in names]
     if lacking:
         raise InputError(
-            f"{graph.name}: has no node feature {lacking[0]!r}; build it again with that"
+            f"{graph.name}: has no node feature {lacking[0]!r}; build a graph that has it"
         )
     columns = {HITS + name: graph.node_features[:, i].double() for i, name in enumerate(names)}
     r, phi = columns[f"{HITS}r"], columns[f"{HITS}phi"]
@@ -179,8 +179,8 @@ def acorn_data(
         taken = time.perf_counter() - start
         if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
             raise InputError(
-                f"{graph.name}: the model's scores {list(scores.shape)} are not one finite number "
-                f"for each of {graph.n_edges} edges; see what it gives with 'bigtrk check-model'"
+                f"{graph.name}: the model's scores (shape {list(scores.shape)}) are not one finite "
+                f"number for each of {graph.n_edges} edges; try the model by 'bigtrk check-model'"
             )
         columns |= {SCORES: scores.float(), "time_taken": taken, "event_id": [event_id]}
     columns |= {OLDER[name]: column for name, column in columns.items() if name in OLDER}
@@ -201,5 +201,5 @@ def _place(folder: GraphFolder, event: str) -> Path:
     """Returns the sub-folder that an event came from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
-        raise InputError(f"{folder.path}: {event} lacks its folder of acorn; import it again")
+        raise InputError(f"{folder.path}: {event} names no folder of acorn; import it again")
     return Path(place)

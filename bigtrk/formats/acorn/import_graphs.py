@@ -57,7 +57,7 @@ def _files(source: Path) -> dict[str, Path]:
     if not source.is_file():
         files = sorted(path for path in source.rglob("*") if path.name.endswith(ENDINGS))
     if not files:
-        raise InputError(f"{source}: holds no .pyg or .pyg.gz files; name an acorn stage's folder")
+        raise InputError(f"{source}: holds no .pyg or .pyg.gz files; name a folder of acorn graphs")
     events: dict[str, Path] = {}
     for file in files:
         stem = file.name.removesuffix(".gz").removesuffix(".pyg")
@@ -65,8 +65,8 @@ def _files(source: Path) -> dict[str, Path]:
         other = events.setdefault(named[1] if named else stem, file)
         if other != file:
             raise InputError(
-                f"{file}: is of the same event as {other}; import their folders one by one, to a "
-                f"folder each"
+                f"{file}: is of the same event as {other}; import their folders separately, each "
+                f"to a folder of its own"
             )
     return events
 
@@ -84,7 +84,7 @@ def _particles_of_hits(columns: AcornColumns, n_hits: int) -> Tensor | None:
     """
     for name in (TRUE_EDGES_OF, PARTICLE):
         if name not in columns.tensors:
-            warn_once(name, f"{columns.file}: has no {name}, so its particles are unknown")
+            warn_once(name, f"{columns.file}: has no {name}: particles of hits are unknown")
             return None
     edges, particle = _pairs(columns, TRUE_EDGES_OF, n_hits), columns.tensors[PARTICLE]
     columns.column(PARTICLE, edges.shape[1], _TRUE)

@@ -42,16 +42,16 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
     for name in state:
         if name not in names:
             raise InputError(
-                f"acorn weights: {one_line(name)} is no parameter of an InteractionGNN2 like this; "
+                f"acorn weights: {one_line(name)} is not in an InteractionGNN2 of these settings; "
                 f"compare model.layers, model.mlp_layers and model.shared_weights"
             )
     read = {name: ours for name, ours in names.items() if ours is not None}
     for name, ours in read.items():
         if name not in state:
-            raise InputError(f"acorn weights: nothing for {ours}; compare the model's settings")
+            raise InputError(f"acorn weights: {ours} is missing; compare the model's settings")
         if state[name].shape != own[ours].shape:
             raise InputError(
-                f"acorn weights: {ours} has shape {list(state[name].shape)}, the model "
+                f"acorn weights: {ours} has shape {list(state[name].shape)}, but the model needs "
                 f"{list(own[ours].shape)}; compare model.hidden, model.concatenate, model.in_out "
                 f"and the features"
             )
@@ -132,7 +132,7 @@ def read_model(file: Path) -> StoredModel:
         known = dict(checkpoint.hyper_parameters)
         settings = parse(HyperParameters, known, f"{file}: hyper_parameters")
     except InputError as error:
-        raise InputError(f"{error}; only an InteractionGNN2 like this can be imported") from None
+        raise InputError(f"{error}; only acorn's InteractionGNN2 can be imported") from None
     data = DataSettings(node_features=settings.node_features, edge_features=settings.edge_features)
     configuration = Configuration(data=data, model=settings.model_settings())
     # A column that has no scale here keeps acorn's, and need not be measured.
@@ -159,7 +159,7 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
             weight.copy_(weight.double() * torch.tensor(ratio, dtype=torch.float64))
     for name, weight in model.named_parameters():
         if not weight.isfinite().all():
-            raise InputError(f"{file}: {name} is beyond what float32 holds; look at its weights")
+            raise InputError(f"{file}: {name} is too large for float32; name another checkpoint")
     return model
 
 
@@ -186,15 +186,15 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
     if tuple(data.node_features) != ACORN_NODE_FEATURES:
         raise _refusal(
             run,
-            f"reads {', '.join(data.node_features)} of nodes, where acorn's models read "
-            f"{', '.join(ACORN_NODE_FEATURES)}, in this order",
+            f"its model reads the node features {', '.join(data.node_features)}, but acorn's "
+            f"models read {', '.join(ACORN_NODE_FEATURES)}, in this order",
         )
     read = set(data.edge_features)
     if not read or not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
         raise _refusal(
             run,
-            f"reads {', '.join(data.edge_features) or 'nothing'} of edges, where acorn's models "
-            f"read some of {', '.join(EDGE_FEATURES)}, each once",
+            f"its model reads the edge features {', '.join(data.edge_features) or '(none)'}, but "
+            f"acorn's models read some of {', '.join(EDGE_FEATURES)}, each once",
         )
     settings = of_model(model.config, data.edge_features)
     node_scales, of_edges = settings.scales()

@@ -107,7 +107,7 @@ def chain_settings(arguments: Sequence[str]) -> ChainSettings:
     """Returns the settings of a YAML file, the shipped one without, changed by KEY=VALUE."""
     files = [Path(word) for word in arguments if "=" not in word]
     if len(files) > 1:
-        raise InputError(f"{files[1]}: is a second file of settings; give one")
+        raise InputError(f"{files[1]}: is a second file of settings; give only one")
     overrides = [word for word in arguments if "=" in word]
     return load_settings(ChainSettings, files[0] if files else shipped(DEFAULT), overrides)
 

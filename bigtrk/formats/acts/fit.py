@@ -229,7 +229,7 @@ def fit_folder(
     names = events_by_number(source, events)
     load_acts()
     if out.resolve() == tracks.resolve() and chi2_max is not None:
-        raise InputError(f"{out}: holds the tracks that are fitted; name another folder")
+        raise InputError(f"{out}: holds the tracks to fit; name another folder for the fits")
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
     counted = []
@@ -253,8 +253,8 @@ def fit_folder(
         if short := counted[-1][0] - counted[-1][1]:
             warn_once(
                 "tracks without a fit",
-                f"{name}: {short:,} of {len(fitted.track_id):,} tracks have no fit: they have "
-                f"fewer than {HITS_MIN} hits, or it did not converge; they are kept, marked so",
+                f"{name}: {short:,} of {len(fitted.track_id):,} tracks have no fit, as they have "
+                f"fewer than {HITS_MIN} hits or the fit did not converge; they are kept and marked",
             )
     total = np.array(counted, dtype=np.int64).reshape(-1, 3).sum(axis=0).tolist()
     return FitCounts(len(counted), *total)

@@ -92,17 +92,17 @@ def check_exportable(run: str, configuration: Configuration) -> None:
     if not model.has_plain_form:
         exportable = [name for name, one in MODELS.items() if one.has_plain_form]
         raise InputError(
-            f"{run}: its model ({model.name}) has no form that ACTS loads; export one that was "
-            f"trained with model.name of {', '.join(exportable)}"
+            f"{run}: ACTS cannot load its model ({model.name}); export a run that was trained with "
+            f"model.name={' or '.join(exportable)}"
         )
     unknown = [name for name in chosen if name not in EDGE_SCALES]
     if model.kind == "edge" and (unknown or not chosen):
-        reads = "reads no features of edges"
+        reads = "reads no edge features, but ACTS gives some"
         if unknown:
             feature = one_line(repr(unknown[0]))
             reads = f"reads the edge feature {feature}, which ACTS does not compute"
         raise InputError(
-            f"{run}: its model {reads}; train it with data.edge_features of "
+            f"{run}: its model {reads}; train a model whose data.edge_features are some of "
             f"{', '.join(EDGE_SCALES)}"
         )
 

@@ -55,7 +55,7 @@ def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None
     acts = load_acts()
     for name, value in (("particles", options.particles), ("seed", options.seed)):
         if value > MOST:
-            raise InputError(f"{name} is {value}, more than ACTS takes; give at most {MOST:,}")
+            raise InputError(f"--{name} {value}: is too large for ACTS; give at most {MOST:,}")
     if options.hepmc3:
         _check_hepmc3(options.hepmc3)
     claim(out, RECORD, asdict(options))
@@ -79,7 +79,7 @@ def _check_hepmc3(path: Path) -> None:
         raise InputError(f"{path}: cannot be read ({reason(error)}); write it again") from None
     is_packed = path.suffix in (".bz2", ".lzma", ".root", ".xz", ".zst")
     if not is_packed and not start.lstrip().startswith(b"HepMC::"):
-        raise InputError(f"{path}: is not HepMC3 text, which begins with HepMC::; convert it")
+        raise InputError(f"{path}: does not begin with HepMC::; convert it to HepMC3 text")
 
 
 def _simulate(
@@ -113,10 +113,10 @@ def _simulate(
     try:
         sequencer.run()
     except RuntimeError as error:
-        check = f"; check that {options.hepmc3} is whole and has it" if options.hepmc3 else ""
-        raise InputError(
-            f"event {number}: ACTS refuses to simulate it ({one_line(str(error))}){check}"
-        ) from error
+        check = f"check that {options.hepmc3} is undamaged and holds it"
+        remedy = check if options.hepmc3 else "give another --seed or fewer --particles"
+        said = f"event {number}: ACTS fails to simulate it ({one_line(str(error))})"
+        raise InputError(f"{said}; {remedy}") from error
 
 
 def _add_particles(acts: Any, sequencer: Any, random: Any, options: FatrasOptions) -> None:

@@ -121,7 +121,7 @@ class GenericDetector:
         if len(bad := np.flatnonzero(~np.isin(volume, list(PITCHES)))):
             raise InputError(
                 f"{where}: hit {hits['hit_id'][bad[0]]} is in volume {volume[bad[0]]}, which "
-                f"TrackML's detector does not have; ACTS has the model of that detector alone"
+                f"TrackML's detector does not have; give events of that detector, the only one here"
             )
         position = np.stack([hits[axis].astype(np.float64) for axis in "xyz"], axis=1)
         centre, axes, half = self._frames
@@ -144,9 +144,9 @@ class GenericDetector:
         if n_off := int((distance > OFF_MODULE).sum()):
             warn_once(
                 "hits off their module",
-                f"{where}: {n_off:,} of {len(distance):,} hits are over {OFF_MODULE} mm off any "
-                f"module of ACTS's detector, at most {distance.max():.2g} mm: they are put on the "
-                f"nearest",
+                f"{where}: {n_off:,} of {len(distance):,} hits are more than {OFF_MODULE} mm away "
+                f"from every module of ACTS's detector (at most {distance.max():.2g} mm); they are "
+                f"moved to the nearest module",
             )
         pitch = np.array([PITCHES[number] for number in volume])
         return surface, local, pitch**2 / 12
@@ -242,4 +242,5 @@ def run_event(acts: Any, algorithms: Sequence[Any], where: str) -> None:
     try:
         sequencer.run()
     except RuntimeError as error:
-        raise InputError(f"{where}: ACTS refuses the event ({one_line(str(error))})") from error
+        said = f"{where}: ACTS fails on this event ({one_line(str(error))})"
+        raise InputError(f"{said}; check its hits, or leave the event out") from error

@@ -47,7 +47,7 @@ def build_folder(
     they are written to `out`/windows.yaml.
     """
     if windows and learn:
-        raise InputError("give a windows file or learn windows from the events, not both")
+        raise InputError("--windows and --learn-windows exclude each other; give only one")
     names = find_events(events) if names is None else names
     if learn:
         used = names[:EVENTS_TO_LEARN_FROM]
@@ -135,13 +135,13 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
         advice = next((ADVICE[one] for one in ADVICE if one in made), ADVICE["windows"])
         say(
             f"less than {WANTED:.0%} of the target edges are in the graphs of "
-            f"{number_of(len(poor), 'event')} ({poor[0]} first): {advice}"
+            f"{number_of(len(poor), 'event')}, such as {poor[0]}: {advice}"
         )
 
 
 # Why graphs with one of these parameters, or of these formats, may lack target edges.
 ADVICE = {
-    "filter": "the cut is too high, or some were missing before; give a lower --score-cut or a "
+    "filter": "the cut is too high, or edges lacked before; give a lower --score-cut or a "
     "higher --efficiency, or train the filter with graphs like these",
     "module_map": "the module map has seen too few events, or another detector or beam spot; learn "
     "one from more events like these",
@@ -181,8 +181,8 @@ def build_by_module_map(
         module_map = learn_module_map((read_event(events, name) for name in followed), made, pt_min)
         say(
             f"the module map has {len(module_map.triplets):,} triplets of "
-            f"{len(module_map.modules):,} modules; it has seen all true edges of these events, so "
-            "judge it on others: build those with --module-map"
+            f"{len(module_map.modules):,} modules; it was learnt from these events, so judge it on "
+            f"other events, built with --module-map {out / MODULE_MAP}"
         )
     manifest = build_with(events, out, ModuleMapBuilder(module_map), names, prefix)
     write_module_map(out / MODULE_MAP, module_map)

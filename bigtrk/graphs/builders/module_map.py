@@ -114,12 +114,12 @@ def read_module_map(path: Path) -> ModuleMap:
     """Reads what `write_module_map` wrote; InputError if it is damaged, or another file."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
-        raise InputError(f"{path}: holds no module map; name a file that --learn-module-map made")
+        raise InputError(f"{path}: is not a module map; name a file that --learn-module-map made")
     made = opened.record.get("made")
     facts = [opened.record.get(name) for name in ("version", "features")]
     if facts != [1, [*FEATURES]] or not isinstance(made, str):
         raise InputError(
-            f"{path}: was learnt by another version, or from other features than "
+            f"{path}: was learnt by another version of bigtrk, or from other features than "
             f"{', '.join(FEATURES)}; learn it again"
         )
     joined = opened.read("map")
@@ -132,7 +132,7 @@ def read_module_map(path: Path) -> ModuleMap:
     check_columns(ends, _BOUNDS, sizes, f"{path}: {_WINDOWS}")
     bounds = np.stack([ends[name].numpy() for name in _BOUNDS])
     if not np.isfinite(bounds).all():
-        raise InputError(f"{path}: windows are not finite; learn it again")
+        raise InputError(f"{path}: has windows that are not finite; learn it again")
     modules, triplets, counts = (joined[name].numpy() for name in _MAP)
     for rows, what in ((modules, "module"), (triplets, "triplet")):
         if len(grouped(rows)[1]) < len(rows):

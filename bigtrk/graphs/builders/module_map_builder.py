@@ -54,8 +54,8 @@ def learn_module_map(
     values = np.concatenate([np.empty((len(FEATURES), 0)), *(found for _, found in seen)], axis=1)
     if not len(keys):
         raise InputError(
-            f"no particle above {pt_min:g} GeV has three hits in a row to learn a module map from: "
-            f"choose more events, or a lower --pt-min"
+            f"no particle with pT above {pt_min:g} GeV has three successive hits to learn a module "
+            f"map from; use more events, or a lower --pt-min"
         )
     order, start = grouped(keys)
     counts = np.diff(start, append=len(order))
@@ -165,7 +165,7 @@ class ModuleMapBuilder:
         if unknown > MANY * len(module):
             say(
                 f"{event.name}: {unknown:,} of {len(module):,} hits are on modules that the module "
-                f"map does not know, and get no edges; learn it from more events of this detector"
+                f"map does not know, and get no edges; learn a map from more events of the detector"
             )
         order = np.argsort(module, kind="stable")
         begin = np.searchsorted(module[order], np.arange(len(modules) + 1))

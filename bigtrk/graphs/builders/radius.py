@@ -43,8 +43,8 @@ class RadiusBuilder:
             if count_pairs(tree, 0.0) > self.most:  # which no radius parts
                 remedy = "the hits are in one place: correct their coordinates"
             raise InputError(
-                f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g}, more "
-                f"than the limit of {self.most:,}; {remedy}"
+                f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g} in the "
+                f"embedding, more than the limit of {self.most:,}; {remedy}"
             )
         return outwards(event.hits, pairs_within(tree, self.radius, event.hits))
 

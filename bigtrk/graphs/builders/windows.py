@@ -62,7 +62,7 @@ class Windows(Settings):
     def _each_pair_once(self) -> "Windows":
         for (inner, outer), n in Counter((one.inner, one.outer) for one in self.pairs).items():
             if n > 1:
-                raise ValueError(f"layer pair {inner} to {outer} appears twice")
+                raise ValueError(f"layer pair {inner} to {outer} appears twice; remove one")
         return self
 
     @property

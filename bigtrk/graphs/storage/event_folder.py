@@ -138,21 +138,21 @@ class SectionFile:
             self._start = SIZE_BYTES + size
             found = self._header.pop(METADATA, {})
             if found != metadata(found["bigtrk"], found["digests"]):
-                raise ValueError("its record does not match its checksum")
+                raise ValueError("its header does not match its checksum")
             self.record: dict[str, Any] = parse_json(found["bigtrk"])
             self.digests: dict[str, str] = parse_json(found["digests"])
             if not (isinstance(self.record, dict) and isinstance(self.digests, dict)):
-                raise ValueError("its record is not a JSON object")
+                raise ValueError("its header is not a JSON object")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
+                f"{path}: is damaged, of an older version, or not a bigtrk file ({reason(error)}); "
                 "make it again"
             ) from None
 
     def read(self, section: str) -> Section:
         """Reads a section's tensors, which stay in the file; InputError if missing or changed."""
         if section not in self.digests:
-            raise InputError(f"{self.path}: has no section {section!r}; make the file again")
+            raise InputError(f"{self.path}: lacks its section {section!r}; make the file again")
         prefix, content = section + "/", {}
         try:
             for name, entry in self._header.items():
@@ -165,10 +165,11 @@ class SectionFile:
             found = self.digests[section] if section in self.known else digest(content)
         except Exception as error:  # of the type, the shape or the place in the file
             raise InputError(
-                f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
+                f"{self.path}: is damaged in its section {section!r} ({reason(error)}); make the "
+                "file again"
             ) from None
         if found != self.digests[section]:
-            raise InputError(f"{self.path}: section {section!r} fails its checksum; make it again")
+            raise InputError(f"{self.path}: is damaged in section {section!r}; make the file again")
         self.known.add(section)
         return content
 
@@ -260,13 +261,13 @@ class SectorsEntry(GraphEntry):
                 )
             if sum(sector.recv_splits) != sector.halo:
                 raise ValueError(
-                    f"recv_splits of sector {number} are not its {sector.halo} halo rows"
+                    f"recv_splits of sector {number} do not sum to its {sector.halo} halo nodes"
                 )
         if sum(sector.owned for sector in self.sectors) != self.nodes:
-            raise ValueError(f"the sectors do not own the event's {self.nodes} nodes")
+            raise ValueError(f"the nodes of its sectors do not sum to its {self.nodes} nodes")
         # Merging allocates a row for each node; each has its id in the file.
         if self.nodes > self.bytes:
-            raise ValueError(f"{self.bytes} bytes hold no {self.nodes} nodes")
+            raise ValueError(f"{self.bytes} bytes cannot hold its {self.nodes} nodes")
         self._check_exchange()
         n, m = self.nodes, self.edges
         totals = (
@@ -295,7 +296,7 @@ def file_of(folder: Path, event: str) -> Path:
     """Returns the path of the file of `event`, and refuses a name that would lead elsewhere."""
     if not event or "/" in event or not event.isprintable():
         raise InputError(
-            f"{folder}: {event!r} cannot be an event's name; leave out path separators"
+            f"{folder}: {event!r} cannot be the name of an event; use letters and digits"
         )
     return folder / f"{event}{SUFFIX}"
 
@@ -344,15 +345,15 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
         manifest = unseal(raw)
     except ValueError as error:
         raise InputError(
-            f"{path}: damaged, of an older version, or not a manifest of bigtrk ({reason(error)}); "
-            f"if it is bigtrk's, remove it and make the folder again: what is whole is kept"
+            f"{path}: is damaged, of an older version, or not from bigtrk ({reason(error)}); if it "
+            f"is from bigtrk, remove it and make the folder again, which keeps its undamaged files"
         ) from None
     kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):
-        raise InputError(f"{path}: not a manifest of bigtrk; name a folder that bigtrk made")
+        raise InputError(f"{path}: does not list graphs or sectors; name a folder of either")
     events = manifest.get("events")
     if not isinstance(events, dict) or any(not isinstance(one, dict) for one in events.values()):
-        raise InputError(f"{path}: names no events; make the folder again")
+        raise InputError(f"{path}: lists no events; make the folder again")
     for event in events:
         file_of(folder, event)
     return kind.removeprefix("bigtrk "), manifest
@@ -369,11 +370,11 @@ class EventFolder:
         kind, self.manifest = read_manifest(path)
         if kind != self.kind:
             made = self.maker.format(path="OUT")
-            raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
+            raise InputError(f"{path}: holds {kind}; name {self.kind}, as '{made}' makes them")
         self.path = path
         self._known: dict[tuple[int, ...], set[str]] = {}  # by the stamp of a file
         self.events = sorted(self.manifest["events"], key=by_numbers)
-        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=shell_word(path))}'"
+        remedy = f"remove {MANIFEST} and run '{self.maker.format(path=shell_word(path))}' again"
         for event, entry in self.manifest["events"].items():
             where = f"{path / MANIFEST}, event {event!r}"
             try:
@@ -381,7 +382,7 @@ class EventFolder:
             except InputError as error:
                 raise InputError(f"{error}; {remedy}") from None
             if described.event != event:
-                raise InputError(f"{where}: describes {described.event!r}; {remedy}")
+                raise InputError(f"{where}: describes event {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
         """Returns the manifest's entry of `event`, and refuses another event."""
@@ -399,7 +400,7 @@ class EventFolder:
         opened = SectionFile(file_of(self.path, event))
         if describe(opened) != described:
             raise InputError(
-                f"{opened.path}: is not the file that the manifest describes; run "
+                f"{opened.path}: differs from its entry in {MANIFEST}; run "
                 f"'{self.maker.format(path=shell_word(self.path))}' again, with its former options"
             )
         if time.time_ns() - opened.stamp[2] > _TICK:

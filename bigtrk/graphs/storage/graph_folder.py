@@ -143,7 +143,7 @@ def finish_folder(
                 unlike.append(event)
         if unlike:
             complain(
-                f"{out}: {MANIFEST} leaves out {number_of(len(unlike), kind.kind[:-1])} "
+                f"{out}: {MANIFEST} does not list {number_of(len(unlike), kind.kind[:-1])} there "
                 f"({unlike[0]} first), made with other options; make them again with these "
                 f"options, or remove them"
             )
@@ -156,9 +156,9 @@ def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) 
     if old and new and old != new:
         event = path.name.removesuffix(SUFFIX)
         raise InputError(
-            f"{path}: was made from another event {event}; to keep both, name another folder or "
-            f"give these graphs names of their own, as 'bigtrk build EVENTS GRAPHS --prefix b-' "
-            f"does; or remove that file"
+            f"{path}: was made from another event that is also called {event}; to keep both, name "
+            f"another folder or give these graphs other names, as 'bigtrk build EVENTS GRAPHS "
+            f"--prefix b-' does; to replace it, remove that file"
         )
 
 

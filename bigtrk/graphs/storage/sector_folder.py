@@ -86,7 +86,7 @@ def _cut(sector: Sector) -> int:
     return int(hashes[own].sum() - hashes[~own].sum())
 
 
-_REMEDY = "make the file again"
+_REMEDY = "the file is damaged: make it again"
 
 
 def _check_content(
@@ -101,7 +101,7 @@ def _check_content(
     labels = [name for name in LABELS if name in content]
     if labels != record["labels"]:
         raise InputError(
-            f"{where}: has {', '.join(labels) or 'no labels'}, but the event's record lists "
+            f"{where}: has {', '.join(labels) or 'no labels'}, but must have "
             f"{', '.join(record['labels']) or 'none'}; {_REMEDY}"
         )
     bounds = nodes, record["nodes"], record["edges"], counts["owned"]
@@ -115,10 +115,7 @@ def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
     rises = ids[1:] > ids[:-1]
     rises[starts[(starts > 0) & (starts < len(ids))] - 1] = True
     for row in (~rises).nonzero()[:1, 0].tolist():
-        raise InputError(
-            f"{where} does not ascend at row {row + 1}, so it repeats itself or is out of order; "
-            f"{_REMEDY}"
-        )
+        raise InputError(f"{where} is out of order at row {row + 1}; {_REMEDY}")
 
 
 def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
@@ -141,8 +138,8 @@ def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
     for name, value in sector_sums(sector).items():
         if value != sums.get(name):
             raise InputError(
-                f"{where}: its ids differ from the record's (sum {name!r}), so it does "
-                f"not fit the other sectors; {_REMEDY}"
+                f"{where}: its ids have another sum {name!r} than was stored, so it does not fit "
+                f"the other sectors; {_REMEDY}"
             )
 
 
@@ -213,7 +210,7 @@ class SectorFolder(EventFolder):
         assert all(0 <= part < parts for part in numbers), "parts are numbered from 0"
         if parts > stored or (stored % parts and parts & (parts - 1)):
             raise InputError(
-                f"{file_of(self.path, event)}: holds {stored} sectors, which do not merge into "
+                f"{file_of(self.path, event)}: holds {stored} sectors, which cannot be merged into "
                 f"{parts}; cut the event again with 'python -m partition GRAPHS "
                 f"{shell_word(self.path)} --parts {parts}'"
             )
