@@ -212,8 +212,8 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, "walkk"), "builder=walkk.* mean 'walk'"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut=2), "score_cut=2: must be between"),
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, hits_min=0), "hits_min=0: must be 1 or more"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES[:-1]), "give 60 scores between"),
-        (lambda: bigtrk.partition(GRAPH), "give either parts or max_edges"),
+        (lambda: bigtrk.build_tracks(GRAPH, HALVES[:-1]), "scores must be 60 numbers"),
+        (lambda: bigtrk.partition(GRAPH), "parts and max_edges both set"),
         (lambda: bigtrk.partition(GRAPH, 0), "parts=0: must be 1 or more"),
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
         (lambda: bigtrk.configure("model"), "model: no such file; a setting is written"),
@@ -221,7 +221,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.load_model("absent"), "absent/config.json: no such file"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
-        (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "give 60 scores between"),
+        (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
         (lambda: bigtrk.train("x"), "'x': is not a Configuration; make one with configure"),  # type: ignore[arg-type]
         (lambda: bigtrk.configure(3), "3: is not text"),  # type: ignore[arg-type]

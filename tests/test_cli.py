@@ -49,10 +49,10 @@ def test_paths_are_expanded(
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("audit runs/0001", "audit is gone; use python -m scripts.studies.gradient_audit"),
-        ("search x.yaml --executor=ray", "search --executor is gone; use --launcher COMMAND"),
-        ("search x.yaml --storage journal", "search --storage is gone; the study is a file"),
-        ("score tracks events --min-hits 4", "score --min-hits is gone; use --hits-min"),
+        ("audit runs/0001", "audit was removed; use python -m scripts.studies.gradient_audit"),
+        ("search x.yaml --executor=ray", "search --executor was removed; use --launcher COMMAND"),
+        ("search x.yaml --storage journal", "search --storage was removed; leave it out"),
+        ("score tracks events --min-hits 4", "score --min-hits was removed; use --hits-min"),
     ],
 )
 def test_what_is_gone_names_what_to_use(typed: str, told: str, run_program: Run) -> None:
@@ -139,7 +139,7 @@ def test_a_report_of_runs_starts_without_torch(tmp_path: Path) -> None:
     [
         ("train <(cat a)", "piped: no such folder"),
         (": | train -", "/dev/stdin: is empty; check the command that writes into this pipe"),
-        ("cat a | RANK=0 WORLD_SIZE=2 train -", "/dev/stdin: a pipe is read by one rank alone"),
+        ("cat a | RANK=0 WORLD_SIZE=2 train -", "/dev/stdin: is a pipe, which one rank alone"),
     ],
 )
 def test_a_configuration_from_a_pipe(line: str, told: str, tmp_path: Path) -> None:

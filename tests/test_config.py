@@ -27,7 +27,7 @@ def values_of(path: Path | None, *typed: str) -> dict[str, str]:
         ("model.name=transformer", "'interaction', 'attention', 'mlp'"),
         ("model.name=my-mod:Net", "model.name: Value error, must name your class of a model as"),
         ("model.layer_norm=true", "model.layer_norm is only for model.name=attention; remove it"),
-        ("qqqq=3", "unknown key 'qqqq'; known: data, model, target, engine, optimizer, "),
+        ("qqqq=3", "unknown key 'qqqq'; choose one of data, model, target, engine, optimizer, "),
         ("training.best.patience=3", "patience needs a metric; set training"),
         ("training.lr_factors={'*': -1}", "Input should be greater than or equal to 0"),
     ],
@@ -45,13 +45,13 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
     [
         (
             ["training.spill=/tmp", "sampling.method=shadow", "run.folder=runs"],
-            "override 'training.spill=/tmp' and 'sampling.method=shadow': ",
+            "setting 'training.spill=/tmp' and setting 'sampling.method=shadow': ",
         ),
         (
             ["training.auto_bf16=true"],
-            "override 'training.auto_bf16=true': key 'training.auto_bf16' is gone; set model.p",
+            "setting 'training.auto_bf16=true': key 'training.auto_bf16' was removed; set",
         ),
-        (["model.name=foo"], "override 'model.name=foo': model.name: must be one of 'interaction'"),
+        (["model.name=foo"], "setting 'model.name=foo': model.name: must be one of 'interaction'"),
     ],
 )
 def test_settings_of_sections_that_do_not_go_together_are_named(
@@ -142,12 +142,12 @@ def test_a_file_is_read_by_the_types_of_its_settings(
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("training.epochs=010", "010: write a number, without a leading 0"),
-        ("training.epochs=1:30", "1:30: write a number, without a leading 0"),
-        ("training.epochs=yes", "yes: write a number, without a leading 0"),
-        ("run.folder=no", "no: write null for none, or ./no for a folder"),
-        ("data.train=a,", "a,: an item is empty; leave out a comma"),
-        ('data.train="a', '"a: quote whole items, such as "a,b",c'),
+        ("training.epochs=010", "010: must be a number without a leading 0"),
+        ("training.epochs=1:30", "1:30: must be a number without a leading 0"),
+        ("training.epochs=yes", "yes: must be a number without a leading 0"),
+        ("run.folder=no", "no: write null for no folder, or ./no for one"),
+        ("data.train=a,", "a,: an item of the list is empty; remove a comma"),
+        ('data.train="a', '"a: quote each item as a whole, as in "a,b",c'),
     ],
 )
 def test_a_value_that_yaml_reads_otherwise_is_refused_in_a_plain_line(
@@ -155,7 +155,7 @@ def test_a_value_that_yaml_reads_otherwise_is_refused_in_a_plain_line(
 ) -> None:
     with pytest.raises(InputError) as refused:
         load_settings(Configuration, None, [typed])
-    assert str(refused.value).startswith(f"override {typed!r}: {told}")
+    assert str(refused.value).startswith(f"setting {typed!r}: {told}")
 
 
 @pytest.mark.parametrize("path", ["$EMPTY/x", "~no_such_user/x"])
@@ -163,7 +163,7 @@ def test_a_path_of_nowhere_is_refused(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMPTY", "")
-    with pytest.raises(InputError, match=r"override 'run.folder=.*: there is no .*in full"):
+    with pytest.raises(InputError, match=r"setting 'run.folder=.*: there is no .*in full"):
         load_settings(Configuration, None, [f"run.folder={path}"])
     file = tmp_path / "bigtrk.yaml"
     file.write_text(f"data: {{train: [{path}]}}\n")

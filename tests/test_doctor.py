@@ -108,7 +108,7 @@ def test_passes_are_compiled_and_where_or_why_not(
     findings = doctor.examine()
     for found in findings["compiled"].values():
         assert (found["used"], found["path"]) == (False, None)
-        assert f"{shutil.which('false')} made no library" in found["problem"]
+        assert f"{shutil.which('false')} cannot compile the C code" in found["problem"]
     assert "not compiled, which is slower: " in shown(findings)
 
 

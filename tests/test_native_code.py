@@ -38,7 +38,7 @@ def kept(place: Place) -> Place:
 def assert_made_apart(asked: Answer, why: str) -> None:
     (line,) = asked.said
     assert asked.answer == "42"
-    assert line.startswith("bigtrk: warning: passes compiled for this process alone: ")
+    assert line.startswith("bigtrk: warning: each process compiles the C code anew: ")
     assert why in line
 
 
@@ -94,7 +94,7 @@ def test_a_failed_compilation_is_tried_again(place: Place) -> None:
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
     state.write_text("1")
-    assert_plain(place.ask(CC=str(compiler)), "made no library: answer.c: error: 1")
+    assert_plain(place.ask(CC=str(compiler)), "cannot compile the C code (answer.c: error: 1")
     assert list(place.cache.iterdir()) == []
     state.unlink()
     assert place.ask(CC=str(compiler)) == ("42", [])

@@ -89,7 +89,7 @@ def test_a_killed_process_has_no_lock(tmp_path: Path, capsys: pytest.CaptureFixt
         assert owners(tmp_path) == [ME.name]
     holder.join()
     assert owner.has_ended()
-    said = f"{tmp_path}: process {holder.pid} on {ME.host} is gone; its lock is taken over\n"
+    said = f"{tmp_path}: process {holder.pid} on {ME.host} has ended; its lock is taken over\n"
     assert capsys.readouterr().out == said, "it watched for no sign of life"
 
 
@@ -116,7 +116,7 @@ def test_an_owner_elsewhere_is_dead_after_its_silence(
     with FolderLock() as lock:
         lock.take(tmp_path)
         assert time.monotonic() - start > least
-    assert "process 1 on node7 is gone; its lock is taken over" in capsys.readouterr().out
+    assert "process 1 on node7 has ended; its lock is taken over" in capsys.readouterr().out
 
 
 def contend(folder: Path, meet: Barrier, won: Any) -> None:
@@ -172,11 +172,11 @@ def test_a_lock_found_dead_is_not_taken_from_who_was_faster(
 
 
 LOSSES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "removed": (lambda folder: shutil.rmtree(folder / LOCK), f"{LOCK}: No such file or directory"),
+    "removed": (lambda folder: shutil.rmtree(folder / LOCK), rf"{LOCK}: is gone \(No such file"),
     "moved": (lambda folder: folder.rename(folder.with_name("b")), "No such file or directory"),
     "taken": (
         lambda folder: (folder / LOCK / ME.name).rename(folder / LOCK / ELSEWHERE.name),
-        "is held by process 1 on node7",
+        "was taken over by process 1 on node7",
     ),
 }
 
@@ -193,7 +193,7 @@ def test_who_lost_the_lock_is_told_and_takes_nothing_back(tmp_path: Path, loss: 
         time.sleep(0.2)  # some beats
         with pytest.raises(InputError, match=said) as caught:
             lock.check()
-        assert "so that this process, which held it, ends" in str(caught.value)
+        assert "so this process stops writing there and ends" in str(caught.value)
     left = {"removed": [], "moved": [], "taken": [folder / LOCK / ELSEWHERE.name]}
     assert [path for path in folder.rglob("*") if path.name != LOCK] == left[loss]
     assert folder.exists() == (loss != "moved")
@@ -204,7 +204,7 @@ def test_who_lost_the_lock_is_told_and_takes_nothing_back(tmp_path: Path, loss: 
     [
         (lambda place: place.symlink_to(place.parent), f"{LOCK}: is a symbolic link"),
         (lambda place: place.touch(), "Not a directory"),
-        (lambda place: (place / "notes").mkdir(parents=True), "notes: is not a lock of bigtrk"),
+        (lambda place: (place / "notes").mkdir(parents=True), "notes: was not made by bigtrk"),
     ],
 )
 def test_what_is_no_lock_is_named(

@@ -41,7 +41,7 @@ def test_splits_that_disagree(tmp_path: Path, spoil: Callable[[Sectors], Sectors
     one, other = run_ranks(2, train, tmp_path / "data", tmp_path / "run")
     assert one == other
     assert "sector 0 sends" in one
-    assert "remove manifest.json and finish 'python -m partition" in one
+    assert "remove manifest.json and run 'python -m partition" in one
 
 
 def test_sectors_of_another_partition_of_the_event(tmp_path: Path) -> None:

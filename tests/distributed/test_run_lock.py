@@ -134,8 +134,8 @@ def loses(_: Ranks, configuration: Configuration, how: str) -> str:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("taken", "run: is held by process 1 on node7, so that this process"),
-        ("folder gone", "run/lock: No such file or directory, so that this process"),
+        ("taken", "run: was taken over by process 1 on node7, so this process"),
+        ("folder gone", "run/lock: is gone (No such file or directory), so this process"),
     ],
 )
 def test_a_run_that_lost_its_folder_writes_no_more(

@@ -84,7 +84,7 @@ TABLES = {
         "value\n1,9999,0,0,0,0\n",
         "row 2: measurement_id 9999 is not in",
     ),
-    "repeated": ("measurements", "\n1,", "\n0,", "measurement_id 0 appears again"),
+    "repeated": ("measurements", "\n1,", "\n0,", "measurement_id 0 appears a second"),
     "large number": ("hits", "\n176,0,4,", "\n4096,0,4,", "particle_id_pv is 4096"),
     "no columns": ("hits", "particle_id_pv", "other", "has neither particle_id nor"),
 }
@@ -110,7 +110,7 @@ def test_half_of_an_event_is_refused(small: Path, tmp_path: Path, stem: str) -> 
     folder = tmp_path / "events"
     shutil.copytree(small, folder)
     (folder / f"{NAME}-{stem}.csv").unlink()
-    with pytest.raises(InputError, match=f"is of no use without {NAME}-{stem}.csv"):
+    with pytest.raises(InputError, match=f"needs {NAME}-{stem}.csv, which is missing"):
         read_event(folder)
     if stem == "measurements":
         (folder / f"{NAME}-measurement-simhit-map.csv").unlink()

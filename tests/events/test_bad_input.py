@@ -37,7 +37,7 @@ def spoil(folder: Path, table: str, old: str, new: str) -> str:
         ("hits", "70.5", "nan", 3, "x is blank or NaN", "correct the value"),
         ("hits", "70.5", "inf", 3, "x is inf", "correct the value"),
         ("hits", "70.5", "abc", 3, "x is 'abc', not a number", "correct the value"),
-        ("hits", "3,110.5", "1,110.5", 4, "hit_id 1 appears again", "remove a row"),
+        ("hits", "3,110.5", "1,110.5", 4, "hit_id 1 appears a second time", "remove one"),
         ("hits", ",8,4,2", ",8,4", 3, "6 values where the header has 7", "fetch it again"),
         ("hits", ",8,4,2", ",8,4,2\n", 4, "hit_id is blank", "correct the value"),
         ("truth", "3,0,110.5", "9,0,110.5", 4, "hit_id 9 is not in", "remove the row"),
@@ -67,12 +67,12 @@ def test_a_damaged_gzip_file(tiny: Path) -> None:
     path = tiny / f"{NAME}-hits.csv"
     whole = gzip.compress(path.read_bytes())
     packed = path.rename(path.with_name(f"{path.name}.gz"))
-    refused(tiny, f"{packed}: is no gzip file", f"rename it to {path.name}")
+    refused(tiny, f"{packed}: is not a gzip file", f"rename it to {path.name}")
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     for content in (whole[:-20], flipped, whole + b"rubbish"):
         packed.write_bytes(content)
-        refused(tiny, f"{packed}: damaged or truncated gzip file", "fetch it again")
+        refused(tiny, f"{packed}: is damaged or truncated", "fetch it again")
 
 
 def test_hits_may_be_none_where_truth_is_not_read(tiny: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_damaged_zip_archive(tiny: Path) -> None:
     place = content.index(b"70.5")
     content[place] ^= 1
     archive.write_bytes(content)
-    refused(archive, f"{archive / NAME}-hits.csv: damaged zip", "fetch it again")
+    refused(archive, f"{archive}: {NAME}-hits.csv cannot be read", "fetch it again")
     archive.write_bytes(content[: len(content) // 2])
-    refused(archive, f"{archive}: not a folder and not a readable zip", "fetch it again")
+    refused(archive, f"{archive}: is neither a folder nor a readable zip", "fetch the archive")
 
 
 @pytest.mark.parametrize(

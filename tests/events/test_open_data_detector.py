@@ -68,7 +68,7 @@ def test_detectors_are_found_by_name(tmp_path: Path) -> None:
     assert find_layers("trackml") is TRACKML_LAYERS
     write_detectors(tmp_path, TRACKML_LAYERS)
     assert len(find_layers(tmp_path)) == len(find_layers(tmp_path / "detectors.csv")) == 48
-    with pytest.raises(InputError, match=r"nope: is neither .* built in \(trackml, odd\) nor"):
+    with pytest.raises(InputError, match=r"nope: is neither .* detector \(trackml, odd\) nor"):
         find_layers("nope")
     with pytest.raises(InputError, match=r"holds no detectors\.csv"):
         find_layers(tmp_path.parent)

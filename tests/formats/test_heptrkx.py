@@ -89,7 +89,7 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert graph.edge_features[1, 1].item() == pytest.approx(-0.4 * math.pi / 8, rel=1e-5)
     capsys.readouterr()
     import_heptrkx_folder(source / "event000001000_g000.npz", tmp_path / "one")
-    assert "phi is read in units of pi, as of whole events" in capsys.readouterr().err
+    assert "taken for whole events, with phi in units of pi" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -111,7 +111,7 @@ def test_edges_tell_of_a_section(
         "Ro_cols": edges,
     }
     read_heptrkx(save(tmp_path / "event000001000_g000.npz", arrays))
-    assert ("if this is a section in phi" in capsys.readouterr().err) is not whole
+    assert ("if it is a section in phi" in capsys.readouterr().err) is not whole
 
 
 def test_files_of_ids_beside_graphs(
@@ -133,8 +133,8 @@ def test_files_of_ids_beside_graphs(
     save(source / "a2_ID.npz", {"ID": np.array([7, 7, 9])})
     assert read_heptrkx(source / "a2.npz").hit_id is None
     said = capsys.readouterr().err
-    assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
-    assert "left out: 1 file (a2_pid.npz first) without a graph" in said
+    assert "a2_ID.npz: array 'ID' must hold 3 different ids" in said
+    assert "left out 1 file without a graph, such as a2_pid.npz" in said
 
 
 def test_folders_without_graphs_or_with_bad_ones(tmp_path: Path) -> None:

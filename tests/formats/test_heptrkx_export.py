@@ -80,7 +80,7 @@ def test_what_a_graph_lacks_is_named(tmp_path: Path) -> None:
     names = tuple("angle" if name == "phi" else name for name in graph.node_feature_names)
     for spoiled, named in (
         (replace(graph, y=None), "has no labels; build it from"),
-        (replace(graph, node_feature_names=names), "has no node feature 'phi', and HEPTrkX's"),
+        (replace(graph, node_feature_names=names), "has no node feature 'phi', but HEPTrkX needs"),
     ):
         with pytest.raises(ValueError, match=f"event000000000: {named}"):
             write_heptrkx(spoiled, tmp_path / "npz")

@@ -123,7 +123,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
         ("export tracks broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         (
             "export tracks tracks events/event000000021-hits.csv.gz --format acts --events events",
-            "event000000021-hits.csv.gz: is a file, not a folder to write to; name another",
+            "event000000021-hits.csv.gz: is a file, but must be a folder; name another",
         ),
         ("export tracks tracks events --format trackml", "events: is a folder; name a file in it"),
         (
@@ -139,7 +139,7 @@ def test_an_event_without_tracks_is_left_out_and_counted(run_program: Run) -> No
         ("submit tracks events events", "events: is a folder; name a file in it, such as"),
         (
             "submit tracks events mine.parquet --max-edges 10",
-            "tracks: is no pipeline, so leave out --max-edges and --spill",
+            "tracks: is not a pipeline; leave out --max-edges and --spill",
         ),
         ("submit tracks absent mine.parquet", "absent"),
         ("submit other events mine.parquet", "tracks of event 23, which events does not"),

@@ -88,10 +88,10 @@ def test_names_of_columns() -> None:
     [
         ({"x": torch.ones(3, 1).double()}, "mine: x is torch.float64 and is rounded to float32"),
         ({"x": torch.ones(3, 1).bfloat16()}, "x is torch.bfloat16 and is rounded"),
-        ({"pos": torch.zeros(3, 3)}, "mine: pos: left out"),
+        ({"pos": torch.zeros(3, 3)}, "mine: left out pos"),
         (
             {"edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]])},
-            "1 of 3 edges are there in the other",
+            "1 of 3 edges also exist in the other",
         ),
         (
             {
@@ -127,14 +127,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index has shape \(4, 2\)"),
     (
         {"edge_index": torch.tensor([[0, 1], [2, 3]])},
-        "edge_index runs from 0 to 3 for 3 rows",
+        "edge_index has values 0 to 3, but must be below 3, from 0",
     ),
     ({"edge_index": EdgeIndex([[0, 1], [1, 2]])}, "edge_index is EdgeIndex"),
     ({"edge_attr": torch.ones(3, 1)}, "edge_attr has 3 rows for 4 edges"),
     ({"y": torch.zeros(3)}, "y labels the 3 nodes, but bigtrk learns which edges"),
     ({"y": torch.zeros(4, 1)}, r"y is .*\[4, 1\], but must be \[4\]"),
     ({"y": torch.tensor([0.0, 0.5, 1.0, 0.0])}, "y, edge 1 is 0.5, not 0 or 1"),
-    ({"node_feature_names": ["r"]}, "x has 2 columns and 1 names"),
+    ({"node_feature_names": ["r"]}, "x has 2 columns, but 1 names"),
     ({"node_feature_names": ["r", "r"]}, "column name 'r' is empty"),
     ({"node_feature_names": "rz"}, "node_feature_names is str; make it a list"),
     ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "hit_id has shape"),
@@ -155,7 +155,7 @@ def test_what_is_not_one_graph() -> None:
         EventGraph.from_pyg(HeteroData(), "mine")
     with pytest.raises(InputError, match="the Data has no name"):
         EventGraph.from_pyg(bare())
-    with pytest.raises(InputError, match="no edge_attr, so no columns can be named dr"):
+    with pytest.raises(InputError, match="no edge_attr; leave out the column names dr"):
         EventGraph.from_pyg(bare(), "mine", edge_feature_names=["dr"])
 
 

@@ -58,7 +58,7 @@ def test_a_bomb_that_lies_of_its_size_is_refused(tmp_path: Path) -> None:
     path = bomb(tmp_path / "a.zip", f"{EVENT}-hits.csv", 10_000_000)
     size = struct.pack("<L", 10_000_000)
     path.write_bytes(path.read_bytes().replace(size, struct.pack("<L", 100)))
-    with pytest.raises(InputError, match="damaged zip archive"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_event(path)
 
 
@@ -84,13 +84,13 @@ def test_links_rare_methods_and_encrypted_members_are_refused(tmp_path: Path) ->
         read_heptrkx(tmp_path / "a.npz")
     with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr(f"{EVENT}-hits.csv", b"\0" * 1000)
-    with pytest.raises(InputError, match="not packed by deflate"):
+    with pytest.raises(InputError, match="not compressed by deflate"):
         read_event(tmp_path / "b.zip")
     content = bytearray(a_zip())
     for magic, place in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
         content[content.index(magic) + place] |= 1
     (tmp_path / "c.zip").write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged zip archive.*encrypted"):
+    with pytest.raises(InputError, match=r"cannot be read.*encrypted"):
         read_event(tmp_path / "c.zip")
 
 

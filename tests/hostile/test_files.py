@@ -117,7 +117,7 @@ def test_names_of_events_do_not_lead_elsewhere(tmp_path: Path, name: str) -> Non
     content = {"format": "bigtrk graphs", "events": {name: {}}}
     (tmp_path / MANIFEST).write_bytes(seal(content))
     half = name == "\ud800"  # of a character, which no text holds
-    told = "surrogates not allowed" if half else "cannot be an event's name"
+    told = "surrogates not allowed" if half else "cannot be the name of an event"
     with pytest.raises(InputError, match=told) as caught:
         read_manifest(tmp_path)
     assert one_line(caught.value, tmp_path)
@@ -131,8 +131,8 @@ def outside(index: torch.Tensor, value: int) -> torch.Tensor:
 
 EDGES = a_graph().edge_index
 LIES = [
-    ("edge_index", outside(EDGES, -1), "edge_index runs from -1"),
-    ("edge_index", outside(EDGES, a_graph().n_nodes), "edge_index runs from"),
+    ("edge_index", outside(EDGES, -1), "edge_index has values -1"),
+    ("edge_index", outside(EDGES, a_graph().n_nodes), "edge_index has values"),
     ("edge_index", EDGES.float(), "edge_index is torch.float32"),
     ("edge_index", EDGES[:, :-1], "edge_index has shape"),
     ("other", torch.zeros(1), "'other' is missing or unknown"),
@@ -159,8 +159,8 @@ def test_a_graph_that_is_none_is_refused_though_its_checksum_fits(tmp_path: Path
         ({"nodes": "3"}, "nodes: Input should be a valid integer"),
         ({"nodes": 10**30}, "nodes: Input should be less than"),
         ({"parts": 10**9}, "parts is 1000000000, but there are 2 sectors"),
-        ({"nodes": 2**31 - 1}, "do not own the event's"),
-        ({"event": "../x"}, "describes '../x'"),
+        ({"nodes": 2**31 - 1}, "nodes of its sectors do not sum"),
+        ({"event": "../x"}, "describes event '../x'"),
         ({"quality": {"cut_fraction": "x"}}, "cut_fraction: Input should be a valid number"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_record_that_lies_is_refused(tmp_path: Path, changes: object, complain
     (tmp_path / MANIFEST).write_bytes(seal(manifest))
     with pytest.raises(InputError, match=complaint) as caught:
         SectorFolder(tmp_path)
-    assert "finish 'python -m partition GRAPHS" in str(caught.value)
+    assert "run 'python -m partition GRAPHS" in str(caught.value)
 
 
 def test_a_record_neither_differs_from_the_manifest_nor_speaks_for_its_file(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_record_neither_differs_from_the_manifest_nor_speaks_for_its_file(tmp_
     assert entry["bytes"] == path.stat().st_size
     assert entry["digests"].keys() == {"graph", "particles"}
     write_graph(tmp_path, a_graph(), {"bytes": 10**12, "digests": {}, "note": "two"})
-    with pytest.raises(InputError, match="not the file that the manifest describes"):
+    with pytest.raises(InputError, match="differs from its entry in manifest"):
         GraphFolder(tmp_path).read(EVENT)
 
 
@@ -196,7 +196,7 @@ def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
     write_sectors(tmp_path, [first, replace(second, hit_weight=None)], {})
     write_manifest(tmp_path, "sectors", {}, [EVENT])
     for part, parts in ((1, 2), (0, 1)):
-        with pytest.raises(InputError, match=r"sector 1: has y, .* record lists y, .*hit_weight"):
+        with pytest.raises(InputError, match=r"sector 1: has y, .* must have y, .*hit_weight"):
             SectorFolder(tmp_path).read(EVENT, part, parts)
 
 

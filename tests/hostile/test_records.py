@@ -55,7 +55,7 @@ def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("config.json", ("scales",), {}, "'r' was scaled by None in training, but is scaled by 300.0"),
-    ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is too large"),
+    ("config.json", ("scales", "r"), 1e999, "is not valid JSON (a number is too large"),
     ("config.json", ("measured", "nodes"), {"r": [0, 1]}, "is not among those that need it"),
     ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' has no mean and"),
     ("config.json", ("configuration", "model", "hidden"), 100_000, "less than or equal to 65536"),
@@ -64,7 +64,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("manifest.json", ("averaged",), False, "is not as manifest.json describes it"),
     ("metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
     ("metrics.jsonl", (0, "routes"), {"a\nb": "x"}, "line 1: routes.a b: Input should be"),
-    ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: not JSON (a number is too large"),
+    ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: is not valid JSON (a number is too large"),
     ("metrics.jsonl", (4, "validation", "loss"), float("nan"), ""),
     ("stall.json", ("ranks",), [-1], "stall.json: ranks.0: Input should be greater"),
     ("stall.json", ("text",), "x" * 10**5, "text: String should have at most 10000 characters"),
@@ -75,7 +75,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("search.json", ("space",), {"x\n": 3, "y": [[]], "z": {"low": 1e300, "high": "x"}}, ""),
     ("result.json", ("trials", 0, "value"), 1e300, "result.json: trials.0.value: Value error"),
     ("series.json", ("repeats",), 10**12, "repeats: Input should be less than or equal to 1000"),
-    ("resumed run.json", ("git",), "\ud800", "run.json: not a JSON file"),
+    ("resumed run.json", ("git",), "\ud800", "run.json: is not valid JSON"),
     ("resumed run.json", ("config", "training", "minutes"), "x\n" * 9, "training.minutes: Input"),
     ("resumed metrics.jsonl", (0, "kind"), "stp", "line 1: kind: Input should be 'step', 'epoch'"),
     (
@@ -108,7 +108,7 @@ def test_files_larger_than_any_record_are_not_read(
     monkeypatch.setattr(json_lines, "MOST_LINES", 100)
     path = tmp_path / "a"
     path.write_bytes(b'"' + b"x" * (1 << 20) + b'"')
-    with pytest.raises(InputError, match="a: is larger than 1 MiB"):
+    with pytest.raises(InputError, match="a: is larger than the 1 MiB"):
         read_json(path)
     with pytest.raises(InputError, match="a, line 1: is longer than 1 MiB; remove the line"):
         list(read_lines(path))

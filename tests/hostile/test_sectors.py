@@ -66,7 +66,7 @@ def test_sectors_that_do_not_fit_are_refused_by_all_who_open_them(
         SectorFolder(tmp_path)
     said = str(caught.value)
     assert f"{tmp_path / 'manifest.json'}, event '{EVENT}'" in said
-    assert "remove manifest.json and finish 'python -m partition GRAPHS" in said
+    assert "remove manifest.json and run 'python -m partition GRAPHS" in said
 
 
 def edge_elsewhere(s: Sector) -> dict[str, Tensor]:
@@ -75,21 +75,21 @@ def edge_elsewhere(s: Sector) -> dict[str, Tensor]:
 
 
 LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
-    (lambda s: {"node_id": swapped(s.node_id, 0, 1)}, "node_id does not ascend at row 1"),
+    (lambda s: {"node_id": swapped(s.node_id, 0, 1)}, "node_id is out of order at row 1"),
     (
         lambda s: {"node_id": swapped(s.node_id, s.n_owned, s.n_owned + 1)},
-        "node_id does not ascend at row",
+        "node_id is out of order at row",
     ),
-    (lambda s: {"send_index": put(s.send_index, 1, s.send_index[0])}, "send_index does not ascend"),
+    (lambda s: {"send_index": put(s.send_index, 1, s.send_index[0])}, "send_index is out of order"),
     (
         lambda s: {"edge_index": s.edge_index.flip(1)},
         "edges are out of order: first those between owned",
     ),
     (edge_elsewhere, r"edge \d+ joins two nodes of other sectors"),
-    (hostile.other_edge_id, "its ids differ from the record's"),
+    (hostile.other_edge_id, "its ids have another sum"),
     (  # a node that has no edge
         lambda s: {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)},
-        "its ids differ from the record's",
+        "its ids have another sum",
     ),
 ]
 
@@ -105,7 +105,7 @@ def test_a_sector_that_its_record_does_not_tell_is_refused_by_its_reader(
     with pytest.raises(InputError, match=complaint) as caught:
         folder.read(EVENT, 1, PARTS)
     assert str(caught.value).startswith(f"{file_of(tmp_path, EVENT)}, sector 1")
-    assert str(caught.value).endswith("make the file again")
+    assert str(caught.value).endswith("make it again")
     with pytest.raises(InputError, match=complaint):
         folder.read(EVENT, 0, 1)
 
@@ -131,7 +131,7 @@ def test_a_particle_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     twice = replace(particles, particle_id=ids)
     path = store(tmp_path, [replace(sector, particles=twice) for sector in good()])
     assert message(tmp_path) == (
-        f"{path}, particles: particle {int(ids[0])} is listed twice; make the file again"
+        f"{path}, particles: particle {int(ids[0])} is listed twice; correct it, or make it again"
     )
 
 

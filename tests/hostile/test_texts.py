@@ -18,14 +18,14 @@ from tests.hostile.reader import one_line, refusal
     ("text", "complaint"),
     [
         ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
-        ("[" * 5000, "nests too deep"),
+        ("[" * 5000, "nested too deeply"),
         ("a: &a [*a]", "has an alias"),
         ("1" + ":59" * 200_000, "digits"),
-        ("!!timestamp x", "not YAML"),
-        ("!!bool x", "not YAML"),
-        ("2001-99-99", "not YAML"),
-        ("x" * (1 << 20) + "x", "larger than 1 MiB"),
-        ("a: \ud800".encode("utf-8", "surrogatepass"), "not YAML"),
+        ("!!timestamp x", "not valid YAML"),
+        ("!!bool x", "not valid YAML"),
+        ("2001-99-99", "not valid YAML"),
+        ("x" * (1 << 20) + "x", "larger than the 1 MiB"),
+        ("a: \ud800".encode("utf-8", "surrogatepass"), "not valid YAML"),
     ],
 )
 def test_yaml_bombs_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
@@ -67,5 +67,5 @@ def test_many_mistakes_are_told_in_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, "1" * 5000, "NaN", '{"a": Infinity}', "\xff"])
 def test_json_that_breaks_readers(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(InputError, match="not a JSON file"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         read_json(tmp_path / "a.json")

@@ -89,7 +89,7 @@ def test_a_class_without_options_of_its_own_gets_them_as_they_are() -> None:
         (f"{HERE}:NoModule", {}, "is not a subclass of torch.nn.Module"),
         (f"{HERE}:Failing", {}, r"fails when it is called with \(3, 2\).*RuntimeError: mat1"),
         (f"{HERE}:None_", {}, "has no None_"),
-        ("nowhere.at.all:Net", {}, "say that you trust it with --code nowhere.at.all"),
+        ("nowhere.at.all:Net", {}, "if you trust this module, add --code nowhere.at.all"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_one_line(

@@ -36,7 +36,7 @@ def zero(**section: Any) -> dict[str, Any]:
             zero(stage=2, compute_grad_norm=False),
             "'zero_optimization.compute_grad_norm' is off, but bigtrk needs",
         ),
-        ({"tensorboard": {}}, "key 'tensorboard' is gone; use run.loggers"),
+        ({"tensorboard": {}}, "key 'tensorboard' was removed; use run.loggers"),
         ({"train_batch_size": 8}, "bigtrk sets 'train_batch_size' from its"),
         ({"optimizer": {"type": "Adam"}}, "bigtrk sets 'optimizer' from its 'optimizer'"),
         (["stage", 1], "must be a JSON object"),

@@ -217,7 +217,7 @@ def test_folders_of_something_else_are_refused(
         (graphs, graphs, "holds graphs, not sectors"),
         (tmp_path / "none", tmp_path / "out", "no such folder"),
         (write(tmp_path / "empty", []), tmp_path / "out", "holds no graphs"),
-        (graphs, other, "not a manifest of bigtrk (it has no checksum)"),
+        (graphs, other, "not from bigtrk (it has no checksum)"),
     ):
         assert run(source, out, "--parts", 2) == 2
         assert said in capsys.readouterr().err
@@ -234,7 +234,7 @@ def test_a_damaged_graph_is_named_and_the_others_are_cut(
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     assert run(*command) == 2
     [said] = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
-    assert f"1 of 4 events were not cut: {path}: section 'graph'" in said
+    assert f"1 of 4 events were not cut: {path}: is damaged in section 'graph'" in said
     assert SectorFolder(out).events == others == list(report_of(out)["events"])
     assert list(report_of(out)["failed"]) == [first]
     cut = {event: file_of(out, event).stat().st_mtime_ns for event in others}

@@ -66,9 +66,9 @@ def test_events_that_stages_were_trained_on_are_left_out(
 
 BAD_EVALUATIONS: list[tuple[list[str], dict[str, str], str]] = [
     (["hits"], {}, "has no truth, which an evaluation needs; add"),
-    (["others", "--builder", "components"], {}, "a pipeline sets builder and cuts itself"),
+    (["others", "--builder", "components"], {}, "is a pipeline, which has its own track builder"),
     (["out"], {}, "holds no events"),
-    (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "one rank evaluates a pipeline"),
+    (["others"], {"RANK": "0", "WORLD_SIZE": "2"}, "one process evaluates a pipeline"),
 ]
 
 

@@ -65,5 +65,5 @@ def test_a_pipeline_with_a_classifier_of_ones_own_makes_tracks(
     make = ["bigtrk", "reconstruct", "out", "events", "tracks"]
     status, _, said = run_program(make)
     assert status == 2
-    assert "say that you trust it with --code own_stage" in said
+    assert "if you trust this module, add --code own_stage" in said
     assert run_program([*make, "--code", "own_stage"])[0] == 0

@@ -149,5 +149,5 @@ def test_a_stall_is_read_until_the_ranks_go_on(tmp_path: Path) -> None:
     assert found is not None
     assert found.ranks == tuple(range(1000)), "of very many ranks the first"
     (run / STALL).write_text("{")
-    with pytest.raises(InputError, match=r"stall\.json: not a JSON file"):
+    with pytest.raises(InputError, match=r"stall\.json: is not valid JSON"):
         follower.look()

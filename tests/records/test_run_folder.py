@@ -96,7 +96,7 @@ def test_epochs_alone_are_those_of_the_whole_run(make_run: MakeRun) -> None:
     with_line(folder, '{"kind": "step", "of": "a version to come"}\n{"kind": "epoch", "epo')
     assert read_epochs(folder) == (epoch_record(0), again)
     with_line(folder, '{"kind": "epoch"}\n')
-    with pytest.raises(InputError, match=r"metrics\.jsonl, line 6: not JSON"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 6: is not valid JSON"):
         read_epochs(folder)
 
 

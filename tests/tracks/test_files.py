@@ -119,7 +119,7 @@ def test_two_files_of_one_event_are_told_apart_by_nobody(tmp_path: Path) -> None
 def test_nothing_to_judge_is_said(tmp_path: Path, name: str | None) -> None:
     if name:
         (tmp_path / name).touch()
-        with pytest.raises(InputError, match=f"{name}: not a readable parquet file"):
+        with pytest.raises(InputError, match=f"{name}: is not a readable Parquet file"):
             open_tracks(tmp_path / name)
     with pytest.raises(InputError, match=r"holds no tracks \(files such as event000001000"):
         open_tracks(tmp_path)

@@ -79,7 +79,7 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Sta
     ):
         status, _, said = run(*command)
         assert status == 2, command
-        assert "say that you trust it with --code named_models" in said, command
+        assert "if you trust this module, add --code named_models" in said, command
         assert "named_models" not in sys.modules
         status, _, said = run(*command, "--code", "named_models")
         assert (status, "warning" in said) == (0, False), said
@@ -145,5 +145,5 @@ def test_an_embedding_of_the_users_own_makes_graphs(folder: Path, run: Started) 
     build = ("bigtrk", "build", "events", "near", "--embedding", "run", "--radius", "0.01")
     status, _, said = run(*build)
     assert status == 2
-    assert "say that you trust it with --code named_models" in said
+    assert "if you trust this module, add --code named_models" in said
     assert run(*build, "--code", "named_models")[0] == 0

@@ -116,7 +116,7 @@ def test_a_truncated_file(tmp_path: Path, kept: int) -> None:
     write_sample(tmp_path, *rows())
     path = tmp_path / "tracker_hits" / FILE
     path.write_bytes(path.read_bytes()[:kept])
-    refused(lambda: find_events(tmp_path), f"{path}: not a readable Parquet file (", "fetch it")
+    refused(lambda: find_events(tmp_path), f"{path}: is not a readable Parquet file (", "fetch it")
 
 
 def test_a_damaged_page_and_a_footer_that_contradicts_itself(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_damaged_page_and_a_footer_that_contradicts_itself(tmp_path: Path) -> 
     path = tmp_path / "tracker_hits" / FILE
     content = path.read_bytes()
     path.write_bytes(content[:4] + bytes(196) + content[200:])
-    refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (")
+    refused(lambda: read_event(tmp_path, NAME), f"{path}: is not a readable Parquet file (")
     assert content.count(b"\x25\x02\x18\x07element") == len(HITS)
     path.write_bytes(content.replace(b"\x25\x02\x18\x07element", b"\x25\x00\x18\x07element"))
-    refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (Definition")
+    refused(lambda: read_event(tmp_path, NAME), f"{path}: is not a readable Parquet file (Defini")
 
 
 def test_more_values_than_a_file_of_its_size_holds(
@@ -165,10 +165,10 @@ def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("build csv out --from colliderml", "csv: holds no events in the format --from collider"),
-        ("build sample out --events 9-1", "--events 9-1: give the first and the last number"),
+        ("build csv out --from colliderml", "csv: holds no events in the format that --from coll"),
+        ("build sample out --events 9-1", "--events 9-1: give first and last event number"),
         ("build sample out --events 1-2", "sample: none of its 3 events, event000090000 to "),
-        ("build sample out --from pyg --events 1-2", "--events: --from pyg imports all graphs"),
+        ("build sample out --from pyg --events 1-2", "--from pyg imports all graphs"),
         ("build sample out --true-edges", ", row 2 (event 90001): x is nan at place 0 of its list"),
     ],
 )

@@ -47,7 +47,7 @@ def not_finite(state: dict[str, Any]) -> None:
 
 EDGE_NORM = "batchnorm=True, as in CTD_2023's models"
 CASES: dict[str, tuple[Write, str]] = {
-    "truncated": (truncated, "is not a file of torch.save, or is damaged"),
+    "truncated": (truncated, "is damaged or was not made by torch.save"),
     "missing": (lambda path: path.exists(), "no such file"),
     "no settings": (lambda path: checkpoint(path, None, {}), "has no hyper_parameters"),
     "no weights": (lambda path: checkpoint(path, settings(), None), "has no state_dict"),
@@ -62,9 +62,9 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),
-        "edge_decoder.0.bias is no tensor of weights",
+        "edge_decoder.0.bias in its state_dict is not a tensor",
     ),
-    "not finite": (other_weights(not_finite), "edge_decoder.0.weight is not finite"),
+    "not finite": (other_weights(not_finite), "edge_decoder.0.weight in its state_dict is not fin"),
     "batchnorm": (with_settings(batchnorm=True), EDGE_NORM),
     "aggr: add": (with_settings(aggr="add"), "takes the mean of messages for every aggr but sum"),
     "11 scales": (with_settings(node_scales=UNITS[:11]), "node_scales: 11 of 12"),
@@ -107,5 +107,5 @@ def test_what_is_there_is_kept(tmp_path: Path, run_program: Run) -> None:
     command = ["bigtrk", "import-model", "acorn", str(file), str(out)]
     status, _, error = run_program(command)
     assert status == 2
-    assert f"{out}: holds something already" in error
+    assert f"{out}: exists already" in error
     assert [path.name for path in out.iterdir()] == ["run.json"]

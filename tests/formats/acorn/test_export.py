@@ -86,7 +86,7 @@ def test_what_lightning_leaves_in_a_config(
     content["config"].append(settings(model="InteractionGNN", hidden=128))
     content["adjacency"] = sparse()
     import_acorn_folder(write(tmp_path / "event000000001.pyg", content), tmp_path / "graphs")
-    assert "adjacency is left out: its class is not read" in capsys.readouterr().err
+    assert "its value adjacency is of an unknown class and left out" in capsys.readouterr().err
     (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
     found = load(path)
     assert found["config"] == [columns(1)["config"][0], {"model": "InteractionGNN", "hidden": 128}]
@@ -165,9 +165,9 @@ def test_without_modules_true_edges_are_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"y": None}, "event000000007: knows no y; build the graph from events with truth"),
-        ({"particles": None}, "event000000007: knows no particles"),
-        ({"hit_id": None}, "event000000007: knows no hit_id"),
+        ({"y": None}, "event000000007: has no y, which acorn's stages need; build the graph"),
+        ({"particles": None}, "event000000007: has no particles"),
+        ({"hit_id": None}, "event000000007: has no hit_id"),
         ({"name": "event7_g000"}, "event7_g000: its name has no number of at most 18 digits"),
         ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
     ],
@@ -195,7 +195,7 @@ def test_bad_scores_are_named_and_nothing_is_overwritten(tmp_path: Path) -> None
             export_acorn_folder(graphs, tmp_path / "out", partial(always, scores))
     assert not (tmp_path / "out").exists()
     (tmp_path / "out" / "trainset").mkdir(parents=True)
-    with pytest.raises(InputError, match="out: holds something already; name a new"):
+    with pytest.raises(InputError, match="out: exists already; name a new"):
         export_acorn_folder(graphs, tmp_path / "out")
 
 
@@ -203,7 +203,7 @@ def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:
     for place in ("/tmp", "../..", "a\x1b"):
         graphs = tmp_path / f"graphs{len(place)}"
         folder_of(graphs, a_graph(), acorn_folder=place)
-        with pytest.raises(InputError, match="lacks its folder of acorn"):
+        with pytest.raises(InputError, match="names no folder of acorn"):
             export_acorn_folder(graphs, tmp_path / "out")
 
 

@@ -100,11 +100,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "attention": ({"model": {"name": "attention"}}, "acorn has no model like attention"),
     "four features": (
         {"data": {"node_features": TWELVE[:4]}},
-        "reads r, phi, z, eta of nodes, where acorn's models read r, phi, z, eta, cluster_r_1",
+        "reads the node features r, phi, z, eta, but acorn's models read r, phi, z, eta, cluster_r",
     ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},
-        "reads nothing of edges, where acorn's models read some of dr, dphi, dz",
+        "reads the edge features (none), but acorn's models read some of dr, dphi, dz",
     ),
 }
 

@@ -211,10 +211,10 @@ def test_what_is_no_hepmc3_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.hepmc3").write_text("garbage\n")
     (tmp_path / "bad.hepmc3.gz").write_bytes(b"garbage")
     for name, events, told in (
-        ("bad.hepmc3", range(1), "is not HepMC3 text"),
+        ("bad.hepmc3", range(1), "does not begin with HepMC::"),
         ("bad.hepmc3.gz", range(1), "cannot be read"),
         ("none.hepmc3", range(1), "no such file"),
-        ("two.hepmc3", range(2, 3), "two.hepmc3 is whole and has it"),
+        ("two.hepmc3", range(2, 3), "two.hepmc3 is undamaged and holds it"),
     ):
         options = FatrasOptions(40, 1, hepmc3=tmp_path / name)
         with pytest.raises(InputError, match=told):

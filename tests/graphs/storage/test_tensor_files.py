@@ -90,7 +90,7 @@ def test_damage_in_one_section_leaves_the_others_readable(path: Path) -> None:
     path.write_bytes(content)
     opened = SectionFile(path)
     assert opened.read("graph2")["x"].item() == 1.5
-    with pytest.raises(InputError, match=r"event\.safetensors.*'graph' fails its check"):
+    with pytest.raises(InputError, match=r"event\.safetensors.*damaged in section 'graph'"):
         opened.read("graph")
     path.write_bytes(path.read_bytes().replace(b"[1, null]", b"[3, null]"))
     with pytest.raises(InputError, match=r"event\.safetensors.*record does not match"):
@@ -107,7 +107,7 @@ def test_other_files_are_named(path: Path, tmp_path: Path) -> None:
     save_file({"x": torch.ones(1)}, foreign, metadata={"bigtrk": "{", "digests": "{}"})
     with pytest.raises(InputError, match="not a bigtrk file"):
         SectionFile(foreign)
-    with pytest.raises(InputError, match="no section 'particles'"):
+    with pytest.raises(InputError, match="lacks its section 'particles'"):
         SectionFile(path).read("particles")
 
 

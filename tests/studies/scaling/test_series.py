@@ -281,4 +281,4 @@ def test_a_small_series_from_its_command_to_its_report(
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
     status, _, error = run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd)
     assert status == 2
-    assert "--ranks-per-node needs --slurm" in error
+    assert "without --slurm all ranks share this host; leave out --ranks-per-node" in error

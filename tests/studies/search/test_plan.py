@@ -67,7 +67,7 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
         (
             "{model.hidden: {low: 0, high: 16}}",
             "",
-            r"space.model.hidden: override 'model.hidden=0': model.hidden: Input should be greater",
+            r"space.model.hidden: setting 'model.hidden=0': model.hidden: Input should be greater",
         ),
         ("{data.validation: [0, 1]}", "", "there is no event to validate on"),
         ("{data.train: [[a], [b]]}", "", r"data.train=.*space varies data.train"),

@@ -57,7 +57,7 @@ def test_choices_are_read_by_the_type_of_their_setting(tmp_path: Path) -> None:
         ("metric: auc\nprunning: null\nspace: {a: [1]}", "did you mean 'pruning'"),
         (
             "metric: auc\npopulation: {every: 1, lag: 0}\nspace: {a: [1]}",
-            "key 'population.lag' is gone; all trials of a round wait for each other",
+            "key 'population.lag' was removed; leave it out: all trials of a round wait",
         ),
         (
             "metric: auc\nspace: {optimizer.lr: {low: 0.1, high: 0.01}}",
