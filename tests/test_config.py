@@ -49,7 +49,7 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
         ),
         (
             ["training.auto_bf16=true"],
-            "setting 'training.auto_bf16=true': key 'training.auto_bf16' was removed; set",
+            "setting 'training.auto_bf16=true': key 'training.auto_bf16' was removed; set model",
         ),
         (["model.name=foo"], "setting 'model.name=foo': model.name: must be one of 'interaction'"),
     ],

@@ -110,10 +110,7 @@ def test_values_of_numpy_are_left_out(
     [
         (HeteroData(), "holds no Data"),
         (Batch.from_data_list([bare(), bare()]), "holds several graphs; save each event by"),
-        (
-            [bare(), bare()],
-            "holds no Data object of PyG 2.8; save each graph by itself",
-        ),
+        ([bare(), bare()], "holds no Data object of PyG 2.8; save each graph by itself"),
         ({"x": torch.ones(2)}, "holds no Data"),
         (bare(y=torch.zeros(1).expand(2**40)), "is not a file of .*a tensor is larger than its"),
         (Data(x=torch.ones(3, 2)), "has no edge_index"),

@@ -78,12 +78,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("resumed run.json", ("git",), "\ud800", "run.json: is not valid JSON"),
     ("resumed run.json", ("config", "training", "minutes"), "x\n" * 9, "training.minutes: Input"),
     ("resumed metrics.jsonl", (0, "kind"), "stp", "line 1: kind: Input should be 'step', 'epoch'"),
-    (
-        "ds.json",
-        ("zero_optimization", "stage"),
-        7,
-        "zero_optimization.stage: must be 0 to 3",
-    ),
+    ("ds.json", ("zero_optimization", "stage"), 7, "zero_optimization.stage: must be 0 to 3"),
 ]
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_page_and_a_footer_that_contradicts_itself(tmp_path: Path) -> 
     refused(lambda: read_event(tmp_path, NAME), f"{path}: is not a readable Parquet file (")
     assert content.count(b"\x25\x02\x18\x07element") == len(HITS)
     path.write_bytes(content.replace(b"\x25\x02\x18\x07element", b"\x25\x00\x18\x07element"))
-    refused(lambda: read_event(tmp_path, NAME), f"{path}: is not a readable Parquet file (Defini")
+    refused(lambda: read_event(tmp_path, NAME), f"{path}: is not a readable Parquet file (Def")
 
 
 def test_more_values_than_a_file_of_its_size_holds(

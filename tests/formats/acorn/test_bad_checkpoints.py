@@ -62,9 +62,9 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),
-        "edge_decoder.0.bias in its state_dict is not a tensor",
+        "edge_decoder.0.bias in its state_dict is not a tensor of weights",
     ),
-    "not finite": (other_weights(not_finite), "edge_decoder.0.weight in its state_dict is not fin"),
+    "not finite": (other_weights(not_finite), "0.weight in its state_dict is not finite; name"),
     "batchnorm": (with_settings(batchnorm=True), EDGE_NORM),
     "aggr: add": (with_settings(aggr="add"), "takes the mean of messages for every aggr but sum"),
     "11 scales": (with_settings(node_scales=UNITS[:11]), "node_scales: 11 of 12"),

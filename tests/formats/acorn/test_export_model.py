@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "attention": ({"model": {"name": "attention"}}, "acorn has no model like attention"),
     "four features": (
         {"data": {"node_features": TWELVE[:4]}},
-        "reads the node features r, phi, z, eta, but acorn's models read r, phi, z, eta, cluster_r",
+        "node features r, phi, z, eta, but acorn's models read r, phi, z, eta, cluster_r_1",
     ),
     "no edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": []}},

@@ -314,7 +314,7 @@ def test_a_learnt_map_builds_the_same_again(
     [
         (["--module-map", "nothing"], "nothing: no such file"),
         (["--learn-windows", "--learn-module-map"], "give only one of"),
-        (["--learn-module-map", "--pt-min", "1000"], "no particle with pT above 1000 GeV has thr"),
+        (["--learn-module-map", "--pt-min", "1000"], "particle with pT above 1000 GeV has three"),
     ],
 )
 def test_bad_input_is_named(
