@@ -29,7 +29,7 @@ def test_version(run_program: Run) -> None:
         (["bigtrk", "evaluate", "run", "graphs", "--spill", "$NO_SUCH/x"], "error: $NO_SUCH/x: "),
         (["bigtrk", "plan", "~/absent"], "HOME/absent"),
         (["bigtrk", "export", "heptrkx", "~/absent", "out"], "HOME/absent"),
-        (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent: is neither a det"),
+        (["bigtrk", "simulate", "out", "--detectors", "~/absent"], "HOME/absent: is neither a bui"),
         (["bigtrk/train.py", "~/absent.yaml"], "HOME/absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "~/absent"], "HOME/absent"),
         (["bigtrk-partition", "~/absent", "out", "--parts", "2"], "HOME/absent: no such folder"),

@@ -98,7 +98,7 @@ def test_values_of_numpy_are_left_out(
     values = {"event_id": np.int64(3), "beam": np.arange(3.0), "tags": np.array(["a", None])}
     graph = read_pyg(save(tmp_path / "a.pt", bare(**values)))
     assert graph.n_edges == 4
-    assert "a.pt: event_id, beam, tags: left out" in capsys.readouterr().err
+    assert "a.pt: left out event_id, beam, tags, which" in capsys.readouterr().err
     with pytest.raises(
         InputError, match=r"c\.pt: x is ForeignObject; make it a plain dense tensor"
     ):
@@ -112,7 +112,7 @@ def test_values_of_numpy_are_left_out(
         (Batch.from_data_list([bare(), bare()]), "holds several graphs; save each event by"),
         ([bare(), bare()], "holds no Data object of PyG 2.8; save each graph by itself"),
         ({"x": torch.ones(2)}, "holds no Data"),
-        (bare(y=torch.zeros(1).expand(2**40)), "is not a file of .*a tensor is larger than its"),
+        (bare(y=torch.zeros(1).expand(2**40)), "was not made by .*a tensor is larger than its"),
         (Data(x=torch.ones(3, 2)), "has no edge_index"),
         (bare(edge_index=torch.eye(3).to_sparse()), "edge_index is ForeignObject; make it a plain"),
         (bare(y=torch.zeros(3)), "y labels the 3 nodes"),
@@ -144,4 +144,4 @@ def test_the_folder_of_a_dataset(
     import_pyg_folder(tmp_path / "processed", tmp_path / "graphs")
     assert GraphFolder(tmp_path / "graphs").events == ["data_2", "data_10"]
     assert [source.name for source in open_events([tmp_path / "graphs"])] == ["data_2", "data_10"]
-    assert "pre_filter.pt, pre_transform.pt: left out" in capsys.readouterr().err
+    assert "left out pre_filter.pt, pre_transform.pt, without graphs" in capsys.readouterr().err

@@ -114,5 +114,5 @@ def test_values_are_finite_though_their_sum_may_not_be() -> None:
     check_finite("event: node", names, large, names, ids)
     large[3, 2] = float("nan")
     check_finite("event: node", ["r", "phi"], large, names, ids)
-    with pytest.raises(InputError, match="event: node 3 has z nan"):
+    with pytest.raises(InputError, match="event: node 3 has z = nan"):
         check_finite("event: node", ["z"], large, names, ids)

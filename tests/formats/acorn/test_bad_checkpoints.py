@@ -54,11 +54,11 @@ CASES: dict[str, tuple[Write, str]] = {
     "no hidden": (without("hidden"), "hyper_parameters: key 'hidden' is missing"),
     "no weight": (
         other_weights(lambda state: state.pop("edge_network.1.3.bias")),
-        "nothing for layers.1.edge_mlp_1_bias",
+        "acorn weights: layers.1.edge_mlp_1_bias is missing",
     ),
     "another weight": (
         other_weights(lambda state: state.update({"embedding.0.weight": torch.ones(1)})),
-        "embedding.0.weight is no parameter",
+        "embedding.0.weight is not in an InteractionGNN2",
     ),
     "number for a weight": (
         other_weights(lambda state: state.update({"edge_decoder.0.bias": 1.0})),
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Write, str]] = {
     "activation": (with_settings(hidden_activation="SiLU"), "hidden_activation=SiLU"),
     "unequal layers": (with_settings(n_edge_decoder_layers=3), "are 2, 2, 3"),
     "half recurrent": (with_settings(node_net_recurrent=True), "or of neither"),
-    "other width": (with_settings(hidden=60_000), "has shape [16, 12], the model [60000, 12]"),
+    "other width": (with_settings(hidden=60_000), "[16, 12], but the model needs [60000, 12]"),
 }
 
 

@@ -191,7 +191,7 @@ def always(scores: Tensor, _: EventGraph) -> Tensor:
 def test_bad_scores_are_named_and_nothing_is_overwritten(tmp_path: Path) -> None:
     graphs = folder_of(tmp_path / "graphs", a_graph())
     for scores in (torch.ones(a_graph().n_edges - 1), torch.full((a_graph().n_edges,), torch.nan)):
-        with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not"):
+        with pytest.raises(InputError, match=r"7: the model's scores \(shape \[\d+\]\) are not"):
             export_acorn_folder(graphs, tmp_path / "out", partial(always, scores))
     assert not (tmp_path / "out").exists()
     (tmp_path / "out" / "trainset").mkdir(parents=True)

@@ -155,7 +155,7 @@ def test_learns_windows_and_does_not_list_graphs_of_other_options(
 
 def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> None:
     out, before = tmp_path / "graphs", sorted(events.iterdir())
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="--learn-windows exclude each other"):
         build_folder(events, out, windows=tmp_path / "w.yaml", learn=True)
     assert not out.exists()
     with pytest.raises(InputError, match=r"holds other files, such as .*; name another folder"):

@@ -39,7 +39,7 @@ def spoilt(spoil: Spoil) -> EventGraph:
 CASES: dict[str, tuple[Spoil, str]] = {
     "nan of a node": (
         lambda g: g.node_features[5, 1].fill_(float("nan")),
-        f"node 5 has {NODE_FEATURES[1]} nan; build the graph again",
+        f"node 5 has {NODE_FEATURES[1]} = nan; build the graph again",
     ),
     "inf of an edge": (
         lambda g: g.edge_features[9, 2].fill_(float("-inf")),
