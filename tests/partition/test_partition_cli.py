@@ -214,7 +214,7 @@ def test_folders_of_something_else_are_refused(
     other.mkdir()
     (other / "manifest.json").write_text("{}")
     for source, out, said in (
-        (graphs, graphs, "holds graphs; name sectors"),
+        (graphs, graphs, "holds graphs, not sectors"),
         (tmp_path / "none", tmp_path / "out", "no such folder"),
         (write(tmp_path / "empty", []), tmp_path / "out", "holds no graphs"),
         (graphs, other, "not from bigtrk (it has no checksum)"),

@@ -58,10 +58,10 @@ def with_line(folder: Path, line: str) -> Path:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('{"kind": "step", ', "not JSON"),
+        ('{"kind": "step", ', "is not valid JSON"),
         ('{"kind": "step", "epoch": 0}', "key 'step' is missing"),
-        ("[1]", "not a JSON object"),
-        ('"step"', "not a JSON object"),
+        ("[1]", "is not a JSON object"),
+        ('"step"', "is not a JSON object"),
     ],
 )
 def test_broken_line_names_file_and_line(make_run: MakeRun, line: str, complaint: str) -> None:

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Spoil, str]] = {
     ),
     "inf of an edge": (
         lambda g: g.edge_features[9, 2].fill_(float("-inf")),
-        f"edge 9 has {EDGE_FEATURES[2]} -inf; build the graph again",
+        f"edge 9 has {EDGE_FEATURES[2]} = -inf; build the graph again",
     ),
     "before the first node": (
         lambda g: g.edge_index[0, 3].fill_(-1),
