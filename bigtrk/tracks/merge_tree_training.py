@@ -4,7 +4,7 @@ Shapes: N hits, C candidates, F features.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,8 +16,16 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.candidates import Candidates, are_good, find_candidates
+from bigtrk.tracks.builders.chains import Chains
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, grow
-from bigtrk.tracks.builders.merge_tree import WIDTHS, Quality, logits, standardised, take_tracks
+from bigtrk.tracks.builders.merge_tree import (
+    WIDTHS,
+    Quality,
+    chains_left,
+    logits,
+    standardised,
+    tracks_at,
+)
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
 
 MIN_HITS = 3  # of a track that is judged
@@ -26,22 +34,22 @@ MIN_HITS = 3  # of a track that is judged
 @dataclass(frozen=True)
 class KnownEvent:
     """An event's tree of hits, its candidates for tracks of MIN_HITS or more hits, and the particle
-    of each hit [N] (0: noise). with_modules: whether the modules of hits are known.
+    of each hit [N] (0: noise).
 
-    It takes about 200 bytes per hit.
+    It takes about 200 bytes per hit besides its graph.
     """
 
+    graph: ScoredGraph
     tree: HitTree
     candidates: Candidates
     particle_id: Ids
-    with_modules: bool
 
 
 def known_event(graph: ScoredGraph, particle_id: Ids) -> KnownEvent:
     """Grows the tree of a scored graph, and lists its candidates: particle_id [N] (0: noise)."""
     tree = grow(graph)
     candidates = find_candidates(tree, graph.position, MIN_HITS)
-    return KnownEvent(tree, candidates, particle_id, graph.modules is not None)
+    return KnownEvent(graph, tree, candidates, particle_id)
 
 
 BATCH = 4096
@@ -52,7 +60,8 @@ LEARNING_RATE = 3e-3
 
 
 def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
-    """Trains on the candidates of events with truth.
+    """Trains on the candidates of events with truth; then, on chains of the hits that these leave,
+    the quality of chains. Where none or all of them are good tracks, that is None.
 
     The same events and seed give the same quality on one machine. Give events that the scores were
     not trained on: candidates of those are better than any that are to be judged later.
@@ -61,29 +70,54 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
         InputError: of the candidates none or all are good tracks, or the modules of hits are known
             in some events only.
     """
-    features, good = _examples(events)
+    if len({event.graph.modules is None for event in events}) > 1:
+        raise InputError("only some events have modules of hits; leave the others out")
+    features, good = _examples([(one.candidates, one.particle_id) for one in events])
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
             f"{n_good} of {len(good)} candidate tracks of {MIN_HITS} hits or more are good, but "
             "track quality is learnt from good and bad ones; give more events, or better scores"
         )
+    quality = _learnt(features, good, events, seed)
+    chains = [
+        chains_left(
+            one.graph, one.tree, one.candidates, quality(one.candidates.features), MIN_HITS
+        )[1]
+        for one in events
+    ]
+    features, good = _examples(
+        [(one, event.particle_id) for one, event in zip(chains, events, strict=True)]
+    )
+    if int(good.sum()) in (0, len(good)):
+        return quality
+    return replace(quality, chains=_learnt(features, good, events, seed))
+
+
+def _learnt(
+    features: NDArray[np.float32],
+    good: NDArray[np.float32],
+    events: Sequence[KnownEvent],
+    seed: int,
+) -> Quality:
     # Sums of a million values in float32 lose digits.
     mean = torch.from_numpy(features.mean(axis=0, dtype=np.float64)).float()
     deviation = torch.from_numpy(features.std(axis=0, dtype=np.float64)).float()
     scale = deviation.where(deviation > 0, 1)
     weights = _train(standardised(features, mean, scale), torch.from_numpy(good), seed)
     weights = [weight.detach() for weight in weights]
-    return Quality(events[0].with_modules, mean, scale, tuple(weights))
+    return Quality(events[0].graph.modules is not None, mean, scale, tuple(weights))
 
 
-def _examples(events: Sequence[KnownEvent]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns the features [C, F] of all candidates, and 1 for those that are good, else 0 [C]."""
-    if len({event.with_modules for event in events}) > 1:
-        raise InputError("only some events have modules of hits; leave the others out")
+def _examples(
+    events: Sequence[tuple[Candidates | Chains, Ids]],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Returns the features [C, F] of all candidates, given with the particle of each hit [N], and 1
+    for those that are good, else 0 [C].
+    """
     empty = np.zeros((0, WIDTHS[0]), np.float32)
-    features = [event.candidates.features for event in events]
-    good = [are_good(one.candidates.hits, one.particle_id).astype(np.float32) for one in events]
+    features = [candidates.features for candidates, _ in events]
+    good = [are_good(one.hits, particle).astype(np.float32) for one, particle in events]
     return np.concatenate([empty, *features]), np.concatenate([empty[:, 0], *good])
 
 
@@ -126,11 +160,10 @@ Scan = dict[float, TrackMetrics]  # of the tracks at each threshold
 
 def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -> Scan:
     """Judges the tracks of an event at each of THRESHOLDS; its tree is grown once for all."""
-    probability = quality(event.candidates.features)
+    tracks = tracks_at(event.graph, event.tree, event.candidates, quality, MIN_HITS)
     scan = {}
     for threshold in THRESHOLDS:
-        gain = probability - threshold
-        track_id = take_tracks(event.tree, event.candidates, gain, MIN_HITS)
+        track_id = tracks(threshold)
         scan[threshold] = match_tracks(track_id, event.particle_id, particles, MATCHING).metrics
     return scan
 

@@ -29,7 +29,6 @@ def library() -> ctypes.CDLL | None:
     found = compiled(*CODE)
     if found is not None:
         found.unite.restype = ctypes.c_long
-        found.take_paths.restype = None
     return found
 
 

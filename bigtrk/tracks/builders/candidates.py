@@ -240,16 +240,24 @@ def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
 def _features(
     tree: HitTree, union: Ids, hits: HitGroups, place: Ids, position: Values
 ) -> NDArray[np.float32]:
-    fit = fit_helices(hits, position)
     parent = tree.parents()[union]
     others = tree.size[parent] - hits.size
-    r = np.hypot(position[:, 0], position[:, 1])[hits.hit]
     columns = (
         hits.size,
-        _logit(tree.score[union]),
+        logit(tree.score[union]),
         _mean_logits(tree, hits, place),
-        _logit(np.where(parent < 0, LOWEST_SCORE, tree.score[parent])),
+        logit(np.where(parent < 0, LOWEST_SCORE, tree.score[parent])),
         np.log1p(np.where(parent < 0, 0, others)),
+        *helix_features(hits, position),
+    )
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def helix_features(hits: HitGroups, position: Values) -> tuple[Values, ...]:
+    """Returns the features from circle_residual to last_r, [C] each."""
+    fit = fit_helices(hits, position)
+    r = np.hypot(position[:, 0], position[:, 1])[hits.hit]
+    return (
         np.log(fit.circle_residual + _RESIDUAL),
         np.log(fit.line_residual + _RESIDUAL),
         np.log(fit.d0 + _D0),
@@ -259,7 +267,6 @@ def _features(
         np.minimum.reduceat(r, hits.begin),
         np.maximum.reduceat(r, hits.begin),
     )
-    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:
@@ -267,13 +274,14 @@ def _mean_logits(tree: HitTree, hits: HitGroups, place: Ids) -> Values:
 
     Those edges meet between the candidate's first and last hit, one between each two.
     """
-    logit = np.zeros(len(tree.hits))
-    logit[tree.meeting] = _logit(tree.score)
-    rows = logit[place]
+    between = np.zeros(len(tree.hits))
+    between[tree.meeting] = logit(tree.score)
+    rows = between[place]
     rows[hits.begin] = 0  # what meets there is outside
     return hits.means(rows) * hits.size / (hits.size - 1)
 
 
-def _logit(score: Values) -> Values:
+def logit(score: Values) -> Values:
+    """Returns the logits of scores, which are finite also for 0 and 1."""
     score = np.clip(score, _SCORE, 1 - _SCORE)
     return np.log(score / (1 - score))

@@ -3,8 +3,8 @@
 Shapes: N hits, C candidates, F features.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +21,7 @@ from bigtrk.graphs.event_graph import Layout, check_columns
 from bigtrk.graphs.storage.event_folder import SectionFile, write_sections
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
 from bigtrk.tracks.builders.candidates import FEATURES, Candidates, find_candidates, ranges
+from bigtrk.tracks.builders.chains import Chains, find_chains, take_chains
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, Values, grow
 
 HIDDEN = 64
@@ -31,13 +32,15 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 class Quality:
     """A trained network: mean and scale [F] of the features; weights, for each layer a weight
     [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
-    that it learnt from knew the hits' modules.
+    that it learnt from knew the hits' modules. chains: the quality of chains of hits that the tree
+    leaves free; None: there is no second pass.
     """
 
     with_modules: bool
     mean: Tensor
     scale: Tensor
     weights: tuple[Tensor, ...]
+    chains: "Quality | None" = None
 
     def __call__(self, features: NDArray[np.float32]) -> Values:
         """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
@@ -66,8 +69,10 @@ def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class MergeTree:
     """Hits are united by edges of falling score, and every union is a candidate for a track. Of all
-    sets of candidates without a hit in common that with the largest sum of (P - `threshold`) x hits
-    is taken, where P is the candidate's `quality`.
+    sets of candidates without a hit in common that with the largest sum of (P - SURE) x hits is
+    taken, where P is the candidate's `quality`. A second pass takes chains of the hits that are
+    left (chains.py), by their own quality P and (P - `threshold`) x hits. Without a quality of
+    chains there is one pass, with `threshold` instead of SURE.
 
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
     least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
@@ -93,8 +98,32 @@ class MergeTree:
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
-        gain = self.quality(candidates.features) - self.threshold
-        return take_tracks(tree, candidates, gain, min_hits)
+        return tracks_at(graph, tree, candidates, self.quality, min_hits)(self.threshold)
+
+
+# With 0.5, 0.8 and 0.95 both passes found 98.6, 98.8 and 99.1 % of the particles of Fatras's pixel
+# hits, and, of event 1000's full hits at about 4 % fakes, 90.9, 89.9 and 88.4 %.
+SURE = 0.8
+
+
+def chains_left(
+    graph: ScoredGraph, tree: HitTree, candidates: Candidates, probability: Values, min_hits: int
+) -> tuple[Ids, Chains]:
+    """Takes the tracks of the first pass: those of hits [N], and the chains of the other hits."""
+    sure = take_tracks(tree, candidates, probability - SURE, min_hits)
+    return sure, find_chains(graph, sure == NO_TRACK, min_hits)
+
+
+def tracks_at(
+    graph: ScoredGraph, tree: HitTree, candidates: Candidates, quality: Quality, min_hits: int
+) -> Callable[[float], Ids]:
+    """Prepares all that does not depend on the threshold, for which the result returns tracks."""
+    probability = quality(candidates.features)
+    if quality.chains is None:
+        return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
+    sure, chains = chains_left(graph, tree, candidates, probability, min_hits)
+    of_chain = quality.chains(chains.features)
+    return lambda threshold: take_chains(chains.hits, of_chain - threshold, sure, min_hits)
 
 
 def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:
@@ -110,7 +139,7 @@ def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: i
     return numbered(group, min_hits)
 
 
-FORMAT, VERSION = "bigtrk merge tree", 1
+FORMAT, VERSION = "bigtrk merge tree", 2
 _LAYOUT: Layout = {
     "mean": (torch.float32, "F"),
     "scale": (torch.float32, "F"),
@@ -129,7 +158,7 @@ class _Record(Settings):
     """The record of the file, whose tensors are the weights."""
 
     format: Literal["bigtrk merge tree"]
-    version: Literal[1]
+    version: Literal[2]
     features: tuple[str, ...]
     with_modules: bool
     threshold: Annotated[float, Field(ge=0, le=1)]
@@ -138,7 +167,6 @@ class _Record(Settings):
 def write_merge_tree(path: Path, builder: MergeTree) -> None:
     """Writes `builder` to one file, atomically."""
     quality = builder.quality
-    tensors = dict(zip(_WEIGHTS, quality.weights, strict=True))
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -146,8 +174,15 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
         "with_modules": quality.with_modules,
         "threshold": builder.threshold,
     }
-    sections = {"quality": {"mean": quality.mean, "scale": quality.scale, **tensors}}
+    sections = {"quality": _tensors(quality)}
+    if quality.chains is not None:
+        sections["chains"] = _tensors(quality.chains)
     write_sections(path, sections, record)
+
+
+def _tensors(quality: Quality) -> dict[str, Tensor]:
+    named = zip(_WEIGHTS, quality.weights, strict=True)
+    return {"mean": quality.mean, "scale": quality.scale, **dict(named)}
 
 
 def read_merge_tree(path: Path) -> MergeTree:
@@ -163,8 +198,13 @@ def read_merge_tree(path: Path) -> MergeTree:
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
         raise InputError(f"{path}: reads other features than {', '.join(FEATURES)}; train it again")
-    tensors = opened.read("quality")
-    check_columns(tensors, _LAYOUT, _SIZES, str(path))
-    weights = tuple(tensors[name] for name in _WEIGHTS)
-    quality = Quality(record.with_modules, tensors["mean"], tensors["scale"], weights)
+    chains = _read_quality(opened, "chains", record) if "chains" in opened.digests else None
+    quality = replace(_read_quality(opened, "quality", record), chains=chains)
     return MergeTree(quality, record.threshold)
+
+
+def _read_quality(opened: SectionFile, section: str, record: _Record) -> Quality:
+    tensors = opened.read(section)
+    check_columns(tensors, _LAYOUT, _SIZES, str(opened.path))
+    weights = tuple(tensors[name] for name in _WEIGHTS)
+    return Quality(record.with_modules, tensors["mean"], tensors["scale"], weights)

@@ -1,18 +1,16 @@
-"""The longest paths of a graph, one after another, in Python or in C (tracks.c).
+"""The longest paths of a graph, one after another.
 
 Shapes: N hits, K edges, V hits that have edges, numbered anew so that each edge leads to a later
 one.
 """
 
-import ctypes
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.native_code import pointers
-from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency, library
+from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
 
 
 class Rule(NamedTuple):
@@ -81,36 +79,14 @@ def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
     From each unused node in turn: of the paths over unused nodes that `rule` follows the longest
     is taken, of those equally long the one that follows better edges first. Where that is too
     short, the node alone is used up.
-
-    Compiled code takes the same paths where there is a C compiler.
     """
-    graph, found = _successors(edges, n_hits), library()
-    n_nodes = len(graph.hit)
-    if found is None:
-        paths = _plain_paths(graph, rule)
-    else:
-        paths = np.full(n_nodes, UNUSED, np.int64)
-        scratch = np.full(5 * n_nodes, -1, np.int64)
-        found.take_paths(
-            *pointers(graph.first, graph.target, graph.score),
-            ctypes.c_long(n_nodes),
-            ctypes.c_double(rule.best),
-            ctypes.c_double(rule.others),
-            ctypes.c_long(rule.min_hits),
-            *pointers(scratch, paths),
-        )
-    path = np.full(n_hits, NO_TRACK, np.int64)
-    path[graph.hit] = paths
-    return path
-
-
-def _plain_paths(graph: Successors, rule: Rule) -> NDArray[np.int64]:
+    graph = _successors(edges, n_hits)
     path, first = [UNUSED] * len(graph.hit), graph.first.tolist()
-    edges = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
+    out = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
 
     def followed(node: int) -> Iterator[int]:
         lowest = rule.best
-        for target, score in edges[first[node] : first[node + 1]]:
+        for target, score in out[first[node] : first[node + 1]]:
             if path[target] == UNUSED:
                 if score <= lowest:
                     return
@@ -139,4 +115,6 @@ def _plain_paths(graph: Successors, rule: Rule) -> NDArray[np.int64]:
             while node >= 0:
                 path[node], node = number, following[node]
             number += 1
-    return np.array(path, np.int64)
+    of_hit = np.full(n_hits, NO_TRACK, np.int64)
+    of_hit[graph.hit] = path
+    return of_hit

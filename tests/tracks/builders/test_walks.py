@@ -1,4 +1,4 @@
-"""Tests both walks: by hand, and compiled and in Python against tests/oracle/walks.py."""
+"""Tests both walks: by hand, and against tests/oracle/walks.py."""
 
 import random
 from collections.abc import Callable
@@ -6,8 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bigtrk.tracks.builders import paths
-from bigtrk.tracks.builders.builder import TrackBuilder, library
+from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.registry import Walk
 from tests.oracle import walks
 from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
@@ -15,13 +14,6 @@ from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 GRAPHS = 100
 FAST = Walk(turns=False)
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
-needs_compiler = pytest.mark.skipif(library() is None, reason="no C compiler")
-
-
-@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "python"])
-def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(paths, "library", lambda: None)
 
 
 def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> list[Edge]:
@@ -37,7 +29,6 @@ def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> 
     return [(a, b, draw.choice(steps)) for a, b in [*ends, *ends[: n_edges // 10]]]
 
 
-@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize(("builder", "oracle"), [(Walk(), walks.walk), (FAST, walks.fast_walk)])
 def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: Oracle) -> None:
     lengths: set[int] = set()
@@ -58,20 +49,15 @@ def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: O
     assert max(lengths) >= 6
 
 
-@needs_compiler
 @pytest.mark.parametrize("builder", [Walk(), FAST])
-def test_compiled_and_python_agree_on_a_large_event(
-    builder: TrackBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The event has a path of 3000 hits, to whose end no recursion would come."""
+def test_a_path_of_3000_hits_is_found(builder: TrackBuilder) -> None:
+    """No recursion would come to its end."""
     draw, n_hits = random.Random(1), 5000
     edges = random_edges(draw, n_hits, 10_000, reach=8)
     edges += [(hit, hit + 1, 0.9) for hit in range(2999)]
     position = np.arange(3.0 * n_hits).reshape(-1, 3)
-    compiled = builder(at(position, edges), 3)
-    monkeypatch.setattr(paths, "library", lambda: None)
-    assert (builder(at(position, edges), 3) == compiled).all()
-    assert np.bincount(compiled[compiled >= 0]).max() >= 3000
+    found = builder(at(position, edges), 3)
+    assert np.bincount(found[found >= 0]).max() >= 3000
 
 
 def tracks(builder: TrackBuilder, edges: list[Edge], n_hits: int) -> list[int]:

@@ -1,0 +1,113 @@
+"""Chains of edges through the hits that the tree of hits leaves free.
+
+The tree unites hits by the best edges first. Where a better edge leads to a wrong hit, no union
+holds the hits of the particle alone; a chain may. Chains overlap, and the best are taken in turn.
+
+Shapes: N hits, C chains, F features.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered, outward_edges
+from bigtrk.tracks.builders.candidates import HitGroups, helix_features, logit, ranges
+from bigtrk.tracks.builders.hit_tree import Ids, Values
+
+MIN_HITS = 3
+MOST_HITS = 20
+LOWEST_SCORE = 0.02  # of an edge
+# Of the logarithms of a chain's scores. With -6 and 200,000 chains, 0.2 % more of the particles of
+# Fatras's pixel hits were found and 1.6 % more of event 1000's, in five times the time.
+LOWEST_SUM = -4.5
+MOST_EDGES = 8  # that a chain may follow from a hit
+MOST_CHAINS = 40_000  # of one length; the best are kept
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Hits of chains, inner ones first, and features [C, F] float32: those of candidates
+    (`candidates.FEATURES`) but for next_score and next_hits, which are the logits of the best
+    scores of edges out of the last hit and into the first.
+    """
+
+    hits: HitGroups
+    features: NDArray[np.float32]
+
+
+def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> Chains:
+    """Lists the chains of MIN_HITS, or `min_hits` if that is more, to MOST_HITS free hits, no two
+    of one module: free [N].
+    """
+    edges = outward_edges(graph, LOWEST_SCORE)
+    edges = edges.where(free[edges.source] & free[edges.destination])
+    edges = edges.where(np.lexsort((edges.destination, -edges.score, edges.source)))
+    best_out, best_in = np.full((2, graph.n_hits), logit(np.array(LOWEST_SCORE)))
+    np.maximum.at(best_out, edges.source, logit(edges.score))
+    np.maximum.at(best_in, edges.destination, logit(edges.score))
+    first = np.searchsorted(edges.source, np.arange(graph.n_hits + 1))
+    n_edges = np.minimum(np.diff(first), MOST_EDGES)
+    module = _modules(graph)
+    log_score = np.log(edges.score)
+
+    chain, (total, lowest) = np.arange(graph.n_hits)[:, None], np.zeros((2, graph.n_hits))
+    found = [(np.zeros((0, MIN_HITS), np.int64), np.zeros(0), np.zeros(0))]
+    while len(chain) and chain.shape[1] < MOST_HITS:
+        last = chain[:, -1]
+        row = np.repeat(np.arange(len(chain)), n_edges[last])
+        edge = ranges(first[last], n_edges[last])
+        new = edges.destination[edge]
+        sums = total[row] + log_score[edge]
+        is_chain = (sums > LOWEST_SUM) & (module[chain[row]] != module[new][:, None]).all(axis=1)
+        kept = np.flatnonzero(is_chain)
+        kept = np.sort(kept[np.argsort(-sums[kept], kind="stable")[:MOST_CHAINS]])
+        chain = np.column_stack([chain[row[kept]], new[kept]])
+        total, lowest = sums[kept], np.minimum(lowest[row[kept]], log_score[edge[kept]])
+        if chain.shape[1] >= max(min_hits, MIN_HITS):
+            found.append((chain, total, lowest))
+    return _described(found, graph, best_out, best_in)
+
+
+def _modules(graph: ScoredGraph) -> Ids:
+    """Numbers the module of each hit [N]; unknown ones are all different."""
+    if graph.modules is None:
+        return np.arange(graph.n_hits)
+    return np.unique(graph.modules, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _described(
+    found: list[tuple[Ids, Values, Values]], graph: ScoredGraph, best_out: Values, best_in: Values
+) -> Chains:
+    """Computes the features of chains, of one length after another."""
+    hits = HitGroups(
+        np.concatenate([chain.ravel() for chain, _, _ in found]),
+        np.concatenate([np.full(len(chain), chain.shape[1]) for chain, _, _ in found]),
+    )
+    total, lowest = (np.concatenate([one[row] for one in found]) for row in (1, 2))
+    columns = (
+        hits.size,
+        logit(np.exp(lowest)),
+        logit(np.exp(total / (hits.size - 1))),
+        best_out[hits.hit[hits.begin + hits.size - 1]],
+        best_in[hits.hit[hits.begin]],
+        *helix_features(hits, graph.position),
+    )
+    return Chains(hits, np.stack(columns, axis=1).astype(np.float32))
+
+
+def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> Ids:
+    """Adds chains to the tracks of hits [N]: the one of the largest gain [C] x hits, while it is
+    above 0, and so on, each if all its hits are in no track yet.
+    """
+    value = gain * hits.size
+    order = np.argsort(-value, kind="stable")
+    group, begin, size = track_id.tolist(), hits.begin.tolist(), hits.size.tolist()
+    hit, number = hits.hit.tolist(), len(track_id)
+    for chain in order[value[order] > 0].tolist():
+        own = hit[begin[chain] : begin[chain] + size[chain]]
+        if all(group[one] == NO_TRACK for one in own):
+            for one in own:
+                group[one] = number
+            number += 1
+    return numbered(np.array(group, np.int64), min_hits)
