@@ -27,9 +27,9 @@ MOST_CHAINS = 40_000  # of one length; the best are kept
 
 @dataclass(frozen=True)
 class Chains:
-    """Hits of chains, inner ones first, and features [C, F] float32: those of candidates
-    (`candidates.FEATURES`) but for next_score and next_hits, which are the logits of the best
-    scores of edges out of the last hit and into the first.
+    """Hits of chains, inner ones first, and features [C, F] float32, as `candidates.FEATURES` has
+    them. In the places of next_score and next_hits are the logits of the best scores of edges out
+    of the last hit and into the first.
     """
 
     hits: HitGroups

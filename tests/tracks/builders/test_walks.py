@@ -11,7 +11,6 @@ from bigtrk.tracks.builders.registry import Walk
 from tests.oracle import walks
 from tests.tracks.builders.graphs import Edge, at, groups, on_a_line
 
-GRAPHS = 100
 FAST = Walk(turns=False)
 Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
 
@@ -32,7 +31,7 @@ def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> 
 @pytest.mark.parametrize(("builder", "oracle"), [(Walk(), walks.walk), (FAST, walks.fast_walk)])
 def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: Oracle) -> None:
     lengths: set[int] = set()
-    for seed in range(GRAPHS):
+    for seed in range(100):
         draw = random.Random(seed)
         n_hits = draw.randint(1, 30)
         edges = random_edges(draw, n_hits, draw.randint(0, 2 * n_hits), reach=4)

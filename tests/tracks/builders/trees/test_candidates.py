@@ -88,11 +88,6 @@ def test_a_long_chain_has_candidates_of_limited_length() -> None:
     assert candidates.hits.size.tolist() == list(range(3, MOST_HITS + 1))
 
 
-def test_no_candidates() -> None:
-    for graph in (scored([], []), scored([(0, 1, 0.9)], [[1.0, 0, 0], [2.0, 0, 0]])):
-        assert candidates_of(graph).features.shape == (0, len(FEATURES))
-
-
 def test_good_tracks_by_counting() -> None:
     rng = np.random.default_rng(8)
     graph, particle_id = helix_event(4)

@@ -35,6 +35,5 @@ def test_chains_are_all_paths_through_free_hits(seed: int) -> None:
 
 def test_the_best_chains_are_taken_in_turn() -> None:
     chains = find_chains(helix_event(0, 3)[0], np.ones(24, bool), 3)
-    gain = np.where(chains.hits.size == 8, 0.5, -0.1)
-    taken = take_chains(chains.hits, gain, np.full(24, -1), 3)
+    taken = take_chains(chains.hits, np.float64(-7.5) + chains.hits.size, np.full(24, -1), 3)
     assert set(np.bincount(taken[taken >= 0]).tolist()) == {8}

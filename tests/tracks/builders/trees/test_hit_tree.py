@@ -114,12 +114,3 @@ def test_the_best_disjoint_unions_are_taken() -> None:
 def test_what_is_taken_of_two_pairs_and_their_union(values: list[float], taken: list[int]) -> None:
     tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line(4)))
     assert tree.take_best(np.array(values)).tolist() == taken
-
-
-@pytest.mark.usefixtures("passes")
-def test_hits_in_one_point() -> None:
-    edges = [(hit, hit + 1, 0.5) for hit in range(9)]
-    together = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, hit) for hit in range(10)]))
-    assert together.size.tolist() == list(range(2, 11))
-    apart = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, 1)] * 10))
-    assert len(apart.size) == 0
