@@ -75,7 +75,7 @@ def test_rows_in_any_order_columns_beside_and_gzip(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (HEAD, "the table is empty"),
-        ("hit_id,track_id\n1,2\n", "row 1: missing column event_id; rename or add columns"),
+        ("hit_id,track_id\n1,2\n", "row 1: missing column event_id; the table needs"),
         (HEAD + "21,1,0\n21,2\n", "row 3: 2 values where the header has 3"),
         (HEAD + "21,1,0\n21,2,1.0\n", "row 3: track_id is '1.0', not an integer"),
         (HEAD + "21,1,0\n22,1,0\n21,1,0\n", "row 4: hit 1 is listed again"),

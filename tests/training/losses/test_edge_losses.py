@@ -78,7 +78,7 @@ def test_a_loss_of_ones_own_by_hand() -> None:
     ("name", "words"),
     [
         ("missing", "has no missing"),
-        ("NOT_CALLABLE", "is a float; name a function"),
+        ("NOT_CALLABLE", "is not callable .float.; name a function"),
         ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); correct it"),
         ("failing", r"fails \(RuntimeError: no loss of 400\); correct it"),
         ("mean_loss", r"returns shape \[\] for 400 edges; return one loss per"),
