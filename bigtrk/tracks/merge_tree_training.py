@@ -19,6 +19,7 @@ from bigtrk.tracks.builders.candidates import Candidates, are_good, find_candida
 from bigtrk.tracks.builders.chains import Chains
 from bigtrk.tracks.builders.hit_tree import HitTree, Ids, grow
 from bigtrk.tracks.builders.merge_tree import (
+    SURE,
     WIDTHS,
     Quality,
     chains_left,
@@ -82,7 +83,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     quality = _learnt(features, good, events, seed)
     chains = [
         chains_left(
-            one.graph, one.tree, one.candidates, quality(one.candidates.features), MIN_HITS
+            one.graph, one.tree, one.candidates, quality(one.candidates.features) - SURE, MIN_HITS
         )[1]
         for one in events
     ]

@@ -5,6 +5,7 @@ Shapes: N hits, C candidates, F features.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -71,8 +72,8 @@ class MergeTree:
     """Hits are united by edges of falling score, and every union is a candidate for a track. Of all
     sets of candidates without a hit in common that with the largest sum of (P - SURE) x hits is
     taken, where P is the candidate's `quality`. A second pass takes chains of the hits that are
-    left (chains.py), by their own quality P and (P - `threshold`) x hits. Without a quality of
-    chains there is one pass, with `threshold` instead of SURE.
+    left (chains.py), by their own quality P and (P - `threshold`) x hits. A `threshold` above SURE
+    holds in both passes. Without a quality of chains there is one pass, by `threshold`.
 
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
     least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
@@ -107,10 +108,10 @@ SURE = 0.8
 
 
 def chains_left(
-    graph: ScoredGraph, tree: HitTree, candidates: Candidates, probability: Values, min_hits: int
+    graph: ScoredGraph, tree: HitTree, candidates: Candidates, gain: Values, min_hits: int
 ) -> tuple[Ids, Chains]:
     """Takes the tracks of the first pass: those of hits [N], and the chains of the other hits."""
-    sure = take_tracks(tree, candidates, probability - SURE, min_hits)
+    sure = take_tracks(tree, candidates, gain, min_hits)
     return sure, find_chains(graph, sure == NO_TRACK, min_hits)
 
 
@@ -121,9 +122,18 @@ def tracks_at(
     probability = quality(candidates.features)
     if quality.chains is None:
         return lambda threshold: take_tracks(tree, candidates, probability - threshold, min_hits)
-    sure, chains = chains_left(graph, tree, candidates, probability, min_hits)
-    of_chain = quality.chains(chains.features)
-    return lambda threshold: take_chains(chains.hits, of_chain - threshold, sure, min_hits)
+    of_chains = quality.chains
+
+    @lru_cache(1)  # those at SURE serve all thresholds below
+    def left(least: float) -> tuple[Ids, Chains, Values]:
+        sure, chains = chains_left(graph, tree, candidates, probability - least, min_hits)
+        return sure, chains, of_chains(chains.features)
+
+    def tracks(threshold: float) -> Ids:
+        sure, chains, of_chain = left(max(threshold, SURE))
+        return take_chains(chains.hits, of_chain - threshold, sure, min_hits)
+
+    return tracks
 
 
 def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:
