@@ -79,8 +79,9 @@ def launched(case: Case, capability: int) -> list[Launch]:
         for kind in ((1, 0), (2, 0), (0, 6)) if case.dtype == torch.bfloat16 else ():
             each = (*between, "norm", "linear") if kind[0] else tuple(between)
             test_fused_mlp.computed(test_fused_mlp.Case(each, case.hidden, kind[0], 9, kind[1]))
-        of_nodes = nodes.NodeCase(case.hidden, case.layers, case.encoded, dtype=case.dtype)
-        nodes.computed(of_nodes, FusedNodePass, torch.device("cpu"))
+        for n_owned in (50, 70):  # of 70
+            sizes = case.hidden, case.layers, case.encoded, True, 70, n_owned, case.dtype
+            nodes.computed(nodes.NodeCase(*sizes), FusedNodePass, torch.device("cpu"))
     return found
 
 

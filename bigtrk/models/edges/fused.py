@@ -244,7 +244,10 @@ def launch_mlp(
     written = tuple(read), None if grads is None else tuple(grads), tuple(of_sums)
     of_ends, linears = ends and ends[:4], (first, first.stride(0), bias, tuple(others))
     pointers = tuple(rows_of), of_ends, *linears, made, copy, given, *written
-    launch("update", dtype, pointers, sizes, n_products)
+    size = schedule.node_tile(len(first), dtype)
+    if layers > 1 and size.width > 64:  # at 32, an A100 spills 4 bytes
+        size = size._replace(depth=16)
+    launch("update", dtype, pointers, sizes, n_products, size=size)
 
 
 def launch(
