@@ -29,7 +29,7 @@ _GONE = {
     "report --code": "leave it out: reports show no predicted seconds of models of your own",
     "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
     **{
-        f"{command} --spill-to-network": "leave it out: --spill takes folders of networks, too"
+        f"{command} --spill-to-network": "leave it out: --spill takes network file systems, too"
         for command in ("evaluate", "infer", "reconstruct", "submit")
     },
     "watch --serve": "watch in the terminal, or train with run.loggers=[tensorboard] for a page",

@@ -21,7 +21,7 @@ MOST_COMPLAINTS = 5
 GONE = {
     "model.init_partly": "start from weights of the same model, or train from the start",
     "training.auto_bf16": "set model.precision=bf16",
-    "training.spill_to_network": "leave it out: training.spill takes folders of networks, too",
+    "training.spill_to_network": "leave it out: training.spill takes network file systems, too",
     "population.lag": "leave it out: all trials of a round wait for each other",
     # In DeepSpeed's files.
     **dict.fromkeys(("tensorboard", "wandb", "csv_monitor"), "use run.loggers"),

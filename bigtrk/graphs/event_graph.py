@@ -98,7 +98,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
     lowest, highest = (int(value) for value in torch.aminmax(index))
     if lowest < 0 or highest >= rows:
         raise InputError(
-            f"{where} has values {lowest} to {highest}, but must be below {rows}, from 0; {_REMEDY}"
+            f"{where} has values {lowest} to {highest}, but there are only {rows} rows; {_REMEDY}"
         )
 
 

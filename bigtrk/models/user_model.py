@@ -59,7 +59,8 @@ class UserModelConfig(ModelSettings):
             raise self._bad("is not a subclass of torch.nn.Module; make it one")
         sizes = n_node_features, n_edge_features
         options = self._checked_options(made, sizes)
-        failure = f"{self.key}={self.name}: fails when it is called with {sizes} and model.options"
+        given = f"{n_node_features} node features, {n_edge_features} edge features, model.options"
+        failure = f"{self.key}={self.name}: fails when it is called with {given}"
         with users_errors(failure, f"correct these or the class (see {self.page})"):
             return made(*sizes, **options)
 

@@ -231,9 +231,8 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise InputError(
-            f"{where}: its weights do not fit ({reason(error)}); set model.*"
-        ) from None
+        said = f"{where}: its weights do not fit this model ({reason(error)})"
+        raise InputError(f"{said}; set model.* as in the run that trained them") from None
     told = f"{where}: {len(weights)} tensors of weights taken"
     if not known:
         told += "; it is unknown which events trained them, so test on events that surely did not"

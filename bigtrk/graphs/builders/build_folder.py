@@ -141,7 +141,7 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
 
 # Why graphs with one of these parameters, or of these formats, may lack target edges.
 ADVICE = {
-    "filter": "the cut is too high, or edges lacked before; give a lower --score-cut or a "
+    "filter": "the cut is too high, or edges were missing before; give a lower --score-cut or a "
     "higher --efficiency, or train the filter with graphs like these",
     "module_map": "the module map has seen too few events, or another detector or beam spot; learn "
     "one from more events like these",
