@@ -71,10 +71,7 @@ def test_a_full_disk_behind_the_output_is_told_in_a_line() -> None:
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [
-        ("train", ["model.hiden=3"]),
-        ("partition", ["absent", "sectors", "--parts", "2"]),
-    ],
+    [("train", ["model.hiden=3"]), ("partition", ["absent", "sectors", "--parts", "2"])],
 )
 def test_help_and_bad_input_are_told_as_the_program_does(
     command: str,

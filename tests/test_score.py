@@ -7,11 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigtrk.tracks.files import (
-    write_parquet_submission,
-    write_submission,
-    write_tracks,
-)
+from bigtrk.tracks.files import write_parquet_submission, write_submission, write_tracks
 from tests.programs import Run
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (

@@ -94,10 +94,7 @@ def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_edges_tell_of_a_section(
-    whole: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    whole: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigtrk.console._warned", set())
     phi = np.linspace(-1, 1, 400, endpoint=False)

@@ -114,9 +114,7 @@ def test_layers_wait_no_sooner_than_they_must(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are interpreted without a GPU")
 @pytest.mark.usefixtures("interpreted_bf16")
-def test_a_gpu_starts_the_edges_that_read_no_halo_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_starts_the_edges_that_read_no_halo_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fused, "usable", usable_everywhere)
     monkeypatch.setattr(states, "CPU_BYTES", 2**19)  # the other passes take all edges at once

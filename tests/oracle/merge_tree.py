@@ -29,10 +29,7 @@ def kruskal(
 
 
 def _exclude(
-    a: Node,
-    b: Node,
-    position: Sequence[Sequence[float]],
-    modules: Sequence[Sequence[int]] | None,
+    a: Node, b: Node, position: Sequence[Sequence[float]], modules: Sequence[Sequence[int]] | None
 ) -> bool:
     if modules is None:
         return False

@@ -88,11 +88,7 @@ def walked(edges: dict[tuple[int, int], float], follow: Follow, min_hits: int) -
                 ended.append(path)
         # Of the longest that whose first edges are better.
         longest = min(
-            ended,
-            key=lambda path: (
-                -len(path),
-                [(-edges[a, b], b) for a, b in pairwise(path)],
-            ),
+            ended, key=lambda path: (-len(path), [(-edges[a, b], b) for a, b in pairwise(path)])
         )
         if len(longest) >= min_hits:
             tracks.append(set(longest))
