@@ -26,7 +26,7 @@ CASES = [
 
 
 class Checked(FusedNodePass):
-    """What it keeps for the backward pass are the sums; what the next layer reads are the nodes."""
+    """Keeps the sums for the backward pass, and converts the nodes for the next layer."""
 
     def _updated(self, sums: Ends) -> Tensor:
         totals = [sums.of_destination.clone(), sums.of_source.clone()]
