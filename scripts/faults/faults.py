@@ -123,7 +123,8 @@ def poison(kind: str) -> Callable[[Launch, Path, Plan], None]:
     """Poisons a rank; kinds are those of scripts/faults/poisoned_training.py."""
 
     def strike(_: Launch, run: Path, plan: Plan) -> None:
-        poison_of(run).write_text(f"{kind} {plan.rank}")
+        rank = plan.rank % (2 if kind in ("input", "gradient") else 3)  # the third has no edges
+        poison_of(run).write_text(f"{kind} {rank}")
 
     return strike
 
@@ -188,7 +189,7 @@ FAULTS = {
     ),
     "disk full": Fault(fill_disk, empty_disk, says="No space left on device", mounted=True),
     "NaN in a rank's input": Fault(
-        poison("input"), says=r"(edge|node) \d+ has \w+ nan", script=POISONED
+        poison("input"), says=r"(edge|node) \d+ has \w+ = nan", script=POISONED
     ),
     "NaN in a rank's loss": Fault(poison("loss"), says=NOT_FINITE, script=POISONED),
     "infinity in a rank's gradient": Fault(poison("gradient"), says=NOT_FINITE, script=POISONED),
