@@ -144,10 +144,11 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
     [embedding], [batch] = run_model(model, share), share.batches
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
     hits = embedding.double().cpu()
-    if not hits.isfinite().all():
+    if not (hits.isfinite().all() and loss.isfinite()):
         raise RankError(
-            f"rank {dist.get_rank()}: the embedding of {batch.sector.event} is NaN or infinite; "
-            f"lower optimizer.lr or set optimizer.gradient_clipping, and continue with --resume RUN"
+            f"rank {dist.get_rank()}: the embedding or the loss of {batch.sector.event} is not "
+            f"finite; lower optimizer.lr or set optimizer.gradient_clipping, and continue with "
+            f"--resume RUN"
         )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)

@@ -12,7 +12,7 @@ from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker, Loader
-from bigtrk.training.evaluation.scoring import validate
+from bigtrk.training.evaluation import scoring
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import RoutedStep, check_routes, scoring_router
@@ -56,8 +56,7 @@ def disagree(ranks: Ranks) -> str | None:
 
 def test_ranks_that_differ_are_named(of_three: dict[str, list[Any]]) -> None:
     for found in of_three["differ"]:
-        assert found is not None
-        assert "rank 1 has another data than rank 0: another instead of" in found
+        assert "rank 1 has another data than rank 0: another instead of" in str(found)
         assert "software" not in found
 
 
@@ -120,39 +119,41 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
         assert done <= 1
 
 
-def score(ranks: Ranks, infinite: bool) -> str | None:
+def score(ranks: Ranks, infinite: str = "") -> str | None:
     """Returns the message where rank 1 alone cannot read the event that it scores, or has no
-    finite scores of it.
+    finite "scores" or "loss" of it.
     """
     good, other = source(1, 1), source(7, 1)
     bad = other if infinite else Unreadable(other.name, other.parts, other.graph, other.owner)
     events: list[Any] = [good, bad]
     settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
     model = build_model(settings)
-    if infinite and ranks.rank == 1:
+    if infinite == "scores" and ranks.rank == 1:
         next(model.parameters()).data.fill_(torch.inf)
+    if infinite == "loss" and ranks.rank == 1:
+        vars(scoring)["make_loss"] = lambda _: lambda logits, *_: logits.sum() * torch.inf
     router = scoring_router(events, ranks.world_size)
     maker = BatchMaker(settings, make_world(ranks, router.num_ranks))
-    return message(lambda: validate(model, maker, events, router, settings.training))
+    return message(lambda: scoring.validate(model, maker, events, router, settings.training))
 
 
 def test_a_rank_that_cannot_read_what_it_scores_stops_all() -> None:
-    for said in run_ranks(2, score, False):
+    for said in run_ranks(2, score):
         assert said == "rank 1: event000000007.safetensors: does not match its checksum"
 
 
-def not_finite(ranks: Ranks) -> tuple[str | None, bool]:
+def not_finite(ranks: Ranks, what: str) -> tuple[str | None, bool]:
     try:
-        return score(ranks, True), False
+        return score(ranks, what), False
     except RuntimeError:
         return None, True
 
 
-def test_a_rank_says_that_its_scores_are_not_finite() -> None:
-    (said, gone), (named, _) = run_ranks(2, not_finite, fresh=True)
+@pytest.mark.parametrize("what", ["scores", "loss"])
+def test_a_rank_says_that_what_it_validates_is_not_finite(what: str) -> None:
+    (said, gone), (named, _) = run_ranks(2, not_finite, what, fresh=True)
     assert (said, gone) == (None, True)
-    assert named is not None
-    assert named.startswith("rank 1: the scores of event000000007 are not finite")
+    assert str(named).startswith("rank 1: the scores or the loss of event000000007 are not finite")
 
 
 def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, bool]:
@@ -201,6 +202,5 @@ def test_what_is_not_finite_stops_all_and_changes_no_weights(
     diverged: dict[str, list[Any]], engine: str
 ) -> None:
     for found, stayed in diverged[engine]:
-        assert found is not None
-        assert DIVERGING[engine][1] in found
+        assert DIVERGING[engine][1] in str(found)
         assert stayed

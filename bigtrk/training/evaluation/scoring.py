@@ -161,22 +161,22 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss) -> EventMetrics:
-    """Computes an event's loss and metrics; raises RankError where a score is not finite."""
-    if not scored.logits.isfinite().all():
-        raise RankError(
-            f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, "
-            f"because some weights are NaN or infinite; lower optimizer.lr or set "
-            f"optimizer.gradient_clipping, and continue with --resume RUN"
-        )
+    """Computes an event's loss and metrics; raises RankError where a score or it is not finite."""
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth, truth.counts, scale)
+    errors = scored.log_pt_error
+    wrong = errors is not None and bool(errors.isinf().any())  # unknown ones are NaN
+    if wrong or not (scored.logits.isfinite().all() and loss.isfinite()):
+        raise RankError(
+            f"rank {dist.get_rank()}: the scores or the loss of {scored.name} are not finite; "
+            f"lower optimizer.lr or set optimizer.gradient_clipping, and continue with --resume RUN"
+        )
     every = scored.logits, scored.y, scored.is_target
     logits, y, is_target = (column[scored.counted] for column in every)
     metrics = edge_metrics(logits, y, is_target, settings.edge_cut)
     cuts = score_cuts(torch.sigmoid(logits), is_target)
-    errors = scored.log_pt_error
     error = None if errors is None or errors.isnan().all() else float(errors.nanmean())
     return EventMetrics(scored.event, float(loss), metrics, error, cuts)
 
