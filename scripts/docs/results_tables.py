@@ -64,10 +64,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "parity_models": ("parity_models", parallel_tables.parity_models),
     "partition_volumes": ("partition_volumes", cut_tables.partition_volumes),
-    "physics_full": ("physics_full", training_tables.physics_full),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "pyg_heptrkx": ("pyg_heptrkx", training_tables.physics_heptrkx),
-    "physics_losses": ("physics_full", training_tables.physics_losses),
     "pipeline_targets": ("pipeline", stage_tables.targets),
     "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),
@@ -82,6 +80,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "study_event1000": ("study_event1000", training_tables.study),
     "study_ex3": ("study_ex3", training_tables.study),
     "study_pipeline": ("study_pipeline", training_tables.study),
+    "transfer": ("transfer", stage_tables.transfer),
 }
 
 

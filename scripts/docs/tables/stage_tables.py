@@ -131,3 +131,18 @@ def scoreboard_losses(found: Any) -> Table:
         for events, budget in budgets.items()
     ]
     return Table(("events", *(name.replace("_", " ") for name in names)), rows)
+
+
+def transfer(found: Any) -> Table:
+    """Lists what pipelines find, by the events that they were trained on and judged on."""
+    sets = [*found["summary"]["both"]]
+    names = EVENTS | JUDGED | {"both": "both"}
+    rows = [
+        [names[name], *(_efficiency_and_fakes(found_on[one]) for one in sets)]
+        for name, found_on in found["summary"].items()
+    ]
+    return Table(("trained on", *(names[one] for one in sets)), rows)
+
+
+def _efficiency_and_fakes(row: Any) -> str:
+    return f"{percent(row['efficiency'], 1)}; {percent(row['fake'], 1)} fakes"

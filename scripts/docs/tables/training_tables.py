@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scripts.docs.table import Table, percent
+from scripts.docs.table import Table
 
 MODELS = {
     "interaction": "Interaction GNN",
@@ -11,13 +11,6 @@ MODELS = {
     "GAT": "two GATv2Conv",
     "GCN": "two GCNConv",
     "SAGE": "two SAGEConv",
-}
-LOSSES = {
-    "found": "found",
-    "no_true_edges": "graph: none of its true edges is there",
-    "too_few_true_edges": "graph: too few of them",
-    "true_edges_cut": "model: true edges cut",
-    "merged": "model: merged by false edges",
 }
 
 
@@ -85,58 +78,3 @@ def _size(settings: list[str]) -> str:
         return f"`{values['options.module']}`"
     layers = [f"{values['layers']} layers"] if "layers" in values else []
     return ", ".join([f"hidden {values['hidden']}", *layers])
-
-
-def physics_full(found: Any) -> Table:
-    """Lists edges and tracks on simulated events and a real one."""
-    rows = []
-    for name, one in found["evaluations"].items():
-        edges = one["edge_metrics"]
-        shown = [
-            percent(edges["efficiency"], 1),
-            percent(edges["purity"], 1),
-            f"{edges['auc']:.4f}",
-        ]
-        for row in sorted(
-            one["tracks"]["matching"], key=lambda row: str(row["mode"]), reverse=True
-        ):
-            if row["style"] == "ATLAS":
-                rates = (row["efficiency"], row["fake_rate"], row["duplicate_rate"])
-                tracks = [percent(rate, 1) for rate in rates]
-                rows.append([_events(name, one), row["mode"], *shown, *tracks])
-    columns = (
-        "", "mode", "edge efficiency", "purity", "AUC", "track efficiency", "fakes", "duplicates",
-    )  # fmt: skip
-    return Table(columns, rows, texts=2)
-
-
-def _events(name: str, evaluation: Any) -> str:
-    if name == "real_graphs":
-        return "event 1000"
-    return f"simulated ({evaluation['events']} events)"
-
-
-def _found(tracks: Any) -> float:
-    """Returns the efficiency by ATLAS matching in strict mode."""
-    rows = tracks["matching"]
-    row = next(row for row in rows if (row["style"], row["mode"]) == ("ATLAS", "strict"))
-    return float(row["efficiency"])
-
-
-def physics_losses(found: Any) -> Table:
-    """Lists what became of reconstructable particles."""
-    evaluations = found["evaluations"]
-    losses = [one["tracks"]["losses"] for one in evaluations.values()]
-    totals = [sum(loss.values()) for loss in losses]
-    rows = [
-        [
-            label,
-            *(percent(loss[name] / total, 1) for loss, total in zip(losses, totals, strict=True)),
-        ]
-        for name, label in LOSSES.items()
-    ]
-    rows.append(["all", *(f"{total:,}" for total in totals)])
-    perfect = [_found(one["tracks"]["perfect"]) for one in evaluations.values()]
-    rows.append(["found with perfect scores", *(percent(found, 1) for found in perfect)])
-    names = [_events(name, one) for name, one in evaluations.items()]
-    return Table(("reconstructable particles", *names), rows)
