@@ -140,7 +140,7 @@ class TorchReader:
             names = archive.namelist()
             pickles = [name for name in names if name.endswith("/data.pkl")]
             if len(pickles) != 1:
-                raise ValueError("it holds no data.pkl")
+                raise ValueError("it holds no data.pkl, or several")
             folder = pickles[0].removesuffix("data.pkl")
             order = f"{folder}byteorder"
             if order in names and read_member(file, archive, order)[0] != b"little":

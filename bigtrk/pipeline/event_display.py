@@ -93,5 +93,5 @@ def _chosen(events: Sequence[str], wanted: str | None, data: Path) -> str:
     if not events:
         raise InputError(f"{data}: holds no events; name another folder")
     if wanted is not None and wanted not in events:
-        raise InputError(f"{data}: holds no event {wanted!r}{nearest(wanted, events[:20])}")
+        raise InputError(f"{data}: holds no event {wanted!r}{nearest(wanted, events, events[:20])}")
     return wanted or events[0]
