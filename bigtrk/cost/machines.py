@@ -93,10 +93,10 @@ class Machine:
     """The roofline of a rank's device, and the bytes of a process.
 
     fp32, bf16: operations of matrix products per second. bandwidth: bytes per second of memory.
-    launch: seconds to start an operation. On a CPU these are of the whole host, whose cores its
-    ranks share. transfer: bytes per second between an accelerator and its host, both ways. disk:
-    those that a local disk reads and writes. process_bytes: memory of a process, without the pages
-    of files.
+    launch: seconds to start an operation. On a CPU these four are of the whole host, whose cores
+    its ranks share. transfer: bytes per second between an accelerator and its host, both ways.
+    disk: bytes per second that a local disk reads or writes. process_bytes: memory of a process,
+    without the pages of files.
     """
 
     name: str

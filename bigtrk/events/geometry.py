@@ -6,12 +6,12 @@ columns. Even columns lie `gap` outside the layer's position, odd ones `gap` ins
 neighbours overlap by OVERLAP of their pitch, so that a track can leave two hits on one layer.
 A layer of double-sided modules is two rows of the table, one per sensor.
 
-The Open Data Detector is that in which the events of ColliderML were simulated. Numbers of modules
-are those of its description (DOI 10.5281/zenodo.4674401), cells those that ColliderML digitises
-with (OpenDataDetector/ColliderML-Production, odd-full-geo-digi-config.json). Where modules lie, how
-long strips are, and the numbers of volumes and layers are read off the production's hits. It is
-simplified, as all that is simulated here: modules are parts of cylinders and discs, without tilt
-and stereo angle; those of a barrel lie at their mean radius.
+ColliderML's events were simulated in the Open Data Detector. How many modules a layer has comes
+from its description (DOI 10.5281/zenodo.4674401), and the sizes of cells from ColliderML's
+digitisation (OpenDataDetector/ColliderML-Production, odd-full-geo-digi-config.json). The positions
+of modules, the lengths of strips, and the ids of volumes and layers are read off the production's
+hits. The detector is simplified: modules are parts of cylinders and discs, without tilt and stereo
+angle; those of a barrel lie at their mean radius.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Small sums and gathers over ranks."""
+"""Small sums and gathers over ranks. "Collective" in a docstring: all ranks must call it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

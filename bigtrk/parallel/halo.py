@@ -101,8 +101,8 @@ class HaloPlan:
     def with_empty(self, n: int) -> "HaloPlan":
         """Appends `n` sectors without rows.
 
-        They go through the exchange too: ZeRO-2 averages gradients in the order in which the
-        backward pass has them ready, which must be that of all ranks, and so must be its graph.
+        They take part in the exchange, too. ZeRO-2 averages gradients in the order in which the
+        backward pass makes them. All ranks need the same order, so the same autograd graph.
         """
         return replace(self, halos=(*self.halos, *((),) * n))
 

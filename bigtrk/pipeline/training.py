@@ -219,10 +219,10 @@ DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 
 
 def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
-    """Trains a pipeline on a folder of events; the same call continues. file: of PipelineSettings,
-    by default the shipped one. launcher: starts Python programs on several ranks, such as
-    "deepspeed --num_gpus 2". Raises InputError at bad input, if another process trains in `out`, or
-    a training fails.
+    """Trains a pipeline on a folder of events; calling it again continues. file: YAML of
+    PipelineSettings; default: the shipped one. launcher: starts Python programs on several ranks,
+    such as "deepspeed --num_gpus 2". Raises InputError at bad input, if another process trains in
+    `out`, or a training fails.
     """
     settings = read_settings(file or DEFAULT)
     command = [sys.executable] if launcher is None else launcher_words(launcher)

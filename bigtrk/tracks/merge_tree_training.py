@@ -61,11 +61,11 @@ LEARNING_RATE = 3e-3
 
 
 def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
-    """Trains on the candidates of events with truth; then, on chains of the hits that these leave,
-    the quality of chains. Where none or all of them are good tracks, that is None.
+    """Trains two networks on events with truth. One judges candidates; the other judges the chains
+    of hits that good candidates leave, and is None if none or all of them are good tracks.
 
-    The same events and seed give the same quality on one machine. Give events that the scores were
-    not trained on: candidates of those are better than any that are to be judged later.
+    The same events and seed give the same quality on one machine. Give events on which the scores
+    were not trained: on others, candidates are better than in the events that are judged later.
 
     Raises:
         InputError: of the candidates none or all are good tracks, or the modules of hits are known

@@ -148,8 +148,8 @@ def _scored_tensors(model: InteractionGNN) -> int:
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store of edges for a rank with `budget` bytes; InputError if the folder does not
-    take files, or lacks space for all ranks of this host.
+    """Opens a store of edges for a rank with `budget` bytes of memory; files take what is beyond.
+    InputError if `folder` does not take files, or lacks space for all ranks of this host.
     """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))

@@ -322,8 +322,8 @@ def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
 
 @cache
 def capability(device: torch.device) -> int:
-    """Returns the first number of a card's capability; 9 where launches are counted, and 7 for all
-    cards whose programs have little shared memory, which are not made for data centres.
+    """Returns the major number of a GPU's compute capability, but 7 if the GPU gives a block less
+    shared memory than an A100 does. Without a GPU, launches are only counted, as for a 9.
     """
     if device.type != "cuda":
         return 9

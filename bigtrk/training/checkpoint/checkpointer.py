@@ -140,9 +140,9 @@ class RunDescription:
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run in a thread, one at a time, and loads them. Collective. An
-    error on one rank is raised on all as InputError, at the next save or at the end. check_held:
-    raises InputError where the run's folder has become another process's.
+    """Writes the checkpoints of a run in a thread, one at a time, and loads them. All ranks call it
+    together. An error on one rank is raised on all as InputError, at the next save or at the end.
+    check_held: raises InputError if another process has taken over the run's folder.
     """
 
     def __init__(
