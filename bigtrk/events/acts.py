@@ -96,8 +96,8 @@ def find_acts(path: Path) -> "ActsEvents | None":
 
 @dataclass(frozen=True)
 class ActsEvents:
-    """Events of a folder, or the one that the path named. kind: the stem of the files that list
-    their hits.
+    """The events of a folder, or the one event that the path named. kind: the stem of the files
+    that list their hits.
     """
 
     source: Source

@@ -48,8 +48,8 @@ class Source:
             return gunzip(content, limit, self.where(file))
 
     def sizes(self, files: Mapping[str, str | None]) -> dict[str, int]:
-        """Returns the bytes of each event's file, unpacked from an archive; 0 where a folder has
-        none. Events without a file are left out.
+        """Returns the bytes of each event's file, unpacked if it is in an archive; 0 if the file is
+        gone from its folder. Events without a file are left out.
         """
         found = {event: self.members[file] for event, file in files.items() if file}
         if self.path.is_dir():
@@ -61,7 +61,7 @@ class Source:
 
 def open_source(path: Path) -> Source:
     """Lists the files of a folder (not of its subfolders) or of a zip archive (of all its folders).
-    InputError where `path` is neither, or is a damaged or unsafe archive.
+    InputError if `path` is neither, or is a damaged or unsafe archive.
     """
     if path.is_dir():
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})

@@ -73,7 +73,7 @@ class StoredFile(NamedTuple):
 
 
 def particle_numbers(stored: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Returns the ids that particles have here, one more than those stored: [M] -> [M]. 2^64 - 1,
+    """Returns bigtrk's ids of particles, the stored ids plus one: [M] -> [M]. 2^64 - 1, which means
     no particle, becomes 0. Ids beyond 2^63 - 2 become negative, and no others do.
     """
     return (stored.astype(np.uint64) + np.uint64(1)).astype(np.int64)
@@ -91,7 +91,7 @@ BUFFER_BYTES = 1 << 20  # read at once of each column; without, a whole group's 
 class Place:
     """The place of an event: row `row` of row group `group` of a file, row `number` of the file.
 
-    columns: those to read. size: the group's bytes per row.
+    columns: the columns to read. size: bytes per row in this group.
     """
 
     file: StoredFile
@@ -116,8 +116,8 @@ class RowStream:
         self._one_reader = Lock()
 
     def row(self, place: Place) -> pa.RecordBatch:
-        """Returns one row. Rows before it in its group are decoded, unless it is further on than
-        the last one.
+        """Returns one row. All rows before it in its group are decoded first, or, if the last row
+        returned is one of them, only those after it.
         """
         with self._one_reader:
             if place.group != self._group or place.row < self._next:
@@ -345,11 +345,11 @@ class Sample:
 
 
 def find_sample(path: Path) -> Sample | None:
-    """Finds the files of hits and particles below a folder; None where there are no hits.
+    """Finds the files of hits and particles below a folder; None if there are no hits.
 
-    `path` may also be what the names of several folders begin with: `data/ttbar_pu200` stands for
-    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError where it is one of
-    a sample's files, or a file of it cannot be read.
+    `path` may also be the common beginning of several folders' names: `data/ttbar_pu200` stands for
+    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError if it is one of a
+    sample's files, or a file of the sample cannot be read.
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(

@@ -94,9 +94,9 @@ def _particle_lists(particles: Columns) -> Columns:
 
 
 def detector_codes(layers: DetectorLayers) -> dict[int, int]:
-    """Returns ColliderML's code of each volume of a detector: 0, 1 and 2 of the pixels' end cap at
-    negative z, barrel, and other end cap, 3 to 5 of short and 6 to 8 of long strips, which follow
-    from inside out.
+    """Returns ColliderML's code of each volume of a detector. In the pixels, 0 is the end cap at
+    negative z, 1 the barrel, 2 the other end cap; 3 to 5 are the same of short strips, 6 to 8 of
+    long ones. Systems are told apart from inside out.
     """
     volumes: dict[int, list[tuple[float, int]]] = {0: [], 1: [], 2: []}  # by side: BARREL is 1
     for volume in np.unique(layers.volume_id).tolist():
@@ -125,9 +125,9 @@ EVENTS_PER_FILE = 10  # what a stopped simulation makes again at most
 def write_sample(
     folder: Path, events: Sequence[int], layers: DetectorLayers, make: Callable[[int], Event]
 ) -> None:
-    """Writes those of the numbered `events`, which `make` simulates in a detector, that are not
-    there yet to `folder`/tracker_hits and, those with truth, `folder`/particles. InputError where a
-    number of an event or of its detector does not fit the format.
+    """Writes to `folder`/tracker_hits those of the numbered `events` that it lacks, and their
+    truth, if they have it, to `folder`/particles; `make` simulates an event. InputError if the
+    number of an event or of a part of its detector does not fit the format.
     """
     sample = find_sample(folder)
     there = find_rows(sample.hits, MEASURED_HITS) if sample else {}

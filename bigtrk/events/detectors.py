@@ -56,10 +56,10 @@ def find_layers(detector: str | Path) -> DetectorLayers:
 def layers_from_detectors(detectors: Columns) -> DetectorLayers:
     """Derives the layers that a table of modules forms, sorted by volume, layer, then sensor.
 
-    A layer is a cylinder where its modules face outwards, a disc where they face along z. Its
-    material, of which the table says nothing, is that of its volume in the Open Data Detector,
-    where the volumes are of that, else in TrackML's. InputError where the table is empty, or a row,
-    which it names, describes no module of a detector.
+    A layer is a cylinder if its modules face outwards, a disc if they face along z. The table does
+    not give a layer's material: it is taken from the same volume of the Open Data Detector, if the
+    volumes are that detector's, else of TrackML's. InputError if the table is empty, or a row
+    describes no module of a detector; the message names this row.
     """
     _check_modules(detectors)
     volume, layer = (detectors[name].astype(np.int64) for name in ("volume_id", "layer_id"))

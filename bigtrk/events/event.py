@@ -51,12 +51,12 @@ def event_name(number: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TableSpec:
-    """The columns that one table must and may hold.
+    """The columns that one table must and may have.
 
     ids: required, int64, never blank. finite: required, float64, never blank, NaN or infinite.
-    floats: required, float64, blank becomes NaN. optional_ids and optional_floats likewise.
-    aliases: other producers' names. packed: read in place of volume_id, layer_id and module_id
-    where these are absent. maker: whose format it is, for messages.
+    floats: required, float64; a blank becomes NaN. optional_ids and optional_floats: as ids and
+    floats, but not required. aliases: other producers' names of columns. packed: the column that is
+    read if volume_id, layer_id and module_id are absent. maker: whose format it is, for messages.
     """
 
     stems: tuple[str, ...]  # "hits" in event000001000-hits.csv

@@ -81,8 +81,8 @@ class DetectorLayers:
 
     @property
     def modules_before(self) -> Int64:
-        """Returns the number of modules that earlier rows hold of the same layer, [L]: those of the
-        other sensor of double-sided ones.
+        """Returns the number of modules that earlier rows of the table hold of the same layer, [L].
+        If modules are double-sided, these are the modules of the other sensor.
         """
         counts = self.n_phi * self.n_rows
         same = (self.volume_id[:, None] == self.volume_id) & (
@@ -118,8 +118,8 @@ class DetectorLayers:
         return within & (along < self.high[layer] + beyond)
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
-        """Returns the radius at which a module's u is measured: its cylinder's or, on a disc, that
-        of its row's centre.
+        """Returns the radius at which a module's u is measured: that of its cylinder or, on a disc,
+        of the centre of its row.
 
         [M], [M], [M] -> [M] (mm). Strips of a disc are radial: one strip, one azimuth.
         """
@@ -128,11 +128,11 @@ class DetectorLayers:
 
 
 class Volume(NamedTuple):
-    """The layers of one volume, or a ring of each, numbered `first`, `first` + 2 ... as ACTS does;
-    units as in DetectorLayers.
+    """The layers of one volume, or one ring of each layer. Layers have the ids `first`, `first` + 2
+    ... as in ACTS. Units are as in DetectorLayers.
 
-    positions n_phi: by layer; low high and what follows n_phi: of each of them. sensors (mm): where
-    the sensors of a module lie, from the layer's position.
+    positions, n_phi: one per layer. low, high and the fields after n_phi: the same for all layers.
+    sensors (mm): the places of a module's sensors, relative to the layer's position.
     """
 
     volume_id: int
@@ -151,8 +151,8 @@ class Volume(NamedTuple):
 
 
 def end_caps(left: int, right: Volume, first: int = 2) -> tuple[Volume, Volume]:
-    """Returns both end caps, the one at negative z as volume `left`, whose layers are numbered from
-    `first`; discs are numbered by ascending z on either side.
+    """Returns both end caps. The one at negative z is volume `left`, whose layers have ids from
+    `first` on; on either side, discs are numbered by ascending z.
     """
     mirrored = tuple(-z for z in reversed(right.positions))
     return right._replace(volume_id=left, positions=mirrored, first=first), right
@@ -168,7 +168,7 @@ def layers_of(
 ) -> DetectorLayers:
     """Makes the table of all layers of `volumes`, by volume, then layer, then sensor.
 
-    structure: by volume_id what each sensor has of supports, cables and cooling, as mm of silicon.
+    structure: by volume_id, the supports, cables and cooling of each sensor, as mm of silicon.
     """
     rows: list[tuple[float, ...]] = []
     for volume in volumes:
@@ -274,8 +274,8 @@ ODD_LAYERS = layers_of((*_BARRELS, *_END_CAPS), ODD_STRUCTURE)
 
 
 def is_open_data_detector(volume_id: NDArray[np.int64]) -> bool:
-    """True if hits or modules in these volumes, [N], are the Open Data Detector's: all in volumes
-    of it, and some in one that TrackML's detector lacks.
+    """True if hits or modules in these volumes, [N], are the Open Data Detector's: all volumes are
+    among its own, and at least one is not among those of TrackML's detector.
     """
     volumes = np.unique(volume_id)
     known = np.isin(volumes, VOLUMES).all()

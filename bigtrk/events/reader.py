@@ -49,7 +49,7 @@ def _source_at(path: Path) -> tuple[str, EventSource]:
 def find_events(path: Path, numbers: range | None = None) -> list[str]:
     """Returns the names of the events in a folder or zip archive, sorted: "event000001000", ...
 
-    numbers: of the events that are wanted, all by default.
+    numbers: the events' numbers that are wanted; all by default.
 
     Raises:
         InputError: `path` is neither, or holds no event, or none of the wanted ones.
@@ -67,8 +67,8 @@ def find_events(path: Path, numbers: range | None = None) -> list[str]:
 
 
 def event_sizes(path: Path) -> dict[str, int]:
-    """Returns the bytes of the hits of each event in a folder or zip archive, by name, sorted: a
-    measure of the work before an event is read.
+    """Returns the bytes of the hits of each event in a folder or zip archive, by name, sorted. They
+    measure how much work an event is before it is read.
     """
     return _source_at(path)[1].sizes()
 
@@ -76,10 +76,10 @@ def event_sizes(path: Path) -> dict[str, int]:
 def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> Event:
     """Reads and validates one event.
 
-    `path` is a folder or zip archive that holds event `name` (which may be omitted where there
-    is only one), one of the event's files, a prefix such as `DIR/event000001000`, or the folder
-    of a ColliderML sample. Tables other than hits are None where their file is absent, and
-    particles and truth without `with_truth`, with which alone an event needs hits.
+    `path` is a folder or zip archive that holds event `name` (which may be left out if there is
+    only one), one of the event's files, a prefix such as `DIR/event000001000`, or the folder of a
+    ColliderML sample. Tables other than hits are None if their file is absent; particles and truth
+    are also None unless `with_truth`. An event must have hits only if `with_truth`.
 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.

@@ -184,8 +184,8 @@ DETECTORS_FILE = "detectors.csv"
 
 @dataclass(frozen=True)
 class TrackmlEvents:
-    """The events of a folder or zip archive; or one, by one of its files or what they begin with,
-    such as `DIR/event000001000`.
+    """The events of a folder or zip archive; or one event, given by one of its files or by the
+    common beginning of their names, such as `DIR/event000001000`.
     """
 
     path: Path
@@ -306,9 +306,9 @@ def check_known(
     where_known: str,
     named: str | None = None,
 ) -> None:
-    """Refuses a row whose id in column `key` is not among those `known` of another table.
+    """Refuses a row whose id in column `key` is not among `known`, the ids of another table.
 
-    named: what the files call the id, `key` by default.
+    named: the id's name in the files; by default `key`.
     """
     ids = table[key]
     if np.array_equal(ids, known):
@@ -325,8 +325,8 @@ GZIP_LEVEL = 4
 def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]:
     """Writes the tables of `event` as `folder/NAME-TABLE.csv[.gz]`, each atomically.
 
-    Ids are exact. Floats are written in the shortest form that gives their float32 value again,
-    as in TrackML's own files; NaN is written as a blank.
+    Ids are exact. Floats are written in the shortest form that gives the same float32 when read, as
+    in TrackML's own files; NaN is written as a blank.
     """
     # Hits come last: an event is found by its hits file, and is then whole.
     return [

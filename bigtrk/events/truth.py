@@ -22,7 +22,7 @@ def module_ids(hits: Columns) -> Int64:
 def hit_particles(event: Event) -> Int64:
     """Returns the particle of each hit row, [N]; 0 for noise and for hits the truth does not list.
 
-    Where the truth lists a hit more than once (ACTS, merged hits) its first row counts. InputError
+    If the truth lists a hit more than once (merged hits of ACTS), the first row counts. InputError
     without truth.
     """
     particle = _of_hits(event, _truth(event)["particle_id"], NOISE)
@@ -39,8 +39,8 @@ def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDAr
 
 
 def hit_weights(event: Event) -> Float64 | None:
-    """Returns the TrackML weight of each hit row, [N]; 0 for hits the truth does not list, None
-    where it gives no weights. InputError without truth, or where a weight is beyond any of a score.
+    """Returns the TrackML weight of each hit row, [N]; 0 for hits that the truth does not list.
+    None if it has no weights. InputError without truth, or if a weight is negative or too large.
     """
     truth = _truth(event)
     if "weight" not in truth:
@@ -71,8 +71,8 @@ def true_edges(event: Event) -> Int64:
 
 
 def overlap_edges(event: Event) -> Int64:
-    """Returns the pairs of hit rows that one particle has on one layer, where modules overlap:
-    [2, T], those of one module left out, ordered as `true_edges` orders hits.
+    """Returns the pairs [2, T] of hit rows that one particle has on one layer, where modules
+    overlap. Pairs within one module are left out. Hits of a pair are ordered as in `true_edges`.
     """
     row, start, size = _layer_groups(event)
     first, second = _all_pairs(start, size, start, size)
@@ -84,8 +84,8 @@ def overlap_edges(event: Event) -> Int64:
 def particle_kinematics(event: Event) -> Columns:
     """Tabulates the particles that have a hit in the truth or are listed, ascending by id.
 
-    particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN where the particle
-    is not listed, nhits [P] int64: its hits in this event's truth. InputError without truth.
+    particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN if the particle is
+    not listed, nhits [P] int64: its hits in this event's truth. InputError without truth.
     """
     particle_of_hit = hit_particles(event)
     seen, counts = np.unique(particle_of_hit[particle_of_hit != NOISE], return_counts=True)
@@ -103,8 +103,8 @@ def particle_kinematics(event: Event) -> Columns:
 
 
 def warn_of_odd_truth(event: Event, where: str) -> None:
-    """Warns where truth and particles do not agree: of a particle that is taken for noise,
-    particles that are not listed, and those with more hits than their `nhits`. where: for messages.
+    """Warns if truth and particles disagree: if a listed particle has the id of noise, particles
+    are not listed, or particles have more hits than their `nhits`. where: for messages.
     """
     if event.truth is None or event.particles is None:
         return
@@ -141,8 +141,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
 
 
 def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
-    """Returns the particles with more hits in truth than their `nhits`, these hits, and nhits: an
-    id that two particles share. None where nhits is not known.
+    """Returns the particles that have more hits in the truth than their `nhits`, the numbers of
+    these hits, and nhits; two particles may share such an id. All are empty if nhits is not known.
     """
     seen, counts = np.unique(hit_particles(event), return_counts=True)
     nhits = np.full(len(seen), np.nan)

@@ -30,12 +30,12 @@ def simulate_folder(
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
     `detectors` names a detectors.csv, or a detector that is built in: `trackml`, the default, or
-    `odd`. Without truth the hits and cells are the same. ColliderML's files have no cells. Events
-    that `out` already holds from the same simulation are kept.
+    `odd`. Hits and cells are the same with and without truth. ColliderML's files have no cells.
+    Events that `out` already holds from the same simulation are kept.
 
     Raises:
-        InputError: `out` holds something else, or `detectors` is bad; or there are no events, or
-            no particles (nothing is written then).
+        InputError: `out` holds something else, or `detectors` is bad; or there are no events, or no
+            particles (nothing is written then).
     """
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")

@@ -52,9 +52,9 @@ def generate_particles(
 ) -> Columns:
     """Generates a particle table without nhits: P = `n_particles` rows, ascending by particle_id.
 
-    pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV; some particles, soft ones above all, start at
-    a secondary vertex, displaced roughly along their own direction. beam_sigma_z (mm): the spread
-    of the primary vertices along the beam.
+    The density of pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV on. Some particles, mostly soft
+    ones, start at a secondary vertex, displaced roughly along their own direction. beam_sigma_z
+    (mm): the spread of the primary vertices along the beam.
     """
     vertices = min(max(1, n_particles // PARTICLES_PER_VERTEX), MAX_VERTICES)
     vertex = np.sort(rng.integers(vertices, size=n_particles))
@@ -99,12 +99,12 @@ NO_PARTICLE = -1
 
 @dataclass(frozen=True)
 class Deposits(Table):
-    """D deposits, each field [D].
+    """D deposits of charge, each field [D].
 
     particle: row of the particle table, -1 for noise. layer: row of the layer table. column, row:
-    the module. u v (mm): from the module's centre, along phi (arc at the module's arc_radius) and
-    along the row. slope_u slope_v: of the track to the normal. charge (arbitrary units).
-    px py pz (GeV): true momentum.
+    those of the module in its layer. u v (mm): from the module's centre, along phi (an arc at the
+    module's arc_radius) and along the row. slope_u slope_v: the track's du and dv per length along
+    the normal. charge (arbitrary units). px py pz (GeV): true momentum.
     """
 
     particle: Int64
@@ -128,7 +128,7 @@ def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
     """Simulates particles in the field of a solenoid and the material of `layers`, for half a turn.
-    The field is 3 T in the Open Data Detector, else 2 T.
+    The field is 3 T in the Open Data Detector, otherwise 2 T.
     """
     is_odd = is_open_data_detector(layers.volume_id)
     field, missed = (ODD_FIELD, ODD_INEFFICIENCY) if is_odd else (FIELD, INEFFICIENCY)
@@ -202,8 +202,8 @@ LONG_STRIP = 20.0
 def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, Int64]:
     """Merges deposits in the same cell of a module into one hit.
 
-    Returns the hit of each deposit, [D], and each hit's deposit of largest charge, [N]; hits
-    are in order of layer and module.
+    Returns the hit of each deposit, [D], and of each hit the deposit with the largest charge, [N].
+    Hits are in order of layer and module.
     """
     position = _cell_position(deposits, deposits.u, deposits.v, layers)
     channel_u, channel_v = (np.floor(cells).astype(np.int64) for cells in position)
@@ -219,8 +219,8 @@ def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, I
 def measure(
     deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12). Of
-    long strips v is the middle of the strip.
+    """Measures u and v of each hit, [N] (mm): the mean weighted by charge, with an error of pitch /
+    sqrt(12). For long strips v is the middle of the strip.
     """
     weight = np.bincount(hit, deposits.charge)
     layer = np.zeros(len(weight), dtype=np.int64)
@@ -251,8 +251,8 @@ def to_global(
 def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Columns:
     """Returns the cells of each hit: hit_id (from 1) ch0 ch1 [C] int64, value [C] float64.
 
-    A deposit's track is a straight line through the sensor; each cell it passes gets the charge
-    of its part of the line. Cells that several deposits of a hit share are summed; strips read 1.
+    A deposit's track is a straight line through the sensor; each cell it crosses gets the charge of
+    its part of the line. Charges in one cell of a hit are added; strips read 1.
     """
     half_depth = layers.thickness[deposits.layer] / 2
     reach_u, reach_v = half_depth * deposits.slope_u, half_depth * deposits.slope_v
@@ -338,11 +338,11 @@ def simulate_event(
 ) -> Event:
     """Simulates an event of `n_particles`, the same for the same (seed, event_id).
 
-    About eight signal hits per particle and 17 % noise, from a beam spot as long as in TrackML's
-    events (5.5 mm) or, in the Open Data Detector, in ColliderML's (55.5 mm). Particles scatter and
-    lose energy in the layers' material. Not simulated: decays in flight, secondary particles, turns
-    of a helix beyond the first half. Floats have six digits, as TrackML's have, so that writing and
-    reading the event changes nothing.
+    It has about eight signal hits per particle and 17 % noise. The beam spot is as long as in
+    TrackML's events (5.5 mm) or, in the Open Data Detector, in ColliderML's (55.5 mm). Particles
+    scatter and lose energy in the layers' material. Decays in flight, secondary particles, and
+    turns of a helix beyond the first half are not simulated. Floats have six digits, as in
+    TrackML's files, so writing and reading the event changes nothing.
     """
     rng = np.random.default_rng([seed, event_id])
     is_odd = is_open_data_detector(detector.volume_id)

@@ -51,8 +51,8 @@ def scattering_angle(momentum: Float64, thickness: Float64) -> Float64:
 def energy_loss(momentum: Float64, thickness: Float64) -> Float64:
     """Returns the mean energy that pions lose by ionisation, [M] (GeV).
 
-    momentum [M] (GeV), thickness [M] (radiation lengths). Bethe's equation, 34.5, at the momentum
-    before the material, without the density effect, which would take off 4 % at 1 GeV.
+    momentum [M] (GeV), thickness [M] (radiation lengths). Bethe's equation, 34.5, for the momentum
+    before the material. It leaves out the density effect, which would subtract 4 % at 1 GeV.
     """
     energy = np.hypot(momentum, PION_MASS)
     beta_gamma2 = (momentum / PION_MASS) ** 2
@@ -82,8 +82,8 @@ class Table:
 class Helices(Table):
     """The helices of P particles: each field [P] float64.
 
-    vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: direction there.
-    charge: +1 or -1. radius (mm) and centre_x, centre_y (mm) of the turning circle.
+    vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: the direction and momentum at
+    the vertex. charge: +1 or -1. radius, centre_x, centre_y (mm): of the circle in x and y.
     """
 
     vx: Float64
@@ -133,10 +133,11 @@ def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]
 def continued(
     helix: Helices, angle: Float64, across: Float64, along: Float64, total: Float64
 ) -> Helices:
-    """Returns the helices that go on after turning by `angle`, deflected, with another momentum.
+    """Returns the helices that go on after turning by `angle` (rad), deflected, with another
+    momentum.
 
-    All [P]. across, along (rad): deflection in the planes of the direction and of, in turn, the
-    azimuth's increase and the direction's own plane with the beam. total: momentum (GeV) there.
+    All [P]. across, along (rad): deflection towards increasing azimuth, and, in the plane of
+    direction and beam, towards the beam. total: momentum (GeV) then.
     """
     x, y, z = position(helix, angle)
     sine = 1 / np.hypot(1.0, helix.cot_theta)
@@ -152,7 +153,7 @@ def continued(
 def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
     """Returns the angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
 
-    NaN where it does not within its first half turn.
+    NaN if it crosses none within its first half turn. radii [S] (mm).
     """
     angle = np.minimum(*_cylinder_angles(helix.take(_AS_COLUMN), radii))
     return np.where(angle <= np.pi, angle, np.nan)
@@ -161,7 +162,7 @@ def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
 def disc_crossings(helix: Helices, z: Float64) -> Float64:
     """Returns the angle at which each helix crosses each plane z, [P], [S] -> [P, S] (rad).
 
-    NaN where it does not within its first half turn.
+    NaN if it does not cross it within its first half turn. z [S] (mm).
     """
     angle = _disc_angle(helix.take(_AS_COLUMN), z)
     return np.where((angle > 0) & (angle <= np.pi), angle, np.nan)
@@ -172,8 +173,8 @@ def crossing_near(
 ) -> Float64:
     """Returns the angle at which each helix crosses its own surface, [P] (rad).
 
-    surface [P] (mm): radius of a cylinder or z of a disc. Of its crossings the one nearest to the
-    angle `expected` [P]; negative where that lies behind, NaN where there is none.
+    surface [P] (mm): radius of a cylinder or z of a disc. The crossing nearest to the angle
+    `expected` [P] is taken; a negative angle lies behind, NaN means that there is none.
     """
     first, second = _cylinder_angles(helix, surface)
     first, second = (a - 2 * np.pi * np.rint((a - expected) / (2 * np.pi)) for a in (first, second))
@@ -212,7 +213,7 @@ class Surfaces(Table):
     """C surfaces of layers that particles meet, each field [C].
 
     particle: row of the particle table. layer: row of the layer table. side: 0 for the surface of
-    its even columns, 1 for that of the odd ones. angle (rad): turned since the vertex.
+    the layer's even columns, 1 for the odd ones. angle (rad): by which the helix has turned.
     """
 
     particle: Int64
@@ -236,8 +237,8 @@ class Crossings(Surfaces):
 def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) -> Crossings:
     """Leads P particles through the layers and their material, for half a turn at most.
 
-    Returns the crossings of surfaces within the extent of their layer. `rng` serves deflections
-    alone; without material they are those of the helices, to the last bit.
+    Returns the crossings of surfaces within the extent of their layer. `rng` is used for
+    deflections only; without material the crossings are those of the helices, to the last bit.
     """
     ahead = _surfaces_ahead(helix, layers)
     # Drawn at once: which of them a surface gets does not hang on what happens before it.
