@@ -73,22 +73,21 @@ def simulate(
 
 @disk_errors()
 def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
-    """Reads one event, tables of columns: hits with x, y, z in mm, and cells, particles and truth
-    where they are known and `with_truth`.
+    """Reads one event as tables of columns: hits with x, y, z in mm, cells where they are known,
+    and, if `with_truth`, particles and truth where they are known.
 
-    path: a folder or zip archive of TrackML files that holds event `name` (which may be left out
-    where there is only one), a file of the event, a prefix such as `DIR/event000001000`, or the
-    folder of a ColliderML sample.
+    path: a folder or zip archive of TrackML files that holds event `name` (which may be left out if
+    there is only one), a file of the event, a prefix such as `DIR/event000001000`, or the folder of
+    a ColliderML sample.
     """
     return reader.read_event(Path(path), name, with_truth)
 
 
 def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph:
-    """Builds the graph of an event: N hits, E pairs of hits that one particle may have made one
-    after another. With truth, y [E] says which it has.
+    """Builds the graph of an event: N hits, and as edges E pairs of hits that one particle may have
+    made one after another. With truth, y [E] marks the true edges.
 
-    builder: what chooses the pairs, by default the windows that `bigtrk build` uses for detectors
-    that it knows.
+    builder: chooses the pairs; by default the windows that `bigtrk build` uses for known detectors.
     """
     return graph_builders.build_graph(event, builder or WindowBuilder(find_windows(None, event)))
 
@@ -98,8 +97,8 @@ def build_graphs(
     events: str | Path, folder: str | Path, builder: GraphBuilder | None = None
 ) -> "Graphs":
     """Builds a graph of each event of `events`, a folder or zip archive, as `build_graph` does, and
-    writes them to `folder`. Graphs there of the same events by the same builder are kept, also
-    where a damaged event ends the call.
+    writes them to `folder`. Graphs that it already holds of the same events by the same builder are
+    kept, even if a damaged event ends the call.
     """
     build_with(Path(events), Path(folder), builder or WindowBuilder(windows_of(Path(events))))
     return open_graphs(folder)
@@ -107,8 +106,8 @@ def build_graphs(
 
 @disk_errors()
 def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
-    """Writes graphs from anywhere, each of another name, to `folder`, where `train`, `open_graphs`
-    and the commands find them. It is then the folder of these alone; those unchanged are kept.
+    """Writes graphs from any source, each with a name of its own, to `folder`, where `train`,
+    `open_graphs` and the commands find them. It lists these graphs alone; unchanged ones are kept.
     """
     # The names of a folder's graphs differ, and reading its files twice takes time.
     names = Counter(() if isinstance(graphs, Graphs) else (graph.name for graph in graphs))
@@ -125,8 +124,8 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
 
 @dataclass(frozen=True)
 class Graphs(Sequence[EventGraph]):
-    """The graphs of a folder, each read from its file, checksums verified, when it is asked for.
-    A graph that is read twice is two objects, which are not `==`; their names are.
+    """The graphs of a folder. Each is read from its file, and its checksums verified, when it is
+    asked for. Reading a graph twice gives two objects that are not `==`; compare their names.
     """
 
     folder: GraphFolder
@@ -159,7 +158,7 @@ def open_graphs(folder: str | Path) -> Graphs:
 def configure(*arguments: str) -> Configuration:
     """Makes the configuration that `bigtrk train` makes of the same arguments, in any order: a YAML
     file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
-    as `key.sub=value`, such as `data.train=graphs`. The nearest of an unknown key is suggested.
+    as `key.sub=value`, such as `data.train=graphs`. For an unknown key the error names the nearest.
     """
     for argument in arguments:
         if not isinstance(argument, str):
@@ -181,10 +180,10 @@ class TrainedModel:
 
 
 def load_model(run: str | Path, code: str | Sequence[str] = ()) -> TrainedModel:
-    """Loads the edge model that a training ended with from its run folder.
+    """Loads from a run's folder the edge model that the training ended with.
 
-    code: the module, or modules, of users' own that the run names and that you trust, where they
-    are not installed.
+    code: your own module, or modules, that the run names, if they are not installed. Their code is
+    run, so name only modules that you trust.
     """
     allow_code([code] if isinstance(code, str) else code)
     return TrainedModel(load_scorer(Path(run), discover().device))
@@ -201,8 +200,8 @@ def build_tracks(
     are numbered from 0.
 
     scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
-    junction_removal, walk or fast_walk. score_cut: the score above which it reads edges; its own
-    without it. hits_min: of a track. The graph needs the features r, phi and z of its hits.
+    junction_removal, walk or fast_walk. score_cut: it reads edges with a score above this; default:
+    its own cut. hits_min: least hits of a track. The graph needs its hits' features r, phi and z.
     """
     chosen = _choice(BuilderName, builder, "builder")
     if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
@@ -230,8 +229,9 @@ def partition(
 ) -> list[Sector]:
     """Cuts a graph into sectors that train together with halo exchange, as `bigtrk partition` does.
 
-    Give either `parts`, the number of sectors, or `max_edges`, the most edges of each of 1, 2, 4
-    ... sectors. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
+    Give `parts`, the number of sectors, or `max_edges`, the most edges of a sector, which gives 1,
+    2, 4 ... sectors. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of
+    METIS.
     """
     if (parts is None) == (max_edges is None):
         raise InputError("parts and max_edges both set the number of sectors; give one of the two")

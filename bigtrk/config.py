@@ -165,8 +165,8 @@ def overlap(key: str, other: str) -> bool:
 
 
 def nearest(key: str, known: Sequence[str], siblings: Sequence[str] = ()) -> str:
-    """Hints at the nearest known key except the key's own section; if none is near, lists the keys
-    of the same section (`siblings`), or all.
+    """Returns a hint at the known key nearest to `key`, other than the section that it is in. If
+    none is near, the hint lists `siblings`, the keys of the same section, or else all keys.
     """
     others = [one for one in known if not key.startswith(f"{one}.")]
     close = difflib.get_close_matches(key, others, n=1, cutoff=0.5)

@@ -108,9 +108,9 @@ def follow(items: Iterable[Item], total: int, what: str, lines: int = MOST_LINES
 
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
-    """Calls `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
-    in one and status 75, Ctrl-C in one and status 130. Rank 0 speaks for all that they agree on,
-    any rank for what it met alone.
+    """Calls `run`. Bad input ends in one line on stderr and status 2, a run that was asked to stop
+    in one line and status 75, Ctrl-C in one line and status 130. Rank 0 prints an error that all
+    ranks have; a rank that alone has an error prints it itself.
     """
     sys.excepthook = _show_defect
     if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
@@ -134,8 +134,8 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
 @contextmanager
 def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
-    """Lets SIGTERM end the block in a line and as an exception does, so that started programs end,
-    too; only in the main thread, and not among several ranks: one that waits takes no signal.
+    """Makes SIGTERM end the block with a line and an exception, so that programs that it started
+    end, too. This works in the main thread of a single rank: a rank that waits takes no signal.
     """
 
     def end(*_: object) -> None:
@@ -182,8 +182,8 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
 
 
 def given_path(text: str | Path) -> Path:
-    """Returns the path that a user wrote, with its `~` and its variables replaced; refuses one
-    without such a variable or user, unless there is a file or folder of that very name.
+    """Returns the path that a user wrote, with its `~` and its variables replaced. InputError if
+    there is no such variable or user, unless a file or folder has exactly the written name.
     """
     written = str(text)
     at_home = os.path.expanduser(written)  # noqa: PTH111  # Path would read ./~ as ~

@@ -44,7 +44,7 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 def required() -> list[str]:
     """Lists what the package requires, such as "torch>=2.10".
 
-    In a checkout its file says so: the metadata is of the day it was installed.
+    In a checkout it reads pyproject.toml: installed metadata are as old as the installation.
     """
     file = Path(bigtrk.__file__).parents[1] / "pyproject.toml"
     project = tomllib.loads(file.read_text()).get("project", {}) if file.is_file() else {}
@@ -59,7 +59,7 @@ def required() -> list[str]:
 def examine() -> dict[str, Any]:
     """Returns all findings, JSON-able; `ready` tells whether the engines can train here.
 
-    A package or tool has its version or path in `found`, and in `remedy` how to get it.
+    Each package or tool has its version or path in `found`, and in `remedy` how to get it.
     """
     packages = [_package(name, "", True) for name in required()]
     packages += [_package(name, purpose, False) for name, purpose in OPTIONAL.items()]

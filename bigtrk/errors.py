@@ -39,8 +39,8 @@ class StoppedError(Exception):
 
 @contextmanager
 def damage_told(problem: str, remedy: str) -> Iterator[None]:
-    """Turns any error of a library on a damaged file into an InputError: libraries raise errors of
-    many kinds.
+    """Turns any error that a library raises on a damaged file into an InputError, since libraries
+    raise errors of many kinds.
     """
     try:
         yield

@@ -23,8 +23,8 @@ def give_back_large_blocks() -> None:
 
 
 def share_heap() -> None:
-    """Gives all threads one heap for small tensors: each would keep what it freed in its own. Not
-    for ShaDow, whose threads sample at once and would wait for each other.
+    """Gives all threads one heap for small tensors: otherwise each would keep what it freed. Not
+    for ShaDow, whose threads sample at the same time and would wait for each other.
     """
     _set(MALLOC_ARENA_MAX=1)
 
@@ -67,8 +67,8 @@ def cores_for_this_thread() -> Iterator[None]:
 
 
 def uploaded(tensor: Tensor, device: torch.device, sent: torch.dtype | None = None) -> Tensor:
-    """Copies a tensor to `device`; to an accelerator from pinned memory, without waiting, and as
-    `sent`, a type of fewer bytes that holds the values.
+    """Copies a tensor to `device`. To an accelerator it goes from pinned memory, without waiting,
+    and travels as `sent`, a type of fewer bytes that can hold the values.
     """
     if device.type == "cpu" or tensor.device.type == device.type:
         return tensor.to(device)
@@ -89,8 +89,8 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1, self._name)
 
     def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
-        """Yields, for each call, a function that waits for it and returns or raises what it did,
-        to be called once, before the next is asked for. The end waits for unfinished calls.
+        """Yields, for each call, a function that waits for it, and returns or raises what the call
+        did. Use it once, before asking for the next. At the end it waits for unfinished calls.
         """
         calls: list[Future[T]] = []
 

@@ -102,8 +102,8 @@ def run_configured(
     resume: Path | None,
     is_restart: bool = False,
 ) -> Path:
-    """Trains on all ranks that meet, and writes the model's card; returns the run folder. After a
-    restart by torchrun (`is_restart`) they go on with their run.
+    """Trains on all ranks that meet, and writes the model's card; returns the run folder. After
+    torchrun has restarted the ranks (`is_restart`), they continue their run.
     """
     configure_process(ranks)
     if slow := slow_cards():
@@ -131,8 +131,8 @@ def train(configuration: Configuration) -> Path:
     """Trains in this process, without a launcher, as `bigtrk train` does; returns the run folder,
     which `load_model` takes. Afterwards environment and signal handlers are what they were.
 
-    An interrupt (Ctrl-C, or that of a notebook) saves after the step that is computed, and raises a
-    StoppedError: `bigtrk resume` goes on. A second one ends the process.
+    An interrupt (Ctrl-C, or a notebook's) makes it finish its step, save, and raise StoppedError;
+    `bigtrk resume` continues the run. A second interrupt ends the process.
     """
     if not isinstance(configuration, Configuration):
         raise InputError(f"{configuration!r}: is not a Configuration; make one with configure(...)")

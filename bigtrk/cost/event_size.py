@@ -13,8 +13,8 @@ FEWEST_NODES = 1e5
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """The value factor (E/N)^degree (N/100,000)^nodes (K^parts - 1). Smaller events, of which none
-    was cut, are taken to be cut as those of 100,000 nodes.
+    """Gives factor (E/N)^degree (N/100,000)^nodes (K^parts - 1) for an event of N nodes and E edges
+    in K parts. Fewer nodes than 100,000 count as 100,000, since no event so small was cut.
     """
 
     factor: float
@@ -43,7 +43,7 @@ MOST_NEIGHBOURS = 32
 
 
 def imbalance(edges: float, parts: int) -> float:
-    """Estimates the largest / the mean number of edges that a part computes.
+    """Estimates the largest number of edges that a part computes, divided by the mean.
 
     Each halving adds to it, and parts of a few hundred edges differ by single ones. Fitted by hand
     to the events of the laws above and to medians of 40 graphs of HEPTrkX and of simulated events
@@ -74,9 +74,9 @@ class SectorSize:
 
 @dataclass(frozen=True)
 class EventSize:
-    """Nodes and edges of an event, the number of sectors it is stored in, and the quality of its
-    cut relative to METIS's laws (above): cut edges, halo rows, and the largest sector's edges
-    beyond the mean's.
+    """Nodes and edges of an event, the number of sectors it is stored in, and three ratios of its
+    cut to what the laws above estimate for METIS: cut edges, halo rows, and the `excess` of the
+    largest sector's edges over the mean's.
     """
 
     nodes: float

@@ -45,16 +45,16 @@ _COUNTS = ("saved", "away", "moved", "flops", "bf16_flops", "traffic", "operatio
 
 @dataclass(frozen=True)
 class Footprint:
-    """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
-    gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
-    edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
-    those of matrix products; bf16_flops [4]: of those with results in bfloat16. traffic [4]: bytes
-    that operations read and write. operations [4]: their number. busy_rows: those of a GPU's pass
-    from which on its counts are linear; None on a CPU, where they are so of any.
-    exchanged: bytes of a row in each halo exchange of the forward pass.
-    width: that of nodes and edges between layers. measured: the passes were of real tensors, since
-    the model reads data that meta tensors do not have. layered: the model takes several sectors at
-    once.
+    """The counts of a forward and backward pass. Each [4] has a count per edge, node and owned
+    node, and a constant (`columns`). live [T, 4]: bytes alive at each moment, without weights,
+    their gradients and inputs. saved: bytes alive between forward and backward. away: bytes of
+    edges that meanwhile are off the device. moved: bytes that travel there and back. flops: of all
+    matrix products; bf16_flops: of those with results in bfloat16. traffic: bytes that operations
+    read and write. operations: their number. busy_rows: rows of a GPU's pass from which on its
+    counts are linear; None on a CPU, where they always are. exchanged: bytes of a row in each halo
+    exchange of the forward pass. width: of the states of nodes and edges between layers. measured:
+    real tensors were passed, since the model reads data that meta tensors do not have. layered: the
+    model takes several sectors at once.
     """
 
     live: Columns
@@ -84,8 +84,8 @@ def footprint(
     on_gpu: bool = False,
     most_rows: int | None = None,
 ) -> Footprint:
-    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
-    several of one size, of a layered model, by the size of one.
+    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
+    Several `sectors` of a layered model have one size, and counts are by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of this many bytes.
     on_gpu: the pass is on a GPU, over enough edges to keep it busy. most_rows: counts over at most
@@ -233,8 +233,8 @@ Count = Callable[[int, int | None], Footprint]
 
 
 def activations(count: Count, size: SectorSize, sectors: int) -> tuple[float, float]:
-    """Returns the bytes that a rank's `sectors` save between forward and backward, and at the
-    peak. A few sectors are counted; each further one adds the same.
+    """Returns two numbers of bytes of a rank with `sectors` sectors: those saved between forward
+    and backward, and those at the peak. A few sectors are counted; each further one adds the same.
     """
     sizes, few = columns(size), min(sectors, _COUNTED_SECTORS)
     busy, rows = count(1, None).busy_rows, None

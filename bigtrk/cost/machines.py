@@ -18,8 +18,8 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class DataSheet:
-    """A GPU's name, its operations per second of products in bfloat16 and float32, and bytes per
-    second of its memory.
+    """A GPU's name, its operations per second in matrix products in bfloat16 and in float32, and
+    the bytes per second of its memory.
     """
 
     name: str
@@ -129,10 +129,9 @@ class Machine:
 def of_sheet(sheet: DataSheet) -> Machine:
     """Returns the constants of a GPU by its data sheet.
 
-    Passes over edges reached an eighth of the sheet's products and half of its bandwidth on an
-    H100 (docs/results/gpu.json). Links are as in Tripathy et al. (100 GB/s between two devices) and
-    as Slingshot 11 has them (25 GB/s per device); latencies and the start of an operation are
-    assumed.
+    Passes over edges reached an eighth of the sheet's products and half of its bandwidth on an H100
+    (docs/results/gpu.json). Links are as in Tripathy et al. (100 GB/s between two devices) and as
+    in Slingshot 11 (25 GB/s per device); latencies and the time to start an operation are assumed.
     """
     return Machine(
         name=sheet.name,
@@ -162,8 +161,8 @@ MACHINES = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
 
 
 def machine_of(device: str) -> Machine:
-    """Returns the constants of a device by torch's name for it: from its data sheet, or those of an
-    A100 where no sheet is known.
+    """Returns the constants of a device by the name that torch gives it: from its data sheet, or
+    those of an A100 if no sheet is known.
     """
     if device == "cpu":
         return CPU

@@ -31,7 +31,7 @@ _MERGED_EDGE_BYTES = 100
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes of one rank, by lever. buffers: those of the engine, and what reducing gradients,
+    """Peak bytes of one rank, by kind. buffers: those of the engine, and what reducing gradients,
     updating weights or writing a checkpoint takes beyond the activations, once these are freed.
     """
 
@@ -55,12 +55,12 @@ class Memory:
 class CostModel:
     """Counts memory and time for one model, engine, world and machine.
 
-    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares:
-    those that the cores of a CPU host are split into, one for a rank, if more than ranks.
-    events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since an epoch
-    has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges between
-    layers fill before they, and their inputs, go to files; None where they never do. averages: an
-    average of the weights is kept, which all ranks hold together.
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
+    shares into which the cores of a CPU host are split, if more than ranks. events_per_step: a rank
+    holds all its events of a step at once. reads_ahead: it also holds those of the next step, since
+    an epoch has several steps. spills_beyond: bytes of a rank's memory beyond which edges between
+    layers, and their inputs, go to files; None if they never do. averages: an average of the
+    weights is kept, which all ranks hold together.
     """
 
     model: ModelConfig
@@ -88,9 +88,9 @@ class CostModel:
         return footprint(model, *features, cut, away_in, sectors, on_gpu, most_rows)
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
-        """Returns the peak memory of the rank with most of the event's `parts` sectors, the largest
-        ones, on `ranks` ranks: inputs and saved tensors of all sectors, and the working memory
-        of a layer on one. A model that is not layered has them merged.
+        """Returns the peak memory of the rank with most of the event's `parts` sectors on `ranks`
+        ranks: inputs and saved tensors of all its sectors, counted as the largest ones, and the
+        working memory of a layer on one. A model that is not layered has them merged.
         """
         if self.spills_beyond is None:
             return self._without_edges_away(event, parts, ranks)
@@ -162,8 +162,8 @@ class CostModel:
         return sectors * float(self.footprint(cut=parts > 1).away @ columns(event.sector(parts)))
 
     def seconds(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the roofline of training an event in `parts` sectors on `ranks` ranks, with its
-        exchanges and without a step's reduction.
+        """Returns the seconds, by the roofline, to train an event in `parts` sectors on `ranks`
+        ranks, with its halo exchanges, but without the reduction at the step's end.
         """
         sectors = math.ceil(parts / ranks)
         computing = self.compute_seconds(event.sector(parts), parts, sectors)
@@ -196,8 +196,8 @@ class CostModel:
         return sectors * max(sharers * products, sharers * moved, started)
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:
-        """Returns the seconds of the halo exchanges of forward and backward between ranks, about as
-        with one sector on each: sectors of one rank exchange rows within it.
+        """Returns the seconds of the halo exchanges between ranks, forward and backward. They are
+        about those with one sector per rank, since sectors of one rank exchange rows within it.
         """
         if ranks == 1:
             return 0.0
@@ -242,9 +242,9 @@ class CostModel:
         return edges + batches * row * size.nodes + merging
 
     def edge_input_bytes(self, event: EventSize, parts: int) -> float:
-        """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
+        """Returns the bytes of a batch's edges: on a GPU in its memory, on a CPU in the host's.
 
-        A CPU also holds the features as stored: in the file, if not merged.
+        If sectors are merged, a CPU also holds the features as stored; else those stay in the file.
         """
         size, merged = event.sector(parts), event.stored > parts
         features = BYTES * self.n_edge_features

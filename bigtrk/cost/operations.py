@@ -43,7 +43,7 @@ class _Away(Place):
 
 class CountingStore(StreamedStore):
     """Counts the bytes of edges that are kept off the device, of those that travel, and of the
-    buffers on the device for blocks of them, whose number no sector's size changes.
+    buffers on the device for blocks of edges. The number of buffers is the same for all sizes.
     """
 
     def __init__(self, block_bytes: int, counter: "Counter") -> None:

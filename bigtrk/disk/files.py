@@ -70,10 +70,10 @@ def sync_folder(folder: Path) -> None:
 def atomic_path(
     path: Path, mode: int = 0o666, place: Callable[[Path, Path], object] = os.replace
 ) -> Iterator[Path]:
-    """Yields a temporary path next to `path`; on success it is fsynced and renamed to `path` (or
-    what else `place` does), with the permissions of `mode` that the umask leaves. Their folder must
-    be there. If the block raises, `path` is left as it was. A symbolic link is replaced; a device,
-    pipe or socket is refused.
+    """Yields a temporary path next to `path`. On success the file there is fsynced and renamed to
+    `path`, or placed by `place` instead, with the permissions of `mode` that the umask leaves. The
+    folder must exist. If the block raises, `path` is left as it was. A symbolic link is replaced; a
+    device, pipe or socket is refused.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is a device, pipe or socket; name a file")
@@ -250,8 +250,8 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder next to `path`; on success its files are fsynced, and it
-    takes the place of `path` and all that was there. If the block raises, `path` is left as it was.
+    """Yields an empty temporary folder next to `path`. On success its files are fsynced, and it
+    replaces `path` with everything in it. If the block raises, `path` is left as it was.
     """
     unlinked(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,10 +289,10 @@ def claim_folder(
     out: Path, record: str, parameters: Mapping[str, Any], options: str = "options"
 ) -> None:
     """Writes the parameters of a folder's files to `out`/record, or checks that the same are there,
-    so that stopped work goes on. options: those that set them, for the message.
+    so that stopped work can go on. options: those that set the parameters, for the message.
 
     Raises:
-        InputError: `out` holds other files, or files that were made otherwise.
+        InputError: `out` holds other files, or files that were made with other parameters.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder")

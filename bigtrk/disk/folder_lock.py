@@ -106,9 +106,9 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         self._released = threading.Event()
 
     def take(self, folder: Path, patient: bool = False) -> None:
-        """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
-        with a message; where its process runs elsewhere, after a minute without a sign of life.
-        Raises HeldError where a living one holds the folder; a patient process waits for it.
+        """Holds `folder`, and shows in a thread that this process is alive. A dead owner's lock is
+        taken over with a message, after a minute without a sign of life if it ran on another host.
+        Raises HeldError if a living process holds the folder; a `patient` one waits for it.
         """
         place, new = unlinked(folder / LOCK), folder / f".{LOCK}-{self._own.name}"
         with disk_errors():

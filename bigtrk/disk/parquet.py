@@ -98,11 +98,11 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
 
 
 class IntegerGroups:
-    """Columns of whole numbers below 2^63 of a parquet file, a group of rows at a time; `optional`
-    ones are left out where the file has none, and other columns are not read.
+    """Columns of whole numbers below 2^63 of a parquet file, read one row group at a time.
+    `optional` columns may be missing; columns that are neither required nor optional are not read.
 
-    names: of the columns there. first_row [groups + 1]: the file's row that each group begins with.
-    or_none: columns in which -1 stands for none; where they are unsigned, 2^64 - 1 does, too.
+    names: of the columns that are there. first_row [groups + 1]: the file's row at which each group
+    begins. or_none: columns in which -1 stands for none; if unsigned, 2^64 - 1 does, too.
     """
 
     def __init__(

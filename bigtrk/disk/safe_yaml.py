@@ -39,8 +39,8 @@ _RESOLVER = yaml.resolver.Resolver()
 
 
 def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
-    """Parses YAML text whose value is to have one of the types; tags of Python objects are refused.
-    ValueError, of one line, where the text is not YAML or larger than a configuration.
+    """Parses YAML text whose value should have one of the types; refuses tags of Python objects.
+    Raises ValueError, in one line, if the text is not YAML or larger than a configuration.
 
     as_one: all of the text is one plain scalar, whatever signs of YAML are in it.
     """
