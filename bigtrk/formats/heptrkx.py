@@ -47,9 +47,9 @@ def import_heptrkx_folder(
 ) -> dict[str, Any]:
     """Imports all npz graphs of `source` (a folder or one npz file) to `out`; returns the manifest.
 
-    phi_sections: how many sections in phi each event was cut into; None: the files' names say that
-    events are whole, or this ends the import. prefix: comes before the names of files, in those
-    of graphs.
+    phi_sections: number of sections in phi into which each event was cut; None: events are taken as
+    whole, unless a file's name says that it is a section. prefix: comes before the names of files
+    in those of graphs.
 
     Raises:
         InputError: there are none, one is a section and phi_sections is None, or one is damaged;
@@ -110,12 +110,12 @@ def _task(file: Path, phi_sections: int | None) -> GraphToMake:
 
 
 def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
-    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz next to it, if it
-    fits, else None, and particles are not known.
+    """Reads one graph, named after its file. Hit ids are those of NAME_ID.npz next to it, if that
+    fits, else None; particles are not known.
 
-    phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
+    phi_sections: number of sections in phi; None: one, with a warning if the edges suggest several.
 
-    Edges run from Ro to Ri and are sorted by (destination, source). InputError where the file is
+    Edges run from Ro to Ri and are sorted by (destination, source). InputError if the file is
     damaged, or an array is missing, misshapen or out of range.
     """
     arrays = _read_arrays(file)
@@ -228,8 +228,8 @@ COLUMNS = ("r", "phi", "z")  # of X, in the order of UNITS
 
 
 def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
-    """Writes each graph of folder `graphs` as `out`/NAME.npz, atomically; returns the paths. Ids,
-    particles and all features but r, phi and z have no place there.
+    """Writes each graph of folder `graphs` as `out`/NAME.npz, atomically; returns the paths. The
+    format has no place for ids, particles and features other than r, phi and z.
 
     Raises:
         InputError: the folder or a graph cannot be read, or a graph lacks labels, r, phi or z;

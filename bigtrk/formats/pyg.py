@@ -40,8 +40,8 @@ def import_pyg_folder(
 ) -> dict[str, Any]:
     """Imports all files of Data in `source` (a folder or one file) to `out`; returns the manifest.
 
-    Columns are named as `read_pyg` does. prefix: comes before the names of files, in those of
-    graphs.
+    node_features, edge_features: as of `read_pyg`. prefix: comes before the names of files in those
+    of graphs.
 
     Raises:
         InputError: there are none, two would make the same event, or one cannot be read; those

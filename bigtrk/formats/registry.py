@@ -16,9 +16,9 @@ PtUnit = Literal["mev", "gev"]  # of particles' pT in a file
 
 @dataclass(frozen=True)
 class Format:
-    """A function of a format, `module:name`.
+    """A function `module:name` of a format.
 
-    help: of its command. takes, needs: its options on the command line.
+    help: text of its command. takes: its options on the command line; needs: those it requires.
     """
 
     function: str
@@ -89,8 +89,8 @@ TRACK_WRITERS = {
 def options_of(
     formats: Mapping[str, Format], name: str, flag: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns those of the `given` options that were set; `flag` chose the format `name`.
-    InputError where the format takes no such option, or lacks one that it needs.
+    """Returns the options among `given` that were set; `flag` chose the format `name`. InputError
+    if the format takes no such option, or an option that it needs is missing.
     """
     chosen = formats.get(name)
     takes = () if chosen is None else chosen.options

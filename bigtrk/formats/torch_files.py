@@ -48,8 +48,8 @@ _STORAGES = {
 
 
 class ForeignObject:
-    """An object of a class that is not loaded: its pickled `state`, and its `items` as a dictionary
-    has them.
+    """An object of a class that is not loaded: its pickled `state`, and, if it is a kind of
+    dictionary, its `items`.
     """
 
     state: Any
@@ -82,7 +82,7 @@ class TorchReader:
     """Reads files of torch.save of one kind.
 
     held: prefixes of the classes whose objects are kept as ForeignObject. without, again: remedies
-    in messages, where a file asks for another name, and where it is no such file.
+    in messages, for a file with other objects, and for a file of another kind.
     """
 
     held: tuple[str, ...]
@@ -90,10 +90,10 @@ class TorchReader:
     again: str
 
     def read(self, file: Path) -> Any:
-        """Reads what a file, which may be packed by gzip, holds; tensors are `Described`.
+        """Reads the content of a file, which gzip may have packed; tensors are read as `Described`.
 
         Raises:
-            InputError: it is damaged, no file of torch.save, or its pickle names anything else.
+            InputError: it is damaged, is no file of torch.save, or its pickle names anything else.
         """
         check_file(file)
         with _naming_damage(file, self.again):
@@ -111,8 +111,8 @@ class TorchReader:
             return self._in_archive(file, ZipFile(io.BytesIO(content)))
 
     def columns(self, file: Path) -> dict[str, Any]:
-        """Reads a Data of PyTorch Geometric, or the DataBatch of one: its columns by name, tensors
-        as they were saved, and other values. InputError as in `read`, or where it is not one graph.
+        """Reads a Data of PyTorch Geometric, or a DataBatch of one graph: its columns by name,
+        tensors as saved, and other values. InputError as in `read`, or if it is not one graph.
         """
         store = _state(_state(self.read(file)).get("_store"))
         columns = store.get("_mapping")
@@ -123,8 +123,8 @@ class TorchReader:
         return self.made(file, columns)
 
     def made(self, file: Path, columns: dict[str, Any]) -> dict[str, Any]:
-        """Makes tensors of those values of a file, and of tables among them, that describe one;
-        InputError where one has no size, or is larger than its values.
+        """Makes tensors of the values that are `Described`, also within tables, and returns all
+        columns. InputError if a tensor has no size, or is larger than its values in the file.
         """
         with _naming_damage(file, self.again):
             return {

@@ -42,8 +42,8 @@ SCHEMA = pa.schema(
 
 
 def write_track_lists(tracks: Path, out: Path) -> None:
-    """Writes a parquet file of event_id, track_id and hit_ids, atomically and event by event: hits
-    in the order in which `tracks` lists them; those in no track are left out.
+    """Writes a parquet file of event_id, track_id and hit_ids, atomically and event by event. Hits
+    are in the order in which `tracks` lists them; hits in no track are left out.
 
     tracks: as of `open_tracks`.
 
@@ -69,7 +69,7 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
     """Writes `out`/event<id>-prototracks.csv of each event with tracks, each atomically: trackId
     (from 0 on), measurementId (the hit's id) and x, y, z (mm). Returns the paths.
 
-    tracks: as of `open_tracks`. events: the folder or zip archive that says where hits are.
+    tracks: as of `open_tracks`. events: the folder or zip archive with the hits' positions.
 
     Raises:
         InputError: files are damaged, or tracks are of an event or of hits that `events` lacks;
@@ -93,11 +93,11 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
 
 
 def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Tensor]) -> list[Path]:
-    """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically: the ids of the hits that
-    an edge joins (edge0, edge1) and its score, in [0, 1] (weight). Returns the paths.
+    """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically; returns the paths. A row
+    is an edge: the ids of its two hits (edge0, edge1) and its score in [0, 1] (weight).
 
     Raises:
-        InputError: the folder or a graph cannot be read, a graph knows no ids of its hits, or its
+        InputError: the folder or a graph cannot be read, a graph has no ids of its hits, or its
             name has no number; those written before stay.
     """
     folder = GraphFolder(graphs)
@@ -115,8 +115,8 @@ def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Ten
 
 @dataclass
 class Submitted:
-    """Counts of a submission, as `--json` prints them. hits: its rows. left_out: events without
-    tracks, which it does not name.
+    """Counts of a submission, as `--json` prints them. hits: its rows. left_out: events that have
+    no tracks, so that the submission leaves them out.
     """
 
     events: int = 0
@@ -132,8 +132,8 @@ class Submitted:
 
 
 def check_submission_name(out: Path) -> Path:
-    """Returns the name of a submission to be written. InputError where it is a folder's, or one by
-    which the file would not be read as a submission.
+    """Returns the name of a submission to write. InputError if it is a folder's name, or one by
+    which the file would not be recognised as a submission.
     """
     if TRACKS_FILE.fullmatch(out.name):
         raise InputError(
@@ -144,9 +144,9 @@ def check_submission_name(out: Path) -> Path:
 
 
 def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False) -> Submitted:
-    """Writes a row for each hit of the events that have tracks, atomically: those in no track have
-    NO_TRACK. tracks: as of `open_tracks`. majority: also the particle that made most of each track,
-    by the truth of `events`.
+    """Writes, atomically, a row for each hit of the events that have tracks; for a hit in no track
+    it has NO_TRACK. tracks: as of `open_tracks`. majority: also writes the particle that made most
+    of each track, by the truth of `events`.
 
     Raises:
         InputError: files are damaged, tracks are of an event or of hits that `events` lacks, or the

@@ -51,10 +51,10 @@ def _without(prefix: str) -> Any:
 
 
 class HyperParameters(BaseModel):
-    """The settings that decide what an InteractionGNN2 computes; acorn has more, of a training.
+    """The settings that decide what an InteractionGNN2 computes; acorn has others, of its training.
 
-    node_scales: what each of node_features is divided by. Settings without a default are those that
-    acorn asks for.
+    node_scales: the divisor of each of node_features. acorn requires the settings that have no
+    default here.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -139,8 +139,8 @@ class HyperParameters(BaseModel):
                 )
 
     def scales(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Returns what each feature of nodes and of edges is divided by, in the model's order:
-        acorn computes those of edges of scaled nodes. A column that is not scaled is divided by 1.
+        """Returns the divisors of the features of nodes and of edges, by name, in the model's
+        order; 1 for an unscaled column. acorn computes edge features from scaled nodes.
         """
         nodes = dict(zip(self.node_features, self.node_scales, strict=True))
         r, phi, z, eta = (nodes.get(name, 1.0) for name in NODE_FEATURES)
@@ -148,8 +148,8 @@ class HyperParameters(BaseModel):
         return nodes, {name: edges[name] for name in self.edge_features}
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings as a checkpoint holds them, with the prefixes of acorn's newer files
-        of graphs.
+        """Returns the settings as a checkpoint holds them, with the prefixes that acorn's newer
+        files of graphs have.
         """
         return {
             **self.model_dump(),
@@ -219,11 +219,11 @@ class AcornCheckpoint:
 
 
 def read_checkpoint(file: Path) -> AcornCheckpoint:
-    """Reads a checkpoint; nothing in it is run.
+    """Reads a checkpoint; runs nothing in it.
 
     Raises:
-        InputError: it is missing, damaged, no checkpoint of Lightning or one with code in it, or a
-            weight is not finite.
+        InputError: it is missing, damaged, no checkpoint of Lightning, contains code, or a weight
+            is not finite.
     """
     content = _READER.read(file)
     settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))
@@ -245,8 +245,8 @@ def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
 
 
 def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
-    """Writes a checkpoint of which acorn loads the model. It holds no state of an optimizer, with
-    which acorn would go on with a training. The file is there whole or not at all.
+    """Writes a checkpoint from which acorn loads the model, whole or not at all. It holds no state
+    of an optimizer, so acorn cannot continue a training from it.
     """
     content = {
         "epoch": 0,

@@ -62,8 +62,8 @@ _PLAIN_KEYS = (int, float, str)
 
 @dataclass(frozen=True)
 class AcornColumns:
-    """The columns of one graph. tensors: by their newer names, as they were saved. plain: its other
-    values, such as config and event_id.
+    """The columns of one graph. tensors: as they were saved, by acorn's newer names. plain: its
+    other values, such as config and event_id.
     """
 
     file: Path
@@ -189,8 +189,8 @@ class AcornSource:
     plain: dict[str, Any]
 
     def columns(self, graph: EventGraph) -> dict[str, Any]:
-        """Returns acorn's columns of the graph by their newer names, its edges as acorn had them:
-        in the same order and directions.
+        """Returns acorn's columns of the graph by their newer names. Its edges have the order and
+        the directions that they had in acorn.
         """
         edges = torch.where(self.turned, graph.edge_index.flip(0), graph.edge_index)
         truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
@@ -212,8 +212,8 @@ class AcornSource:
 
 
 def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
-    """Returns the section of a graph of which only the edges keep [E] bool are left. Columns that
-    are of edges by their length alone are left out.
+    """Returns the section of a graph after only the edges keep [E] bool are left. Columns of which
+    only the length shows that they belong to edges are left out.
     """
     source = read_source(opened)
     assert source is not None

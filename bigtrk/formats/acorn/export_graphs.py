@@ -38,11 +38,11 @@ from bigtrk.tracks.files import event_number
 
 
 def own_columns(graph: EventGraph) -> dict[str, Any]:
-    """Returns acorn's columns of a graph that is not from acorn: mm, rad and GeV.
+    """Returns acorn's columns, in mm, rad and GeV, of a graph that is not from acorn.
 
-    True edges are those of the particles' hits that are consecutive, in the graph or not, as far as
-    it knows modules, by which layers are told apart; else only those in the graph. InputError where
-    the graph knows no ids, truth or particles of its hits, or not where they are.
+    True edges are all pairs of consecutive hits of a particle, in the graph or not. That takes the
+    hits' modules, which tell layers apart; without them only true edges in the graph are known.
+    InputError if the graph lacks its hits' ids, truth, particles or positions.
     """
     needed = ("hit_id", "y", "particle_id", "particles")
     if lacking := [name for name in needed if getattr(graph, name) is None]:
@@ -135,13 +135,13 @@ Scorer = Callable[[EventGraph], Tensor]  # scores in [0, 1] of a graph's edges [
 
 def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -> list[Path]:
     """Writes each graph of folder `graphs` to folder `out` as acorn reads it, a .pyg file each;
-    returns their paths. Those of graphs from acorn lie in the sub-folders that they came from.
+    returns their paths. Graphs from acorn go to sub-folders of the same names as they came from.
 
     scorer: gives the edges' scores; without one the graphs are for acorn's own trainings.
 
     Raises:
-        InputError: `out` is there already, or a graph lacks what acorn asks for; nothing is
-            written then.
+        InputError: `out` is there already, or a graph lacks what acorn asks for; nothing is written
+            then.
     """
     folder = GraphFolder(graphs)
     paths = []
@@ -157,11 +157,11 @@ def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -
 def acorn_data(
     graph: EventGraph, source: AcornSource | None = None, scorer: Scorer | None = None
 ) -> "Data":
-    """Returns a graph as acorn has it, each column by its newer and its older name (the same
-    tensor, which takes the room of one): readable with variable_with_prefix true and false, and by
+    """Returns a graph as acorn has it. Each column has its newer and its older name, for one tensor
+    in memory and on disk: so acorn reads it with variable_with_prefix true or false, and so do
     versions of acorn that know the older names alone.
 
-    source: of a graph from acorn, whose columns, edges and their order come back as they were.
+    source: of a graph from acorn; gives back its columns and edges, in the order that they had.
 
     Raises:
         InputError: the graph lacks what acorn asks for, its name has no number, or its scores are

@@ -217,8 +217,8 @@ _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 
 
 class AcornEvent(NamedTuple):
-    """A graph that acorn saved. record: its quality, by its truth. beside: the section that an
-    export to acorn needs.
+    """A graph that acorn saved. record: its quality, by its truth. beside: a section of the file
+    with what an export back to acorn needs.
     """
 
     graph: EventGraph
@@ -229,11 +229,11 @@ class AcornEvent(NamedTuple):
 def import_acorn_folder(
     source: Path, out: Path, pt_unit: PtUnit | None = None, prefix: str = ""
 ) -> dict[str, Any]:
-    """Imports all graphs of acorn in `source` (a stage's folder, with all below it, or one file) to
-    `out`; returns the manifest.
+    """Imports all of acorn's graphs in `source` (a stage's folder with its sub-folders, or one
+    file) to `out`; returns the manifest.
 
-    pt_unit: of particles' pT, where files do not name the reader that made them. prefix: comes
-    before the names of events, in those of graphs.
+    pt_unit: of the particles' pT, if the files do not name the reader that made them. prefix: comes
+    before the events' names in the names of graphs.
 
     Raises:
         InputError: there are none, two are of one event, or one cannot be read; those imported
@@ -262,10 +262,10 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
 def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEvent:
     """Reads the graph of event `name` in a .pyg or .pyg.gz file of acorn.
 
-    Edges keep their order; one whose source has the larger r2 + z2 is turned, as acorn does where
-    directions matter. Features of edges are computed, as those in a file may be scaled. Of hits,
-    all columns of floats but x and y are features. Ids of hits from TrackML, which acorn counts
-    from 0, are TrackML's again.
+    Edges keep their order; if the source of an edge has the larger r2 + z2, the edge is reversed,
+    as acorn does where directions matter. Edge features are computed, since those in a file may be
+    scaled. Node features are all columns of floats of hits except x and y. Hit ids of TrackML,
+    which acorn counts from 0, are TrackML's again.
 
     Raises:
         InputError: the file is damaged, or a column is missing, misshapen or out of range; the

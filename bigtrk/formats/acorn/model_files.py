@@ -35,8 +35,8 @@ from bigtrk.training.settings import Configuration, DataSettings
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
     """Copies acorn's parameters, by their names in its `state_dict`, into `model`.
 
-    The last layer's node network is ignored: nothing reads its result. A pT head, which acorn does
-    not have, keeps its weights.
+    The last layer's node network is ignored, since nothing reads its result. A pT head, which acorn
+    does not have, keeps its weights.
     """
     names, own = acorn_names(model.config), model.state_dict()
     for name in state:
@@ -87,8 +87,8 @@ def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
 
 
 def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> dict[str, Tensor]:
-    """Gives our weights, `state` by name, acorn's names. The last layer's node network, which we do
-    not have and nothing reads, is zeros; a pT head is left out.
+    """Returns bigtrk's weights `state` by acorn's names. The last layer's node network, which
+    bigtrk does not have and nothing reads, is zeros; a pT head is left out.
     """
     parts = (2 if config.in_out else 1) + (2 if config.concatenate else 1)
     made = {}
@@ -124,8 +124,8 @@ def import_model(file: Path, out: Path) -> StoredModel:
 
 
 def read_model(file: Path) -> StoredModel:
-    """Reads the model of acorn's checkpoint `file`, which gives for our features what acorn gives
-    for its own; InputError as of import_model.
+    """Reads the model of acorn's checkpoint `file`. From bigtrk's features it computes what acorn's
+    model computes from acorn's. InputError as of import_model.
     """
     checkpoint = read_checkpoint(file)
     try:
@@ -165,7 +165,7 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
 
 def export_model(run: Path, out: Path) -> list[str]:
     """Writes the model that `run` ended with to `out`, a checkpoint of acorn's InteractionGNN2;
-    returns what it is, in words. A head for pT, which acorn has not, is left out.
+    returns in words what was written. A head for pT, which acorn does not have, is left out.
 
     Raises:
         InputError: the run has no model, or one that acorn cannot hold; `out` is there already, or

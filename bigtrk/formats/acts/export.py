@@ -28,10 +28,10 @@ OPSET = 17  # the first that has LayerNormalization, which ONNX Runtime computes
 
 
 def write_torchscript(form: Form, path: Path) -> None:
-    """Writes what `torch::jit::load` reads.
+    """Writes a file that `torch::jit::load` reads.
 
-    It is compiled from the code: a trace would sum on the device that it was traced on. Debugging
-    records, which tell of the code's place on this machine, are dropped.
+    It is compiled from the code: a trace would sum on the device on which it was traced. Debugging
+    records, which contain paths of this machine, are dropped.
     """
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         torch.jit.script(form.module).save(path)
@@ -44,7 +44,7 @@ def write_torchscript(form: Form, path: Path) -> None:
 
 
 def write_onnx(form: Form, path: Path) -> None:
-    """Writes a file of standard operators, in which the numbers of nodes and edges are dynamic.
+    """Writes a file of standard operators, for any number of nodes and edges.
 
     torch's other exporter gives the same logits, but takes 2 to 10 s for a model instead of 0.2 s.
     """
@@ -125,18 +125,18 @@ def check_out(out: Path) -> None:
 
 
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:
-    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` as
-    ACTS loads them; returns the names of the files. trained: `stages_of` (bigtrk/pipeline).
+    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` in
+    files that ACTS loads; returns the names of the files. trained: `stages_of` (bigtrk/pipeline).
 
     Raises:
-        InputError: `run` has no model that ACTS can be given, or `out` holds something else.
+        InputError: `run` has no model that ACTS can load, or `out` holds something else.
     """
     return export_stages(trained(run, check_exportable), out)
 
 
 def export_stages(stages: Sequence[Stage], out: Path) -> list[str]:
-    """Writes ONNX and TorchScript of each form of each stage's model, and README.md, to folder
-    `out`, which holds all of them or is left as it was; returns the names of the files.
+    """Writes each form of each stage's model as ONNX and TorchScript, and README.md, to folder
+    `out`, all or nothing; returns the names of the files.
     """
     check_out(out)
     with whole_folder(out) as folder:

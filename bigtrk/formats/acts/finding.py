@@ -161,8 +161,8 @@ def _seeding_steps(detector: GenericDetector, settings: ChainSettings) -> list[A
 def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
     """Returns the track of each hit of an event, NO_TRACK where it is in none: [N].
 
-    A hit that tracks share is given to the longest, then to that of the smallest chi2 per degree of
-    freedom. InputError without ACTS, or where the event is not of TrackML's detector.
+    A hit that tracks share goes to the longest; if several are, to the one with the smallest chi2
+    per degree of freedom. InputError without ACTS, or if the event is not of TrackML's detector.
     """
     acts, detector = load_acts(), generic_detector()
     examples, quiet = acts.examples, acts.logging.Level.ERROR
@@ -221,9 +221,9 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
 
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
-    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`; those
-    that are there of the same hits by the same settings are kept. Returns the tracks and seconds of
-    each event that was to be found.
+    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Events
+    whose tracks are there by the same settings are kept. Returns how many tracks each other event
+    has, and the seconds.
 
     Raises:
         InputError: as of `find_tracks`, an event cannot be read, or `out` holds something else.

@@ -73,8 +73,8 @@ class FittedTracks:
         }
 
     def acts_columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Returns the tracks that converged in the columns of ACTS's CsvTrackParameterReader: qop
-        in 1/GeV, angles in rad.
+        """Returns the tracks that converged in the columns that ACTS's CsvTrackParameterReader
+        reads: qop in 1/GeV, angles in rad.
         """
         found: dict[str, np.ndarray[Any, Any]] = {
             "trackId": self.track_id,
@@ -146,10 +146,10 @@ def _fitting_steps(detector: GenericDetector, hits: Sequence[Sequence[int]]) -> 
 
 
 def fit_tracks(event: Event, track_id: Int64, where: str) -> FittedTracks:
-    """Fits the tracks of an event's hits, [N], NO_TRACK for a hit in none.
+    """Fits the tracks of an event. track_id [N]: the track of each hit, NO_TRACK for a hit in none.
 
     Hits are taken in the order of their distance from the origin. A track of fewer than three hits,
-    or one whose fit fails, has not converged. InputError as in `find_tracks`.
+    or one whose fit fails, counts as not converged. InputError as in `find_tracks`.
     """
     detector = generic_detector()
     distance = np.sqrt(sum(event.hits[axis].astype(np.float64) ** 2 for axis in "xyz"))
@@ -200,8 +200,8 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
 @dataclass(frozen=True)
 class FitCounts:
-    """Tracks of all events; those that converged, and those that pass the cut on chi2, as `--json`
-    prints them.
+    """Numbers, over all events, of tracks, of those that converged, and of those that pass the cut
+    on chi2 (`kept`), as `--json` prints them.
     """
 
     events: int
@@ -218,9 +218,9 @@ class FitCounts:
 def fit_folder(
     tracks: Path, events: Path, out: Path, chi2_max: float | None = None, csv: bool = False
 ) -> FitCounts:
-    """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes
-    `out`/EVENT-parameters.parquet, each atomically, and the tracks, those of at most `chi2_max` per
-    degree of freedom. csv: also writes ACTS's table of parameters.
+    """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes them to `out`: fits
+    as EVENT-parameters.parquet, each atomically, and tracks; with `chi2_max`, only the tracks whose
+    chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters.
 
     Raises:
         InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.

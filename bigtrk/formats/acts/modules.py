@@ -42,9 +42,9 @@ EDGE_SCALES = {
 
 
 class NodeColumns(NamedTuple):
-    """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and what its
-    features need besides these; `scales` divide each, in the order of x. shifts: what is subtracted
-    from the scaled column of a feature whose mean was measured.
+    """The columns of x [N, F] that an exported model reads: R, phi, Z and eta, and others that its
+    features need. scales: the divisor of each column, in the order of x. shifts: if the mean of a
+    feature was measured, what is subtracted from its scaled column.
     """
 
     scales: dict[str, float]
@@ -57,9 +57,9 @@ class NodeColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A trained model. name: of its files. data: the features that it reads, and measured: the
-    scales of those that have none of ours. cut: the score that an edge needs to be kept; radius:
-    within which embedded hits are joined; None where these do not apply, or are not known.
+    """A trained model. name: of its files. data: the settings of its features; measured: the scales
+    of those that have none in `SCALES`. cut: the least score of an edge that is kept; radius: hits
+    closer than this in the embedding are joined; both None if they do not apply, or are not known.
     """
 
     name: str
@@ -85,8 +85,8 @@ class Stage:
 
 
 def check_exportable(run: str, configuration: Configuration) -> None:
-    """Refuses a model of `run`, as messages name it, that has no form which ACTS loads, or that
-    reads features of edges that ACTS does not compute.
+    """Refuses a model of `run` (its name in messages) that has no form that ACTS can load, or that
+    reads edge features that ACTS does not compute.
     """
     model, chosen = configuration.model, configuration.data.edge_features
     if not model.has_plain_form:
@@ -108,10 +108,10 @@ def check_exportable(run: str, configuration: Configuration) -> None:
 
 
 class Features(nn.Module):
-    """Makes the features that a model reads, of order one, from scaled columns, and of nodes from
-    the angle phi in the second: [N, F] -> [N, chosen].
+    """Makes the features that a model reads, of order one, from scaled columns: [N, F] ->
+    [N, chosen]. For nodes the second column is phi, of which it may take sine and cosine.
 
-    scales: of the columns, by name. shifts: what is subtracted of a feature.
+    scales: of the columns, by name. shifts: by feature, what is subtracted from it.
     """
 
     column: Tensor
@@ -139,8 +139,8 @@ class Features(nn.Module):
 
 
 def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the ends of edges [2, E], source and destination [E], ordered as in our radius
-    graphs: by distance from the origin, in float64, then by row. ACTS orders them by row alone.
+    """Returns source and destination [E] of edges [2, E], ordered as in bigtrk's radius graphs: by
+    distance from the origin, in float64, then by row. ACTS orders them by row alone.
     """
     r, z = x[:, 0].double(), x[:, 2].double()  # over the same scale
     distance = r * r + z * z
@@ -151,11 +151,11 @@ def outwards(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def edge_attributes(x: Tensor, source: Tensor, destination: Tensor) -> Tensor:
-    """Computes what ACTS calls edge_attr from the scaled columns of x: [E, 6].
+    """Computes ACTS's edge_attr from the scaled columns of x: [E, 6].
 
-    dr, dphi, dz, deta, phislope = dphi / dr and rphislope = mean r x phislope, the last two 0 where
-    dr is 0 (makeEdgeFeatures in ACTS's ModuleMapUtils.cuh). A turn of phi is 2 in its units. They
-    are computed in float64: a difference that is wrapped keeps only the last digits.
+    dr, dphi, dz, deta, phislope = dphi / dr and rphislope = mean r x phislope; the last two are 0
+    where dr is 0 (makeEdgeFeatures in ACTS's ModuleMapUtils.cuh). A turn of phi is 2 in these
+    units. All are computed in float64, since a wrapped difference would keep few digits.
     """
     near = x[:, :4].double().index_select(0, source)
     far = x[:, :4].double().index_select(0, destination)
@@ -193,7 +193,7 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 class EdgeUpdate(nn.Module):
     """An MLP that reads [edge, source, destination], the last two of `width` columns each.
 
-    What the nodes add to its first product is computed once per node, as in NodeShares.
+    The nodes' part of its first product is computed once per node, as in NodeShares.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
 
 
 class InteractionStep(nn.Module):
-    """A layer of the Interaction GNN except the last: all edges, then all nodes, which read
-    themselves and the sums of their edges, incoming and outgoing.
+    """A layer of the Interaction GNN, but not the last: it updates all edges, then all nodes from
+    their states and the sums of their edges, incoming and outgoing.
     """
 
     def __init__(self, layer: InteractionLayer, width: int, in_out: bool) -> None:
@@ -301,8 +301,8 @@ class AttributedEdges(_Edges):
 
 
 class BareEdges(_Edges):
-    """An edge model for ACTS's metric learning, which gives pairs of hits alone: it orders them
-    outwards and computes their features itself.
+    """An edge model for ACTS's metric learning, which gives only pairs of hits: the model orders
+    them outwards and computes their features itself.
     """
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -315,8 +315,8 @@ class BareEdges(_Edges):
 
 @dataclass(frozen=True)
 class Form:
-    """A form of a model. suffix: of the names of its files. inputs: an example of each tensor that
-    it is called with, by name; dynamic: what those dimensions count that differ from call to call.
+    """A form of a model. suffix: of the names of its files. inputs: an example of each input
+    tensor, by name. dynamic: the names of the dimensions whose size differs from call to call.
     """
 
     suffix: str

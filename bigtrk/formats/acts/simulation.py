@@ -37,8 +37,8 @@ Digitization = Literal["smearing", "clusters"]
 
 @dataclass(frozen=True)
 class FatrasOptions:
-    """Options of a simulation: charged particles of an event, shared among vertices; or a HepMC3
-    file, whose events are taken in turn.
+    """Options of a simulation: the number of charged particles of an event, shared among vertices;
+    or a HepMC3 file, whose events are taken one after another.
     """
 
     particles: int
@@ -48,9 +48,9 @@ class FatrasOptions:
 
 
 def simulate_with_acts(out: Path, events: range, options: FatrasOptions) -> None:
-    """Writes the numbered events to `out`; those that are there from the same simulation are kept.
-    The same options make the same numbers. InputError where ACTS is not installed or refuses, or
-    `out` holds something else.
+    """Writes the numbered events to `out`; events already there from the same simulation are kept.
+    The same options give the same events. InputError if ACTS is not installed or refuses, or `out`
+    holds something else.
     """
     acts = load_acts()
     for name, value in (("particles", options.particles), ("seed", options.seed)):

@@ -112,8 +112,8 @@ class GenericDetector:
         return sizes
 
     def measure(self, hits: Columns, where: str) -> tuple[Int64, Float64, Float64]:
-        """Finds the module of each hit by its position, since the numbers of modules in TrackML's
-        endcaps are not ACTS's: row of `ids` [N], place on it [N, 2] (mm), variance [N, 2] (mm^2).
+        """Finds the module of each hit by its position, since TrackML's module ids in end caps are
+        not ACTS's: row of `ids` [N], place on it [N, 2] (mm), variance of the place [N, 2] (mm^2).
         """
         from scipy.spatial import cKDTree  # its loading takes a while
 
@@ -158,8 +158,8 @@ def python_step(
     reads: Mapping[str, Any],
     writes: Mapping[str, Any],
 ) -> Any:
-    """Returns an algorithm of ACTS that calls `run` with what it reads, and writes what that
-    returns. reads, writes: the class of each object of an event by its name.
+    """Returns an algorithm of ACTS that calls `run` with the objects that it reads, and writes
+    those that `run` returns. reads, writes: the class of each object of an event, by its name.
     """
     examples = acts.examples
 
