@@ -159,10 +159,10 @@ class EventGraph:
     """One event's graph. Features are in mm and rad, not normalised.
 
     node_features [N, F] float32, edge_features [E, G] float32, in the order of their names.
-    edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination).
-    y [E] bool: the edge joins consecutive hits of one particle. hit_id [N] int64, particle_id [N]
-    int64 (0: noise), hit_weight [N] float64 (TrackML weight), modules [N, 3] int64 (volume, layer
-    and module of the hit). A field that the source of the graph does not know is None.
+    edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination). y [E]
+    bool: the edge joins consecutive hits of one particle. hit_id [N] int64, particle_id [N] int64
+    (0: noise), hit_weight [N] float64 (TrackML weight), modules [N, 3] int64 (volume, layer and
+    module of the hit). A field is None if the source of the graph does not give it.
     """
 
     name: str
@@ -205,13 +205,13 @@ class EventGraph:
     ) -> "EventGraph":
         """Makes a graph of PyTorch Geometric's Data: x [N, F], edge_index [2, E] int64 and, where
         they are known, edge_attr [E, G], y [E] (of edges: 0 or 1), hit_id, particle_id, hit_weight,
-        modules and particles, as `to_pyg` gives them. It shares their tensors.
+        modules and particles, as `to_pyg` gives them. The graph shares the tensors of `data`.
 
         The graph is called `name`, or else data.name. Columns have the names given, or else those
         in data.node_feature_names and data.edge_feature_names, or else x0, x1, ... and e0, e1, ...
         Features of other floating types are rounded to float32 and other attributes left out;
-        labels become bool. Warnings on stderr say this, and where edges are there in both
-        directions or columns called r, phi or z cannot be in mm or rad.
+        labels become bool. Warnings on stderr say so, and also warn of edges in both directions,
+        and of columns called r, phi or z that cannot be in mm or rad.
 
         Raises:
             InputError: an attribute is missing, of another type or shape, or not finite, edges end
@@ -257,15 +257,15 @@ class EventGraph:
 class Sector:
     """Part `part` of an event cut into `parts`; a whole graph is part 0 of 1.
 
-    Nodes: the `n_owned` owned ones first, ascending by node id, then the halo, ascending by
-    (owner, node id). Edges: those among owned nodes first, then cut edges, each block sorted by
+    Nodes: the `n_owned` owned ones first, ascending by node id, then the halo, ascending by (owner,
+    node id). Edges: those among owned nodes first, then cut edges, each block sorted by
     (destination, source) in the event's node ids. A cut edge lies in both sectors it touches.
 
-    node_id [N], edge_id [E] int64: positions in the event.
-    owns_edge [E] bool: true in exactly one sector per edge, the one that owns its destination.
-    send_index [S] int64: owned rows the other sectors asked for, grouped by receiver;
-    `send_splits` counts those for each part, and `recv_splits` this sector's halo rows by owner.
-    Other fields are those of EventGraph, restricted to this sector; edge_index holds local rows.
+    node_id [N], edge_id [E] int64: positions in the event. owns_edge [E] bool: true in exactly one
+    sector per edge, the one that owns its destination. send_index [S] int64: the owned rows that
+    other sectors asked for, grouped by receiver. `send_splits` counts them for each part;
+    `recv_splits` counts this sector's halo rows by owner. Other fields are those of EventGraph,
+    restricted to this sector; edge_index holds local rows.
     """
 
     event: str
@@ -345,8 +345,8 @@ def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
 
 
 def whole_sector(graph: EventGraph, known: set[str] | None = None) -> Sector:
-    """Returns the only sector of an uncut graph, which shares its tensors if edges are in order.
-    known: the checks that the graph's file has passed.
+    """Returns an uncut graph as its only sector. If its edges are in a sector's order, they share
+    tensors. known: names of the checks that the graph's file has passed.
     """
     known = set() if known is None else known
     if IN_ORDER in known or is_ordered(graph.edge_index):
@@ -384,8 +384,8 @@ def empty_sector(
 
 
 class Target(Settings):
-    """The true edges that a training should find, by default all. Metrics use the target and not
-    the weights.
+    """The true edges that a training should find, by default all. Metrics depend on the target, but
+    not on the weights of edges.
     """
 
     pt_min: float = Field(0.0, ge=0)
@@ -413,9 +413,9 @@ def target_edges(
     particles: ParticleTable | None,
     target: Target,
 ) -> Tensor:
-    """Marks the edges that are true and belong to a particle in the target: y [E] bool, edge_index
-    [2, E], particle_id [N] -> [E] bool; InputError if the graph does not know the particles that
-    the target asks for.
+    """Marks the true edges whose particle is in the target: y [E] bool, edge_index [2, E],
+    particle_id [N] -> [E] bool. InputError if the graph does not know the particles that the target
+    asks for.
     """
     takes_all = target.pt_min == 0 and target.hits_min == 0 and target.eta_max is None
     if takes_all or y.numel() == 0:

@@ -60,9 +60,9 @@ def wrapped(angle: Floats) -> Floats:
 
 
 def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """Returns the columns that windows cut on, for hit pairs [2, K], each [K]: dr (mm), dphi (rad),
-    phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight line through both hits in
-    (r, z) meets the beam line. dr = 0 gives infinities and NaN.
+    """Returns the columns that windows cut on, for pairs of hits [2, K], each [K]: dr (mm), dphi
+    (rad), phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight line through both
+    hits in (r, z) meets the beam line. If dr = 0, values are infinite or NaN.
     """
     inner, outer = pairs
     dr = nodes["r"][outer] - nodes["r"][inner]
@@ -126,8 +126,8 @@ PHISLOPE_LIMIT = 100.0 * math.pi / 1000.0  # rad/mm
 
 def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
     """Computes `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes, as acorn
-    (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope = mean r x phislope;
-    both are 0 where dr is 0.
+    does (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope = mean r x
+    phislope; both are 0 where dr is 0.
     """
     source, destination = edge_index
     dr, dz, deta = (nodes[c][destination] - nodes[c][source] for c in ("r", "z", "eta"))
@@ -157,8 +157,8 @@ def _with_waves(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floa
 def edge_table(
     nodes: Mapping[str, Floats], edge_index: Ints, chosen: Sequence[str] = EDGE_FEATURES
 ) -> Tensor:
-    """Computes features `chosen` of `FROM_POSITIONS` of edges [2, E] from the columns of their
-    nodes: [E, len(chosen)] float32.
+    """Computes the features in `chosen`, among `FROM_POSITIONS`, of edges [2, E] from the columns
+    of their nodes: [E, len(chosen)] float32.
     """
     n_edges = edge_index.shape[1]
     compute = edge_columns if set(chosen) <= {*EDGE_FEATURES} else _with_waves
@@ -211,8 +211,8 @@ def normalised(
     chosen: Sequence[str],
     in_place: bool = False,
 ) -> Tensor:
-    """Scales `chosen` of [rows, F]: [rows, chosen]; InputError if one or its scale is missing.
-    in_place: the features are no longer needed, and their memory may be used.
+    """Scales the columns `chosen` of features [rows, F]: [rows, chosen]. InputError if a column or
+    its scale is missing. in_place: `features` are no longer needed, so their memory may be used.
     """
     for name in chosen:
         if name not in available(names):
@@ -238,7 +238,7 @@ def check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
     """Refuses values that are not finite in the chosen columns of `features` [rows, len(names)].
-    what: the event, and "node" or "edge". ids [rows]: the rows' numbers in the event.
+    what: the event, and "node" or "edge", for the message. ids [rows]: the rows' ids in the event.
     """
     if features.sum().isfinite():  # then all are, which takes a tenth of the time of asking each
         return
@@ -260,8 +260,8 @@ _SAME = 1e-5
 
 @dataclass(frozen=True)
 class StoredColumns(Mapping[str, Tensor]):
-    """Columns [M] by name, copied when they are asked for, so that functions may change them.
-    features [R, len(names)], rows [M]: the place of each row among these; all without it.
+    """Columns [M] by name, copied when they are asked for, so that functions may change them. They
+    are the rows `rows` [M] of features [R, len(names)], or all without `rows`.
     """
 
     features: Tensor
@@ -286,8 +286,8 @@ class StoredColumns(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of an event that functions compute a column of. what: the event, and "node" or "edge".
-    inputs: a function's arguments. ids [M]: the rows' numbers in the event.
+    """The nodes or edges of an event for which functions compute a column. what: the event, and
+    "node" or "edge". inputs: a function's arguments. ids [M]: the rows' ids in the event.
     """
 
     what: str

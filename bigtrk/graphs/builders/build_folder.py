@@ -41,10 +41,10 @@ def build_folder(
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
 
-    names, prefix: as of `build_with`. The windows are those of the file `windows` or shipped for
-    the detector that it names (`trackml`, `odd`), or with `learn` learnt from the truth of the
-    first events (particles above `pt_min` GeV), else those shipped for the first event's detector;
-    they are written to `out`/windows.yaml.
+    names, prefix: as of `build_with`. The windows are those of the file `windows`, or those shipped
+    for the detector that it names (`trackml`, `odd`). With `learn` they are learnt from the truth
+    of the first events (particles above `pt_min` GeV). By default they are those shipped for the
+    first event's detector. They are written to `out`/windows.yaml.
     """
     if windows and learn:
         raise InputError("--windows and --learn-windows exclude each other; give only one")
@@ -70,9 +70,9 @@ def build_with(
     """Builds a graph of each event of `events`, a folder or zip archive, in folder `out` by
     `builder`; returns the manifest.
 
-    names: the events, all by default. prefix: comes before them in the names of graphs. Graphs
-    already in `out` that were made from the same event by the same builder are kept. A graph of
-    another event of the same name is refused.
+    names: the events to build; all by default. prefix: comes before events' names in the names of
+    graphs. Graphs already in `out` that were made from the same event by the same builder are kept.
+    A graph of the same name, but of another event, is refused.
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
@@ -169,8 +169,8 @@ def build_by_module_map(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds graphs as `build_with` by the module map of `file`, else by one learnt from the truth
-    of all these events (particles above `pt_min` GeV); it is written to `out`/MODULE_MAP.
+    """Builds graphs as `build_with` by the module map in `file`, or else by one learnt from the
+    truth of all these events (particles above `pt_min` GeV). Writes it to `out`/MODULE_MAP.
     """
     names = find_events(events) if names is None else names
     if file:

@@ -43,8 +43,8 @@ TARGET = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
 
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
-    """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge, sorted
-    by (destination, source). true: the event's true edges [2, T], None without truth.
+    """Makes an event's graph: every hit is a node, every pair in `doublets` [2, E] an edge, in
+    order of (destination, source). true: the event's true edges [2, T]; None without truth.
     """
     features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
     order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
@@ -98,8 +98,8 @@ QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
 
 
 def quality_of(graph: EventGraph, true: int, target: int) -> dict[str, float | None]:
-    """Returns QUALITY of a graph with truth and particles, by its event's numbers of true edges and
-    of those in TARGET. An edge that is there twice, as in both directions, counts once.
+    """Returns QUALITY of a graph with truth and particles, by its event's number of `true` edges
+    and of those in TARGET. An edge that is there twice, or in both directions, counts once.
     """
     assert graph.y is not None
     key = graph.edge_index[0] * graph.n_nodes + graph.edge_index[1]

@@ -68,11 +68,11 @@ def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bo
 
 @dataclass(frozen=True)
 class ModuleMap:
-    """A learnt map; made: how.
+    """A learnt map. made: from what it was learnt.
 
     modules [M, 3]: volume, layer and module. triplets [T, 3]: rows of `modules` from the inside
-    out, none twice. counts [T]: how often each was seen. bounds [2, F, T]: the least and the most
-    of each feature.
+    out, each triplet once. counts [T]: how often it was seen. bounds [2, F, T]: the least and the
+    largest value of each feature.
     """
 
     made: str

@@ -45,9 +45,9 @@ QUANTILES = (0.1587, 0.8413)
 def learn_module_map(
     events: Iterable[Event], made: str, pt_min: float = 1.0, min_hits: int = 3
 ) -> ModuleMap:
-    """Learns the triplets of modules that three consecutive hits of a target particle lie on, also
+    """Learns the triplets of modules on which three consecutive hits of a target particle lie, also
     where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= `min_hits`
-    hits. Triplets of hits without a slope (dr = 0) teach nothing.
+    hits. Hits without a slope (dr = 0) are not learnt from.
     """
     seen = [_seen(event, pt_min, min_hits) for event in events]
     keys = np.concatenate([np.empty((0, 9), dtype=np.int64), *(keys for keys, _ in seen)])

@@ -20,7 +20,7 @@ Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding,
 
 @dataclass(frozen=True)
 class RadiusBuilder:
-    """Takes all pairs of hits closer than `radius` in the embedding, those of one module left out.
+    """Joins all hits that are closer than `radius` in the embedding, but not two of one module.
 
     embedding: digest of the embedding, for records. most: an event of more pairs is refused.
     """
@@ -68,8 +68,8 @@ def count_pairs(tree: cKDTree, radius: float) -> int:
 
 
 def expected_pairs(tree: cKDTree, radius: float) -> float:
-    """Estimates the pairs of points within `radius` of each other by the neighbours of SAMPLED
-    points or some more, spread evenly; of fewer than twice as many points it is their number.
+    """Estimates how many pairs of points are within `radius` of each other, from the neighbours of
+    about SAMPLED evenly spread points; for fewer than 2 SAMPLED points the number is exact.
     """
     if tree.n < 2:
         return 0.0

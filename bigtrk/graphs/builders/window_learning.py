@@ -66,9 +66,9 @@ def learn_windows(
     """Learns windows that hold the fraction `efficiency` of the events' target edges.
 
     Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. By
-    default 0.985 of them are held, and a layer pair needs 3, or FEW_EFFICIENCY and 1 where the
-    events hold less than FEW. Doublets are counted on the first event, which should be a full one.
-    A margin is added for events not seen, largest for rare pairs.
+    default the fraction is 0.985, and a layer pair needs 3 target edges; if the events hold fewer
+    than FEW, they are FEW_EFFICIENCY and 1. Doublets are counted on the first event, which should
+    be a full one. A margin is added for events not seen, largest for rare pairs.
     """
     found = [_target_edges(event, pt_min, min_hits) for event in events]
     layers = np.concatenate([np.empty((0, 4), dtype=np.int64), *(rows for rows, _ in found)])

@@ -31,9 +31,9 @@ SHIPPED = {"trackml": "windows_trackml.yaml", "odd": "windows_odd.yaml"}
 class LayerPair(Settings):
     """The cuts on doublets from `inner` to `outer`, each inclusive.
 
-    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad). z0: where the line through
-    both hits meets the beam line (mm); deta: eta outer - eta inner. edges: true edges inside these
-    cuts where they were learned.
+    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad). z0: range of where the line
+    through both hits meets the beam line (mm); deta: range of eta outer - eta inner. edges: number
+    of true edges inside these cuts in the events from which they were learnt.
     """
 
     inner: Layer
@@ -86,8 +86,8 @@ def builtin_windows(detector: str = "trackml") -> Windows:
 
 
 def find_windows(given: str | Path | None, event: Event) -> Windows:
-    """Finds the windows for events like `event`: those that are shipped for a detector, by its
-    name, or a file's; by default those shipped for the detector in whose volumes the hits are.
+    """Finds the windows for events like `event`. given: the name of a detector for which windows
+    are shipped, or a file; None: those shipped for the detector in whose volumes the hits are.
     """
     volumes = event.hits["volume_id"].astype(np.int64)
     name = str(given or ("odd" if is_open_data_detector(volumes) else "trackml"))
@@ -129,7 +129,7 @@ SLACK = 1e-9  # rad
 @dataclass(frozen=True)
 class LayerHits:
     """The hits of one layer sorted by phi, repeated one turn below and above. row [3 n]: row of the
-    event; phi [3 n] (rad), ascending; own: where the hits themselves lie.
+    event; phi [3 n] (rad), ascending; own: the places of the hits that are not repetitions.
     """
 
     row: Ints

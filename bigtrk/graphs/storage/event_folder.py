@@ -115,10 +115,10 @@ def metadata(record: str, digests: str) -> dict[str, str]:
 
 
 class SectionFile:
-    """An open file of sections; InputError where it is missing, cut, lengthened, of an older
-    version or not bigtrk's, or its record has changed since it was written.
+    """An open file of sections. InputError if it is missing, cut, lengthened, of an older version
+    or not bigtrk's, or if its record has changed since it was written.
 
-    known: the checks that its content has passed before, as long as `stamp` is the same.
+    known: names of the checks that its content has passed, valid as long as `stamp` is the same.
     """
 
     def __init__(self, path: Path) -> None:
@@ -393,8 +393,8 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """Opens the file of `event`; InputError if there is none, or not the manifest's. Content
-        that this folder has checked is not checked again, unless the file has changed.
+        """Opens the file of `event`; InputError if there is none, or it is not the manifest's.
+        Content that this folder has checked is not checked again, unless the file has changed.
         """
         described = self.record(event)
         opened = SectionFile(file_of(self.path, event))

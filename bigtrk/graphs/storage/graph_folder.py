@@ -38,8 +38,8 @@ def write_graph(
     record: dict[str, Any],
     beside: Mapping[str, Section] | None = None,
 ) -> Path:
-    """Writes one graph to its file in `folder`, atomically; returns the path. `record` is JSON-able
-    and comes back from `GraphFolder.record`. beside: sections for which a graph has no place.
+    """Writes one graph to its file in `folder`, atomically; returns the path. `GraphFolder.record`
+    gives back `record`, which is JSON-able. beside: sections that a graph itself has no place for.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     described = {
@@ -90,11 +90,11 @@ def fill_folder(
     """Makes each graph that `out` lacks with these parameters, then writes the manifest.
 
     A graph is kept if its file is whole and was made from the same source with the same
-    `parameters`. The manifest lists all whole graphs there that were made with these, by whatever
-    call.
+    `parameters`. The manifest lists all whole graphs there that were made with these parameters, by
+    this or an earlier call.
 
-    prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
-    only, and they replace others of their names, which are otherwise refused.
+    prefix: comes before the name of each graph. alone: the manifest lists only the graphs of this
+    call, and they replace others of the same names, which otherwise are refused.
     """
     _check_out(out)
     events = []
@@ -123,8 +123,8 @@ def finish_folder(
     alone: bool = False,
 ) -> dict[str, Any]:
     """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
-    `options`, read from their records, are these `parameters`; says how many are of others. Of two
-    calls that fill the folder at once, the later one lists the files of both.
+    `options`, read from their records, are these `parameters`; prints how many files have others.
+    If two calls fill the folder at the same time, the later one lists the files of both.
     """
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:

@@ -47,11 +47,11 @@ from bigtrk.graphs.storage.event_folder import (
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:
-    """Computes the sums of one sector.
+    """Computes sums of one sector, to check all sectors of an event together.
 
     own_edges: the number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of
-    the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of the
-    rows sent, less those received. cut: that of the cut edges owned, less the others.
+    the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of rows
+    sent, less that of rows received. cut: that of the cut edges it owns, less that of the others.
     """
     foreign, edges = sector.edge_id[~sector.owns_edge], sector.edge_id
     owned = sector.node_id[: sector.n_owned]
@@ -201,10 +201,10 @@ class SectorFolder(EventFolder):
         return self.read_several(event, [part], parts)[0]
 
     def read_several(self, event: str, numbers: Sequence[int], parts: int) -> list[Sector]:
-        """Reads sectors `numbers` of `event` cut into `parts`, each merged if more are stored.
+        """Reads sectors `numbers` of `event` cut into `parts`; if more are stored, each is merged.
 
-        Only the stored sectors of these are read; with one part, all of them: the whole graph.
-        `parts` divides the number stored, or is a smaller power of two.
+        Only the stored sectors of these are read; if `parts` is 1, all of them: the whole graph.
+        `parts` divides the number of stored sectors, or is a smaller power of two.
         """
         stored = self.parts(event)
         assert all(0 <= part < parts for part in numbers), "parts are numbered from 0"
