@@ -44,7 +44,7 @@ def compiled(
 ) -> ctypes.CDLL | None:
     """Compiles `source` into the library `name`, or returns None and says why on stderr.
 
-    torch's own OpenMP runtime is already in the process, and the library uses it.
+    The library uses torch's own OpenMP runtime, which is already in the process.
     """
     found = build(name, source, headers, flags)
     if found.library is None:

@@ -163,8 +163,8 @@ class _Recomputed(torch.autograd.Function):
 
 
 class AttentionGNNConfig(ModelSettings):
-    """The attention network of HEP.TrkX. The one of 2018 has mlp_layers 2 without layer_norm, the
-    one of 2019 has 4 with it, and neither has edge_features.
+    """The attention network of HEP.TrkX. Its version of 2018 has mlp_layers 2 and no layer_norm,
+    that of 2019 mlp_layers 4 and layer_norm. Neither has edge_features.
     """
 
     name: Literal["attention"] = "attention"

@@ -41,8 +41,8 @@ from bigtrk.models.protocol import (
 
 
 class Encode(torch.autograd.Function):
-    """An MLP of features, which get no gradient: [M, F] -> [M, H]; those of edges become state 0 of
-    `states`, and a token of it is returned. The weights are inputs, for the engines' hooks.
+    """An MLP of features, which get no gradient: [M, F] -> [M, H]. With `states` the result becomes
+    their state 0, and its token is returned. The weights are inputs for the engines' hooks.
     """
 
     @staticmethod
@@ -100,8 +100,8 @@ def activations(layers: int) -> list[Activation]:
 
 
 class Perceptrons(nn.Module):
-    """A module that holds the weights of its MLPs itself: an engine that shards parameters gathers
-    all of them at once, before `forward`, which does not use them layer by layer.
+    """A module that holds the weights of its MLPs itself, since its `forward` does not use them
+    layer by layer: an engine that shards parameters gathers all of them at once, before `forward`.
     """
 
     def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
@@ -124,7 +124,7 @@ class Perceptrons(nn.Module):
 
 class Encoder(Perceptrons):
     """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type. With
-    `n_outputs` the last hidden layer is normalised too, and a linear layer follows.
+    `n_outputs` it also normalises the last hidden layer, and a linear layer follows.
     """
 
     def __init__(
@@ -169,9 +169,9 @@ def edge_pass(layer: Layer, hidden: int) -> type[EdgePass]:
 
 
 class Interact(torch.autograd.Function):
-    """The token of the edges' state i and nodes x [N, H] -> that of state i + 1 and the owned nodes
-    [n_owned, H], float32 at least; without a node update the output [E, W] of the edges' MLP, None.
-    `weights` are inputs for the engines' hooks.
+    """Maps the token of the edges' state i and nodes x [N, H] to the token of state i + 1 and the
+    owned nodes [n_owned, H], in float32 at least. Without a node update it returns the output
+    [E, W] of the edges' MLP, and None. `weights` are inputs for the engines' hooks.
     """
 
     @staticmethod
@@ -273,7 +273,7 @@ class InteractionLayer(Perceptrons):
         head: EdgeDecoder | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Runs as the i-th layer on each sector: nodes [N, H] and edges [E, H] -> owned nodes
-        [n_owned, H] and edges; with a `head` no nodes, and its results for edges [E, 1 or 2].
+        [n_owned, H] and edges. With a `head` no nodes, and the head's results [E, 1 or 2].
         """
         weights = self.weights("edge_mlp")
         weights += self.weights("node_mlp") if head is None else head.weights()

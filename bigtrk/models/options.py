@@ -19,9 +19,9 @@ Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
 
 
 class ModelSettings(Settings):
-    """The settings of one model, which build it. Each has its `name` (a Literal) and, for the cost
-    model, `hidden` (the width of nodes and edges; None where only the model knows it), `recompute`
-    and `precision`.
+    """The settings of one model, which build it. Each class has its `name` (a Literal) and, for the
+    cost model, `hidden` (the width of nodes and edges; None if only the model knows it),
+    `recompute` and `precision`.
     """
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle

@@ -98,8 +98,8 @@ class SectorInputs(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Node rows and the two ends of each edge: of_source, of_destination [N, H], source,
-    destination [M], which are those of a sector's edge_index [2, E] from edge `first` on.
+    """Rows of nodes, and the two ends of each edge. of_source, of_destination: [N, H]. source,
+    destination [M]: the columns of a sector's edge_index [2, E] from edge `first` on.
     """
 
     of_source: Tensor
@@ -127,13 +127,13 @@ def accumulable(values: Tensor) -> Tensor:
 
 
 class LayeredModel(nn.Module, ABC, Generic[Graph]):
-    """A model of which `forward_all` calls encode, each of `layers` and decode, and exchanges after
-    each layer.
+    """A model whose `forward_all` calls encode, each of `layers` and decode, and exchanges halo
+    rows after each layer.
 
     Each call gets the list of a rank's sectors of an event, and takes one after another, so that it
-    works in the memory of one. A submodule with weights of its own is called once for the list, not
-    for each sector, and gets and gives what needs gradients in lists (not in classes of one's own),
-    where the hooks of engines that shard parameters look for tensors.
+    needs working memory for one only. A submodule with weights of its own is called once for the
+    whole list, not for each sector. It gets and gives tensors that need gradients in lists (not in
+    classes of one's own), since there the hooks of engines that shard parameters look for them.
     """
 
     layers: nn.ModuleList
@@ -160,8 +160,8 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         return exchange(owned)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes each sector's result. A layer is called once for all sectors: engines that shard
-        parameters gather them by hooks of that call, so all ranks must make the same calls.
+        """Computes each sector's result. It calls a layer once for all sectors. Engines that shard
+        parameters gather them by hooks of this call, so all ranks must make the same calls.
         """
         for sector in sectors:
             check_edges(sector.edge_index, len(sector.x))
@@ -195,7 +195,7 @@ CHECKED = WeakTensorKeyDictionary()  # edge_index whose ends were checked before
 
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
     """Checks that both ends of every edge [2, E] are nodes: the passes over edges rely on it.
-    Raises IndexError if one is not. An accelerator is not waited for; its next call fails instead.
+    Raises IndexError if not. It does not wait for an accelerator, whose next call then fails.
     """
     if edge_index.numel() == 0 or edge_index.is_meta or CHECKED.get(edge_index) == n_nodes:
         return

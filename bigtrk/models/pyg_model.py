@@ -53,7 +53,7 @@ _ORDERED = (
 
 def refuse(net: nn.Module) -> None:
     """Raises ContractError if a module within `net` averages over nodes or edges, drops some at
-    random, pools them, depends on their order or keeps them; or if none passes messages.
+    random, pools them, depends on their order, or keeps them; or if no module passes messages.
     """
     for path, module in net.named_modules():
         why = next(_reasons(module), None)
@@ -145,8 +145,8 @@ def _inputs(
 
 @contextmanager
 def forgotten(net: nn.Module) -> Iterator[None]:
-    """Gives attributes of the modules of `net` that name a tensor computed within their former
-    values, or removes them; refuses lists, buffers and constructors that keep one.
+    """Restores or removes attributes of the modules of `net` to which the block assigned a tensor
+    with gradients; raises ContractError if a list, buffer or constructor keeps one.
     """
     before = [(path, module, dict(vars(module))) for path, module in net.named_modules()]
     yield

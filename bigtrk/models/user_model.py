@@ -26,9 +26,9 @@ def _path(name: str) -> str:
 class UserModelConfig(ModelSettings):
     """A class of your own, for example `my_package.my_module:MyModel`, which keeps the contract of
     `bigtrk/models/protocol.py`. bigtrk calls `MyModel(n_node_features, n_edge_features,
-    **options)`. If it has an attribute `Options`, a pydantic class, that checks the options.
+    **options)`. If the class has an attribute `Options`, a pydantic class, that checks the options.
 
-    Reading such settings imports nothing: `build` does.
+    Reading such settings imports nothing; only `build` does.
     """
 
     key: ClassVar[str] = "model.name"  # the setting that names the class, for messages

@@ -133,11 +133,10 @@ def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]
 def continued(
     helix: Helices, angle: Float64, across: Float64, along: Float64, total: Float64
 ) -> Helices:
-    """Returns the helices that go on after turning by `angle` (rad), deflected, with another
-    momentum.
+    """Returns the helices that go on after turning by `angle`, deflected, with another momentum.
 
-    All [P]. across, along (rad): deflection towards increasing azimuth, and, in the plane of
-    direction and beam, towards the beam. total: momentum (GeV) then.
+    All [P]; angles in rad. across, along: deflection towards increasing azimuth, and, in the plane
+    of direction and beam, towards increasing z. total: momentum (GeV) after it.
     """
     x, y, z = position(helix, angle)
     sine = 1 / np.hypot(1.0, helix.cot_theta)

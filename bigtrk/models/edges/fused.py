@@ -44,9 +44,9 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
-    """Makes the next state of edges, [M, H], of `inputs`: their state, and the encoded edges if the
-    layer reads them. weights: in turn weights and biases, the first bias in `ends`. `made` may be
-    the state.
+    """Makes the next state of edges, [M, H]. inputs: their state and, if the layer reads them, the
+    encoded edges. weights: weights and biases in turn; the first bias is in `ends`. `made` may be
+    the tensor of the state.
     """
     (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
     weights = [weight.detach() for weight in weights]
@@ -72,9 +72,9 @@ def backward(
     grads: Sequence[Tensor],
     adds: bool,
 ) -> None:
-    """Writes the gradient [M, H] of the edges' first product, which may be what was `made`: the
-    edges' state or, where nothing else is `given`, the gradient of the last product. `grads`, in
-    the order of the weights, are written, or with `adds` added to; not that of the first bias.
+    """Writes the `gradient` [M, H] of the edges' first product, maybe in the place of `made`: the
+    edges' new state, or, if `given` is None, the gradient of the last product. Writes `grads`, in
+    the order of the weights, or with `adds` adds to them, except that of the first bias.
     """
     n_rows, shape = len(gradient), shape_of(inputs, weights)
     hidden, linears = shape.hidden, [weight.detach() for weight in weights]
@@ -130,8 +130,8 @@ def launch_whole(
     n_outputs: int = 0,
     **named: Any,
 ) -> None:
-    """Launches a kernel of triton_whole_rows.py, which reads rows [M, H or less], with `layout`:
-    rows of a program and of a tile, warps, and loads ahead.
+    """Launches a kernel of triton_whole_rows.py, which reads rows [M, H or less]. layout: the rows
+    of a program, the rows of a tile, the number of warps, and the loads ahead.
     """
     from bigtrk.models.edges import triton_whole_rows
 
@@ -288,8 +288,8 @@ def launch(
 def sum_partials(
     partials: Tensor, of_weights: Sequence[Tensor], of_biases: Sequence[Tensor], adds: bool
 ) -> None:
-    """Writes or adds the sums of the programs' parts [programs, lines, H]: H lines of each weight's
-    gradient [H, H or less], then those of biases.
+    """Writes, or with `adds` adds, the sums of the programs' parts [programs, lines, H] of
+    gradients: H lines of each weight's [H, H or less], then one of each bias.
     """
     programs, n_lines, hidden = partials.shape
     if work.counts(partials.device):

@@ -42,8 +42,8 @@ def mlp_of(
 
 
 class FusedMLP:
-    """`ChunkedMLP` in launches for all rows [M, F] at once, which compute products anew. Linear
-    layers are of width H; a last one without an activation is of few outputs W.
+    """`ChunkedMLP` in launches for all rows [M, F] at once; its backward pass computes products
+    again. Linear layers have width H; a last one without an activation has few outputs W.
     """
 
     is_fused = True

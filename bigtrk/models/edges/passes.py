@@ -48,9 +48,9 @@ class _Hidden(NamedTuple):
 
 
 class ChunkedMLP:
-    """Linear layers; `weights` are in turn their weight [outputs, inputs] and bias [outputs]. The
-    first one reads `inputs` side by side; `ends` add to its product, bias included. kept:
-    _Hidden's `made` and `rstd` of each layer but the last, from a forward pass.
+    """Linear layers. weights: in turn their weight [outputs, inputs] and bias [outputs]. The first
+    reads `inputs` side by side; `ends` add to its product, bias included. kept: `made` and `rstd`
+    of `_Hidden` of each layer but the last, from a forward pass.
     """
 
     is_fused = False
@@ -91,8 +91,8 @@ class ChunkedMLP:
         *,
         adds: bool = True,  # noqa: ARG002  # it always does
     ) -> None:
-        """Adds to `grads` of all chunks, of whose result `grad_of` gives the gradient; writes the
-        `gradient` of the inputs, unless None: those are a ReLU's, and it may take their place.
+        """Adds all chunks' gradients to `grads`; `grad_of` gives that of a chunk's result. Unless
+        None, `gradient` becomes that of the inputs before their ReLU, and may be their tensor.
         """
         sinks: list[Sink | None] = [None]
         if gradient is not None:
@@ -117,9 +117,9 @@ class ChunkedMLP:
     ) -> Tensor:
         """Returns the gradient [M, W] of the first product, in a buffer, from `grad` [M, W].
 
-        made: the result of `forward` (None: computed anew); outer: what both ends add to its
-        gradient. It adds to `grads`, which are ordered like the weights; the inputs' gradients go
-        to `sinks`.
+        made: the result of `forward`; None: it is computed again. outer: what both ends add to its
+        gradient. Adds to `grads`, which are in the order of the weights; gives the inputs'
+        gradients to `sinks`.
         """
         hidden = self._hidden(rows, again=True)
         grad = grad.to(self._work.dtype)
@@ -205,8 +205,8 @@ class ChunkedMLP:
 
 
 class NodeShares:
-    """The nodes' shares of the edges' first product: from `weight` [H, ...], whose last columns are
-    those of source and destination, `bias` [H] and the parts of the nodes, each [N, H].
+    """The nodes' shares of the edges' first product. weight [H, ...]: its last columns are those of
+    source and destination. bias: [H]. nodes: the parts of the nodes' rows, each [N, H].
     """
 
     def __init__(
@@ -272,8 +272,8 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `i` in its pass. edge, head, node: the activations of its MLPs; only the last layer has
-    a decoder (head), and no update of nodes. in_out: incoming and outgoing edges are summed apart.
+    """Layer `i` in its pass. edge, head, node: the activations of its MLPs. Only the last layer has
+    a decoder (head), and no node update. in_out: incoming and outgoing edges are summed apart.
     """
 
     graph: GraphPass
@@ -424,9 +424,9 @@ class EdgePass:
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
-        """Gives the edges' states the gradient of the first product, from `grad` [E, W] of the last
-        layer's output, or from the next layer and `outer`, what both ends add to it. It also sums
-        the edges that it reads for the node update of the layer before.
+        """Gives the edges' states the gradient of the first product. It comes from `grad` [E, W] of
+        the last layer's output, or else from the next layer and `outer`, what both ends add to it.
+        Also sums the edges that it reads, for the node update of the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None

@@ -23,8 +23,8 @@ def total(values: Tensor, ends: Ends | None) -> Tensor:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """Replaces z by the LayerNorm of z + both ends, [M, H]; writes its ReLU to `out`, and 1 / the
-    standard deviation of each row to rstd [M, 1], float32 at least.
+    """Replaces z by the LayerNorm of z + both ends, [M, H]; writes its ReLU to `out`, and to rstd
+    [M, 1] the inverse of each row's standard deviation, in float32 at least.
     """
     values = total(z, ends)
     normal, _, scale = torch.native_layer_norm(values, values.shape[1:], None, None, EPS)

@@ -28,9 +28,9 @@ NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
 
 class Tile(NamedTuple):
-    """The tile of a program: `height` rows (twice as many going forward) of `width`. depth: the
-    terms of a product that are read at a time. side: a weight's gradient is summed in squares. No
-    kernel up to hidden 128 spills with these (tests/models/test_compiled_kernels.py).
+    """The tile of a program: `height` rows (twice as many in the forward pass) of `width`. depth:
+    terms of a product that are read at once. side: of the squares in which a weight's gradient is
+    summed. No kernel up to hidden 128 spills with these (tests/models/test_compiled_kernels.py).
     """
 
     width: int
@@ -41,8 +41,8 @@ class Tile(NamedTuple):
 
 
 class WholeRows(NamedTuple):
-    """The tile of a backward pass over whole rows. sums_first: it sums the first weight's gradient,
-    too, where registers allow. sums_apart: it sums each layer's in a launch of its own.
+    """The tile of a backward pass over whole rows. sums_first: it also sums the first weight's
+    gradient, as registers allow. sums_apart: it sums each layer's gradient in a launch of its own.
     """
 
     height: int
@@ -84,7 +84,7 @@ class Shape:
     @property
     def lines(self) -> int:
         """The rows [H] of a program's part of the weights' gradients: those of the first layer's
-        columns of each input, of the other layers' weights, and of their biases.
+        columns for each input, of the other layers' weights, and of the biases of these layers.
         """
         return (self.inputs + self.layers - 1) * self.hidden + self.layers - 1
 
@@ -113,9 +113,9 @@ def are_whole(hidden: int, dtype: torch.dtype) -> bool:
 
 
 def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
-    """Returns the tile of an MLP's backward pass; None where its products run through memory.
-    Products of cards of `capability` 9 or later take 64 rows at a time; those of 7 have too little
-    shared memory for wide rows.
+    """Returns the tile of an MLP's backward pass; None if its products run through memory.
+    capability: the major number of the GPU's. From 9 on, products take 64 rows at a time; with 7, a
+    GPU has too little shared memory for wide rows.
     """
     if not are_whole(hidden, dtype) or (hidden > 64 and capability < 8):
         return None
@@ -135,9 +135,9 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) ->
 def rows_tile(
     hidden: int, n_inputs: int, layers: int, n_outputs: int, capability: int
 ) -> WholeRows | None:
-    """Returns the tile of an encoder or decoder with `layers` of width `hidden` on a card of this
-    `capability`; None where there are too few registers or too little shared memory for it. Cards
-    of 9 and 10 have 227 KiB. For 10 Triton 3.7 compiles larger tiles to nothing.
+    """Returns the tile of an encoder or decoder with `layers` of width `hidden` on a GPU of this
+    `capability`; None if it has too few registers or too little shared memory. With 9 and 10 a GPU
+    has 227 KiB of it. For 10, Triton 3.7 compiles larger tiles to nothing.
     """
     is_large, sums_apart = capability in (9, 10), layers > 3
     if n_inputs > hidden or (hidden > 64 and (sums_apart or not is_large)):

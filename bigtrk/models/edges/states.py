@@ -48,9 +48,9 @@ def chunk_rows(
 
 
 class Workspace:
-    """The buffers of a pass forward and, if it `trains`, backward, used again: a CPU's fresh memory
-    costs more than what is computed in it. keeps: products are kept for the backward pass.
-    weights_stay: no engine takes weights back after their layer, as those that shard them do.
+    """The buffers of a pass forward and, if it `trains`, backward. They are used again, since on a
+    CPU fresh memory costs more than the computation in it. keeps: products are kept for the
+    backward pass. weights_stay: weights outlive their layer, since no engine shards them.
     """
 
     weights_stay = False
@@ -160,8 +160,8 @@ class _Gradient(NamedTuple):
 
 
 class EdgeStates:
-    """The states of E edges, kept in `store`; reads_encoded: every layer reads state 0 again.
-    Autograd sees an empty tensor, `token` [E, 0], in the place of each.
+    """The states of E edges, kept in `store`. reads_encoded: every layer also reads state 0. In
+    place of each state autograd sees an empty tensor, `token` [E, 0].
     """
 
     def __init__(
@@ -216,8 +216,8 @@ class EdgeStates:
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
     def give_gradient(self, rows: Rows, columns: Tensor, *, is_own: bool) -> None:
-        """Takes the gradient of a layer's first product and its weights [H, ...], the inputs'
-        first. is_own: they are the pass's own copy, and no parameters.
+        """Stores the gradient of a layer's first product, and the product's weights [H, ...], with
+        the columns of the inputs first. is_own: they are the pass's own copy, not the parameters.
         """
         if not self.reads_encoded:
             self._gradients.clear()
@@ -244,8 +244,8 @@ class EdgeStates:
         return [gradient.rows for gradient in self._gradients]
 
     def of_encoded(self, gradients: Sequence[Tensor], place: Tensor | None, rows: slice) -> Tensor:
-        """Returns the gradient of these rows of encoded edges [M, H] from `all_gradients` of them;
-        fused launches put it in `place` of the edges, unless that is None.
+        """Returns the gradient of these `rows` of the encoded edges, [M, H], from their
+        `all_gradients`. Fused launches write it to `place`, the edges' memory, if given.
         """
         gradients = [gradient[rows] for gradient in gradients]
         weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]

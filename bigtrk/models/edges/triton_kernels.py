@@ -56,8 +56,8 @@ def product(
 ):
     """Returns total [height, width] + rows [height, 1] of `values` times a weight [hidden, hidden].
 
-    output_stride, input_stride: elements between the weight's outputs and between its inputs; the
-    other way round for a gradient. bf16: whether they are multiplied in bfloat16, else in float32.
+    output_stride, input_stride: elements between the weight's outputs and between its inputs;
+    exchanged for a gradient. bf16: whether it multiplies in bfloat16, else in float32.
     """
     kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     outputs = tl.arange(0, width)[None, :]
@@ -118,8 +118,8 @@ def sum_at_ends(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums edges `first` to `first` + n_rows at a node and an end: those of turns[program_id(0)],
-    2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
+    """Sums the edges `first` to `first` + n_rows at one end of a node. turns[program_id(0)] names
+    it: 2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
     edges'. program_id(1) says which `width` columns are summed: programs at work together read
     narrow rows, of which the L2 holds more. adds: the sums are added to those there [N, hidden].
     """
@@ -170,9 +170,9 @@ def sum_partials(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums line program_id(0) of the gradients of weights over partials
-    [n_partials, n_lines, hidden]. The lines are the rows of each weight, which have a stride and a
-    width, up to hidden, of its own; then the biases.
+    """Sums line program_id(0) of the gradients of weights over partials [n_partials, n_lines,
+    hidden]. The lines are the rows of each weight, with its own stride and its own width of at most
+    `hidden`; then the biases.
     """
     line = tl.program_id(0)
     columns = tl.arange(0, width)

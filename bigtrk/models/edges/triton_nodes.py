@@ -42,9 +42,9 @@ def products(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes sums of products of all `rows_of`, each [n_rows, hidden] and with weights of its own,
-    which come one after another. The first one has a bias, unless that is None; the first `written`
-    are written, and the others added to. transposed: they are products for a gradient.
+    """Makes the sums of products of all `rows_of`, each [n_rows, hidden], with their own weights,
+    which follow each other. The first sum has a bias, unless that is None. The first `written` sums
+    are written, the others added to. transposed: they are products for a gradient.
     """
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     columns = tl.arange(0, width)[None, :]
@@ -313,8 +313,9 @@ def of_weights(
     depth: tl.constexpr,
 ):
     """Writes a part's products of grads[i] and values[i], summed over its rows, to `partials`
-    [parts, n_lines, hidden]: `hidden` lines of each, then, of the first `biases`, a line of the sum
-    of grads[i]. program_id(0) says which one and which square of it, program_id(1) which part.
+    [parts, n_lines, hidden]: `hidden` lines of each i, then, for the first `biases`, a line with
+    the sum of grads[i]. program_id(0) says which i and which square of it, program_id(1) which
+    part.
     """
     squares: tl.constexpr = (hidden + side - 1) // side
     which, square = tl.program_id(0) // (squares * squares), tl.program_id(0) % (squares * squares)

@@ -32,8 +32,8 @@ class Segments(NamedTuple):
 class Incidence(NamedTuple):
     """The edges that leave each node and those that reach it.
 
-    turns [2 N], int32: the order in which programs sum the edges of all nodes at both ends: node
-    n's at their sources as 2 n, at their destinations as 2 n + 1.
+    turns [2 N], int32: the order in which programs sum the edges of all nodes at both ends. 2 n
+    stands for edges whose source is node n, 2 n + 1 for those whose destination it is.
     """
 
     by_source: Segments
@@ -130,8 +130,8 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
 
 
 def sum_at_ends(values: Tensor, sums: Ends, adds: bool) -> None:
-    """Sums edges [M, H] at their sources and destinations in `sums` [N, H]. With `adds` they are
-    added to the sums there, float32.
+    """Sums edges [M, H] at their sources and at their destinations, and writes both sums [N, H] to
+    `sums` or, with `adds`, adds to them in float32.
     """
     n_nodes, hidden = sums.of_source.shape
     incidence = incidence_of(sums.edge_index, n_nodes)

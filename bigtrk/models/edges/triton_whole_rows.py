@@ -290,8 +290,8 @@ def write(values, place, inside, tile, waits: tl.constexpr):
 
 @triton.jit
 def add_line(line, values, adds, hidden: tl.constexpr):
-    """Writes sums [hidden] to memory, or with `adds` adds them to what the program wrote there: for
-    many of them it has no registers.
+    """Writes sums [hidden] to memory or, with `adds`, adds them to what the program wrote there
+    before, since it has too few registers to keep many of them.
     """
     columns = tl.arange(0, width_of(hidden))
     before = tl.load(line + columns, (columns < hidden) & adds, 0.0)
