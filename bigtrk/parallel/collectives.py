@@ -79,8 +79,8 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def attempted(call: Callable[[], Item]) -> Future[Item]:
-    """Returns the outcome of `call`: bad input is raised where the result is asked for, such as in
-    `together`, once ranks have met.
+    """Returns the outcome of `call`. If it meets bad input, the error is raised where the result is
+    asked for, such as in `together`, once ranks have met.
     """
     outcome: Future[Item] = Future()
     try:
@@ -91,7 +91,7 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
 
 
 def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None) -> Item:
-    """Calls `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
+    """Calls `call` on every rank; if any meets bad input, all raise the same error. Collective.
 
     group: a group of all ranks for use in a thread, which must not share the world's own.
 
@@ -112,7 +112,7 @@ def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None
 
 
 def check_agreement(facts: Mapping[str, str]) -> None:
-    """Checks that all ranks hold the same `facts`, each a name and this rank's value. Collective.
+    """Checks that all ranks have the same `facts`, a value for each name. Collective.
 
     Raises:
         InputError: facts differ; on all ranks, names these facts, the ranks, and both values.

@@ -22,8 +22,8 @@ from bigtrk.tracing import waiting
 
 
 class Piece(NamedTuple):
-    """Consecutive halo rows of a sector: `length` from `start` of what this rank `kept`, or else of
-    what it has received.
+    """Consecutive halo rows of a sector: `length` rows from `start` on, among those that this rank
+    `kept`, or else among those that it received.
     """
 
     kept: bool
@@ -35,11 +35,11 @@ class Piece(NamedTuple):
 class HaloPlan:
     """The rows that a rank's sectors send and receive, rank by rank of the event's group.
 
-    packed [S + K] int64: rows of the sectors' owned ones, one sector's after another's: first those
-    sent, grouped by receiving rank as `send_splits` counts them, then those kept for sectors of
-    this rank. recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in
-    order. group: the ranks that share the event; None if this one has all of it. overlaps: layers
-    that can do so compute while rows travel.
+    packed [S + K] int64: rows of the sectors' owned nodes, numbered one sector after another. The S
+    rows to send come first, grouped by receiving rank as `send_splits` counts them; then the K rows
+    kept for sectors of this rank. recv_splits: received rows by rank. halos: for each sector the
+    pieces of its halo, in order. group: the ranks that share the event; None if this rank has all
+    of it. overlaps: layers that can do so compute while rows travel.
     """
 
     packed: Tensor
@@ -108,16 +108,16 @@ class HaloPlan:
 
 
 def no_halo(world: World) -> HaloPlan:
-    """Plans the exchange of a sector that has no others, or is trained without them, for
-    `with_empty` ones.
+    """Plans the exchange of a sector that is alone in its event, or trained as if it were.
+    `with_empty` adds empty sectors to the plan.
     """
     none = torch.zeros(0, dtype=torch.int64, device=world.device)
     return HaloPlan(none, (), (), ((),), None, world.stopwatch)
 
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
-    """Plans the exchanges of a rank's sectors of an event with each other and with those of the
-    others of the `ranks` that share it; each has `group` of them (graphs/sector.py).
+    """Plans the exchanges of a rank's sectors of an event with each other, and with those of the
+    other ranks of the `ranks` that share it; each has a `group` of sectors (graphs/sector.py).
     """
     parts = sectors[0].parts
     rank_of = [part * ranks // parts for part in range(parts)]
@@ -183,8 +183,8 @@ def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 class PendingHalo:
-    """The arrival of the halo rows of `nodes` [N, H] of each sector: those `received`, when `work`
-    is done, and those `kept`.
+    """Halo rows on their way to `nodes` [N, H] of each sector: those `received`, when `work` is
+    done, and those `kept`.
     """
 
     def __init__(

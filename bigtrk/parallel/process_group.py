@@ -43,7 +43,7 @@ FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 @contextmanager
 def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
     """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs.
-    Several ranks are watched from their meeting on. On CPUs other threads have one core meanwhile.
+    Several ranks are watched from their meeting on. On CPUs, other threads get one core each.
 
     Raises:
         RankError: the ranks do not meet.
@@ -76,7 +76,7 @@ def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[Non
 
 
 def close_process_group() -> None:
-    """Destroys the process group, leaving its threads nothing to do while the interpreter ends.
+    """Destroys the process group, and leaves its threads nothing to do while the interpreter ends.
 
     DistributedDataParallel leaks references to the group, so gloo's threads outlive it, and may
     abort the process at its end. Collecting garbage, then waiting a moment, lets them finish.

@@ -42,7 +42,7 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 def configure_process(ranks: Ranks) -> None:
     """Gives this rank its share of the host's cores, large tensors huge pages, and matrix products
-    one order of their sums.
+    a fixed order of their sums.
 
     Call it before the first tensor is made. Settings in the user's environment win.
     """
@@ -53,9 +53,9 @@ def configure_process(ranks: Ranks) -> None:
 
 
 def order_sums() -> None:
-    """Gives cuBLAS's and MKL's products the same bits twice; call it before the first of them.
+    """Makes cuBLAS's and MKL's products repeat bit for bit; call it before the first of them.
 
-    cuBLAS promises them with a workspace of this kind (32 MiB), MKL in its strict mode, which it
+    cuBLAS promises this with a workspace of this kind (32 MiB), MKL in its strict mode, which it
     has on Intel's CPUs only.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -66,10 +66,10 @@ def order_sums() -> None:
 def cores_of_rank(
     ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Returns this rank's number of the `open_cores`, which this process may run on.
+    """Returns how many of the `open_cores`, on which this process may run, this rank uses.
 
-    OMP_NUM_THREADS, or the first of its list, is the user's choice and wins; then, under srun,
-    --cpus-per-task, at most those open; elsewhere the ranks of a host share the open cores equally.
+    OMP_NUM_THREADS, or the first number of its list, is the user's choice and wins. Next, under
+    srun, comes --cpus-per-task, at most open_cores. Else the host's ranks share them equally.
     """
     said = environment.get("OMP_NUM_THREADS", "").strip()
     outermost = said.partition(",")[0].strip()
@@ -84,8 +84,8 @@ def cores_of_rank(
 
 
 def memory_of_rank(ranks: Ranks) -> float:
-    """Returns the bytes that this rank may fill: nine tenths of its accelerator's, or of its share
-    of the host's.
+    """Returns the bytes that this rank may fill: nine tenths of its accelerator's memory, or of its
+    share of the host's.
     """
     if ranks.device.type == "cuda":
         return FILLED * float(torch.cuda.get_device_properties(ranks.device).total_memory)

@@ -36,11 +36,11 @@ WHOLE = Cut(1, 1)
 
 @dataclass(frozen=True)
 class Assignment:
-    """The sectors `held`, ascending, of the `parts` of event number `event`, all of which are held
-    by `ranks` ranks from `first_rank`.
+    """The sectors `held`, ascending, of the `parts` of event number `event`. All parts together are
+    held by `ranks` ranks from `first_rank` on.
 
-    If an event is trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
-    (0) all ranks have a share of their own in it.
+    If an event is trained in mini-batches, a part is one of them. `first_rank` has it alone, or (0)
+    all ranks have a share of their own in it.
     """
 
     event: int
@@ -63,7 +63,7 @@ MicroStep = Sequence[Assignment | None]
 class RoutedEvent:
     """Event number `event`, cut as `cut`, predicted to take `seconds`.
 
-    part: the one part of `cut` that this is about, if parts are trained without each other.
+    part: if parts are trained without each other, the one part of `cut` that this task is.
     """
 
     event: int
@@ -86,8 +86,8 @@ class RoutedEvent:
 
 @dataclass(frozen=True)
 class Layout:
-    """A step laid over the ranks. `loads` [W]: seconds until each rank is done; `seconds`: until
-    all are done.
+    """A step laid over the ranks. loads [W]: seconds until each rank is done. seconds: until all
+    ranks are done.
     """
 
     micro_steps: list[MicroStep]
@@ -110,11 +110,10 @@ class Layout:
 class Router:
     """Lays steps over `world_size` ranks.
 
-    seconds: by event, the predicted seconds in each cut that it may be trained in.
-    lockstep: true if ranks wait for each other in every micro-step, as with an engine that gathers
-    sharded weights, and not only at the end.
-    apart: true if sectors are trained without each other: each is laid for itself, on one rank, and
-    `seconds` are those of one.
+    seconds: by event, the predicted seconds for each cut in which it may be trained. lockstep: true
+    if ranks wait for each other in every micro-step, as with an engine that gathers sharded
+    weights, and not only at the end. apart: true if sectors are trained without each other. Then
+    each is laid by itself, on one rank, and `seconds` are those of one sector.
     """
 
     seconds: Sequence[Mapping[Cut, float]]
@@ -134,7 +133,7 @@ class Router:
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lays each of the `events` over the number of ranks that ends the step soonest.
+        """Lays each of the `events` over as many ranks as end the step soonest.
 
         An event occupies K ranks, the first a multiple of K, so that groups of one size never
         overlap. Every rank has a place in every micro-step.
@@ -158,7 +157,7 @@ class Router:
 
 
 def usable_parts(stored: int, world_size: int) -> int:
-    """Returns the most ranks over which an event cut into `stored` sectors is laid.
+    """Returns the largest number of ranks over which an event of `stored` sectors may be laid.
 
     Sectors merge into any smaller power of two when they are read (docs/design.md).
     """
@@ -194,8 +193,8 @@ def as_stored(
 ) -> Router:
     """Makes a router of events, given by (stored sectors, edges), over as many ranks as possible.
 
-    several: a rank holds several sectors where there are more of them than ranks; otherwise they
-    are merged into one for it.
+    several: if an event has more sectors than there are ranks, a rank holds several; otherwise
+    these are merged into one.
     """
 
     def cut(stored: int) -> Cut:
@@ -209,8 +208,8 @@ def as_stored(
 def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:
     """Gives each task, widest and then longest first, the aligned ranks that are free first.
 
-    Where ranks wait `lockstep`, it takes those with the fewest micro-steps, so that tasks of like
-    length share one.
+    In `lockstep` it prefers ranks with the fewest micro-steps, so that tasks of like length share a
+    micro-step.
     """
     board = _Board(world_size)
     widest = sorted(tasks, key=lambda t: (-t.ranks, -t.seconds, t.event, t.part or 0))

@@ -43,8 +43,8 @@ _c10d: Any = _distributed_c10d  # whose stubs lack the recorder
 
 @dataclass(frozen=True)
 class Patience:
-    """The seconds for which a rank may say nothing or, before all have met, no other rank may come
-    (`silent`), and those for which a rank may be in the same operation (`stalled`).
+    """The patience with ranks, in seconds. silent: with one that says nothing or, before all have
+    met, while no other rank comes. stalled: with one that stays in the same operation.
     """
 
     silent: float = 30.0
@@ -53,8 +53,8 @@ class Patience:
 
 @dataclass
 class Still:
-    """Counts the seconds for which a value has been the same. A look at it adds one beat at most: a
-    process that was stopped itself, such as a suspended job's, has not been looking.
+    """Counts the seconds for which a value has been the same. A look at it adds at most one beat:
+    if this process was itself stopped, such as a suspended job's, it was not looking.
     """
 
     value: Any = None
@@ -70,8 +70,8 @@ class Still:
 
 
 class Beat(BaseModel, frozen=True):
-    """A rank's `number`-th heartbeat. still: seconds since it began or ended an operation. waits:
-    true if it waits for other ranks.
+    """A rank's `number`-th heartbeat. still: seconds since the rank began or ended an operation.
+    waits: true if it waits for other ranks.
     """
 
     number: int
@@ -107,8 +107,8 @@ def key_of(rank: int) -> str:
 
 
 class Verdict(BaseModel, frozen=True):
-    """The reason why the run must end. stalled: the ranks at fault. silent: their processes, as
-    (host, process), where they do not answer. found_by: the rank that found it.
+    """The reason why the run must end. stalled: the ranks at fault. silent: the processes, as
+    (host, process), of those that do not answer. found_by: the rank that found it.
     """
 
     text: str
@@ -142,7 +142,7 @@ def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
 
 def late(beats: Mapping[int, Beat], silent: Mapping[int, Beat], seconds: float) -> Verdict | None:
     """Makes an early verdict on ranks that keep others waiting: the `silent` ones, and those that
-    stay in one operation for `seconds` without waiting; None where there are none, or nobody waits.
+    stay in one operation for `seconds` without waiting. None if there are none, or nobody waits.
     """
     answer = {rank: beat for rank, beat in beats.items() if rank not in silent}
     busy = {rank: b for rank, b in answer.items() if not b.waits and b.still >= seconds}
@@ -174,7 +174,7 @@ def _summary(beats: Mapping[int, Beat]) -> str:
 @dataclass(frozen=True)
 class Met:
     """The outcome of a meeting. store: the rendezvous's, for the process group. beats: rank 0's own
-    store, in which every rank has checked in with a first beat. first: the first beat of rank 0.
+    store, to which every rank has written a first beat. first: rank 0's first beat.
     """
 
     store: Store
@@ -183,12 +183,12 @@ class Met:
 
 
 class Watchdog:
-    """Watches several ranks while it is entered, after they have `met`. Leaving it is collective,
-    except for a rank that alone met an error.
+    """Watches several ranks inside its with block, after they have `met`. Leaving the block is
+    collective, except for a rank that alone met an error.
 
-    A rank that says nothing ends the run after `patience.silent`, one that stays in the same
-    operation after `patience.stalled`. In either case the rank that looks must not have moved for
-    as long: it waits.
+    A rank that says nothing for `patience.silent` ends the run; so does one that stays in the same
+    operation for `patience.stalled`. In either case the rank that judges must not have moved for as
+    long: it waits.
     """
 
     def __init__(self, ranks: Ranks, met: Met, patience: Patience) -> None:
@@ -344,8 +344,8 @@ def _print(verdict: Verdict) -> None:
 
 @contextmanager
 def listening(listener: Told) -> Iterator[None]:
-    """Notifies `listener` of ranks that stall while the block runs. Its OSErrors and InputErrors
-    do not reach the training.
+    """Notifies `listener` of ranks that stall while the block runs. An OSError or InputError that
+    it raises does not reach the training.
     """
     _listeners.append(listener)
     try:
@@ -356,7 +356,7 @@ def listening(listener: Told) -> Iterator[None]:
 
 def tell(verdict: Verdict | None, ends: bool = False) -> None:
     """Notifies all listeners, unless they are still busy with the last verdict. They run in a
-    thread: a watchdog that waits for a disk that does not answer ends no run.
+    thread: a watchdog that waited for a slow disk would end no run.
     """
     while _telling:
         _telling[-1].join(BEAT)
@@ -376,8 +376,8 @@ def tell(verdict: Verdict | None, ends: bool = False) -> None:
 
 @contextmanager
 def records_in(folder: Path) -> Iterator[None]:
-    """Makes ranks that stall inside the block write flight records into `folder`, a file each: the
-    collectives that they began lately, and which of these have ended.
+    """Makes ranks that stall inside the block write flight records into `folder`, one file each:
+    which collectives they began lately, and which of those have ended.
     """
     _folders.append(folder)
     try:

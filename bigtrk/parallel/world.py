@@ -22,9 +22,9 @@ Groups = Mapping[int, dist.ProcessGroup]  # of this rank's aligned block of K ra
 
 
 class Stopwatch:
-    """Adds up seconds per activity name; a profiler's trace has the activity too.
+    """Adds up seconds by the name of an activity, which a profiler's trace shows, too.
 
-    Nobody waits for an accelerator before `take`: its activities have the time by its own clock.
+    Before `take` it does not wait for an accelerator, whose activities are timed by its own clock.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -85,9 +85,9 @@ class Stopwatch:
 class PeakMemory:
     """Follows the largest memory of this process without the pages of files, or that of its GPU.
 
-    The kernel tells the peak with pages of files alone, so their bytes at that moment are
-    subtracted; the process's own memory at a look counts as well. Where `status` does not tell
-    (gVisor's) pages of files are included.
+    The kernel gives the peak only with pages of files, so their bytes at that moment are
+    subtracted; the process's own memory at each look counts as well. If `status` does not give
+    these numbers (as in gVisor), pages of files are included.
     """
 
     def __init__(self, device: torch.device, status: Path = _STATUS) -> None:
@@ -119,10 +119,10 @@ class PeakMemory:
 
 @dataclass(frozen=True)
 class World:
-    """A rank's view of the others, for all that trains or scores.
+    """A rank's view of the others, for all code that trains or scores.
 
-    groups: those of the ranks that hold the sectors of one event. stopwatch and memory: those of
-    this rank.
+    groups: by number of ranks, those that share an event with this rank. stopwatch, memory: this
+    rank's.
     """
 
     ranks: Ranks
@@ -136,15 +136,15 @@ class World:
 
     def overlaps(self, num_ranks: int) -> bool:
         """Whether layers compute while the halo rows of an event on `num_ranks` ranks travel: on
-        GPUs, and between hosts. Within a host of CPUs the cores that compute move the rows.
+        GPUs, and between hosts. Within a host of CPUs the cores that compute also move the rows.
         """
         return self.device.type == "cuda" or num_ranks > self.ranks.local_size
 
 
 def make_world(ranks: Ranks, num_ranks: Iterable[int] = ()) -> World:
-    """Makes the groups for events on these numbers of ranks, the same on all. Collective.
+    """Makes the groups for events on `num_ranks` ranks, the same numbers on all ranks. Collective.
 
-    Without any, events are taken whole.
+    Without any, each event is taken whole by one rank.
     """
     groups: dict[int, dist.ProcessGroup] = {}
     for size in sorted(set(num_ranks) - {1}):

@@ -313,9 +313,8 @@ def of_weights(
     depth: tl.constexpr,
 ):
     """Writes a part's products of grads[i] and values[i], summed over its rows, to `partials`
-    [parts, n_lines, hidden]: `hidden` lines of each i, then, for the first `biases`, a line with
-    the sum of grads[i]. program_id(0) says which i and which square of it, program_id(1) which
-    part.
+    [parts, n_lines, hidden]: `hidden` lines of each i, then, for the first `biases`, a line: the
+    sum of grads[i]. program_id(0) says which i and which square of it, program_id(1) which part.
     """
     squares: tl.constexpr = (hidden + side - 1) // side
     which, square = tl.program_id(0) // (squares * squares), tl.program_id(0) % (squares * squares)

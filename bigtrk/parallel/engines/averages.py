@@ -20,9 +20,9 @@ Parts = dict[str, Tensor]  # by parameter, the values [n] that this rank writes
 
 
 class Averages:
-    """The average of an engine's weights, which begins as those it has now.
+    """The average of an engine's weights. It starts with the weights at the time when it is made.
 
-    decay: the part of the average that stays at each step; the rest is that of the new weights.
+    decay: the factor of the average at each step; the new weights have the factor 1 - decay.
     """
 
     def __init__(self, engine: Engine, decay: float) -> None:
@@ -49,10 +49,10 @@ class Averages:
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
-        """Gives the model the averaged weights while the block runs. Collective.
+        """Puts the averaged weights into the model while the block runs. Collective.
 
-        Where the block fails, the average stays: the other ranks may not have failed, and to put
-        the weights back takes all of them.
+        If the block fails, the average stays in the model: putting the weights back takes all
+        ranks, and others may not have failed.
         """
         weights = _written_weights(self._engine)
         _put(self._engine, self._parts)

@@ -59,8 +59,8 @@ def replica_pieces(
 class DDPEngine(ReplicaEngine):
     """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs.
 
-    With `coalesced` all are in one bucket, so that a step pays the network's latency once. One rank
-    averages nothing, and copies no gradients into buckets.
+    With `coalesced` all gradients are in one bucket, so that a step pays the network's latency
+    once. A single rank averages nothing, and copies no gradients into buckets.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class _File(Settings):
 
 
 def find_ds_config(name: str) -> Path:
-    """Returns the JSON file of a shipped name ("zero1"), or the path itself.
+    """Returns the JSON file of a shipped name ("zero1"), or else `name` as a path.
 
     Raises:
         InputError: there is neither such a file nor such a name.
@@ -73,8 +73,8 @@ def find_ds_config(name: str) -> Path:
 
 
 def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
-    """Returns the content of a DeepSpeed file, checked, and its section of ZeRO as DeepSpeed
-    completes it.
+    """Returns the content of a DeepSpeed file, checked, and its section of ZeRO with DeepSpeed's
+    defaults filled in.
 
     Raises:
         InputError: the file cannot be read, or a key is unknown, belongs to our configuration, or
@@ -98,8 +98,8 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
-    """Reads and checks a DeepSpeed file, and fills in what our configuration and the number of
-    weights of the model decide.
+    """Reads and checks a DeepSpeed file, and fills in the values that bigtrk's configuration and
+    the number of the model's weights decide.
 
     Raises:
         InputError: an unknown key, or one that belongs to our configuration or has no use here.

@@ -33,8 +33,8 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distribu
 class DeepSpeedEngine(Engine):
     """A DeepSpeed engine around AdamW.
 
-    Neither `mpu` nor `mesh_param` is passed: gradients are averaged over the whole world, and the
-    loss is scaled instead (both diverge silently, measured with 0.19.8).
+    It gets neither `mpu` nor `mesh_param`, which make trainings diverge silently (measured with
+    0.19.8). Instead gradients are averaged over the whole world, and the loss is scaled.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ _ALL_ALIKE: Mapping[str, float] = {}
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of a parameter and of its gradient that a rank counts: tensors of the same number of
-    values, or None where it counts nothing of it.
+    """The part of a parameter and of its gradient that a rank counts in norms: tensors with the
+    same number of values, or None if it counts nothing of the parameter.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Shard:
 class Piece:
     """Values `start`, `start` + 1, ... of the parameter `name`, read flat, as this rank holds them.
 
-    values: "weight" and those of STATE, each [n]; "weight" alone where an engine keeps a copy;
-    AVERAGE alone for averaged weights.
-    They are the engine's own memory: writing there changes the model. updates: AdamW's count, a
-    scalar, likewise. shape: the whole parameter's. written: the values of the n that this rank
-    writes to a checkpoint; each value of the model is written by exactly one rank.
+    values: "weight" and those of STATE, each [n]; "weight" alone if the engine keeps a copy of it;
+    AVERAGE alone for averaged weights. They are the engine's own memory: writing there changes the
+    model. updates: AdamW's count of steps, a scalar, also the engine's. shape: the whole
+    parameter's. written: which of the n values this rank writes to a checkpoint; exactly one rank
+    writes each value of the model.
     """
 
     name: str
@@ -61,7 +61,7 @@ def flat_values(weight: Tensor, state: Mapping[str, Any]) -> dict[str, Tensor]:
 class Engine(ABC):
     """One replica or shard of the model with its optimizer.
 
-    Gradients are averaged over the whole world and summed over the micro-steps of a step, so a
+    It averages gradients over the whole world and sums them over the micro-steps of a step. So a
     rank scales its part of the loss by the world size (docs/design.md, "Exact halo training" 5).
     """
 
@@ -77,12 +77,12 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Clips, updates the weights at learning rate `lr`, times the factor that a parameter has,
-        and clears the gradients.
+        """Clips gradients, updates the weights, and clears the gradients. lr: the learning rate; a
+        parameter may multiply it by a factor of its own.
 
         Raises:
-            InputError: a gradient is not finite, where the engine would drop such a step. With
-                others the next loss is not.
+            InputError: a gradient is not finite, if the engine would skip such a step. With other
+                engines the next loss is not finite.
         """
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Engine(ABC):
     def shards(self) -> Iterator[Shard]:
         """Yields every parameter, in one order on all ranks; exactly one rank counts each value.
 
-        Gradients are whole, and there, between the last micro-step and `step`.
+        Call it between the last micro-step and `step`, when gradients are complete.
         """
 
     @abstractmethod

@@ -34,9 +34,9 @@ warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a vi
 class FSDP2Engine(TorchEngine):
     """PyTorch's fully_shard: a layer's parameters are whole only while that layer is computed.
 
-    Between the micro-steps of a step each rank holds the whole model's gradients, since they are
+    Between the micro-steps of a step each rank holds gradients of the whole model, which are
     reduced once, after the last. Gathers and reductions run within the passes, so a run's shares of
-    time have them in "compute".
+    time count them as "compute".
     """
 
     def __init__(

@@ -23,7 +23,7 @@ _FACTOR = "lr_factor"  # our key of a group
 def make_optimizer(
     model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
 ) -> torch.optim.Optimizer:
-    """Makes the optimizer of all engines, so that they train alike.
+    """Makes the optimizer; all engines use it, so that they train alike.
 
     Raises:
         InputError: a pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
@@ -45,10 +45,10 @@ def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dic
     """Groups parameters by the factor of the first pattern that matches their name, or 1.
 
     factors: by pattern, in which `*` stands for any text, `?` for any letter and `[ab]` for one of
-    these.
+    these letters.
 
     Raises:
-        InputError: a pattern matches no name, or only such as others before it match.
+        InputError: a pattern matches no name, or only names that an earlier pattern matches.
     """
     left, groups = dict(model.named_parameters()), dict[float, list[Parameter]]()
     for pattern, factor in factors.items():
@@ -87,10 +87,10 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
 
 class MuonAndAdamW(torch.optim.AdamW):
     """Updates hidden matrices by `torch.optim.Muon`, with steps as large as AdamW's, so that one
-    rate and one weight decay are for both.
+    learning rate and one weight decay serve both.
 
-    State has the form of AdamW's for all parameters, and so have checkpoints: Muon's momentum lies
-    in `exp_avg`, and `exp_avg_sq` of a matrix stays zero.
+    State and checkpoints have the form of AdamW's for all parameters: `exp_avg` holds Muon's
+    momentum, and `exp_avg_sq` of a matrix stays zero.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: OptimizerSettings) -> None:

@@ -32,10 +32,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Held:
-    """The numbers in the memory of a rank while it computes a pass, without activations.
+    """The numbers (of BYTES each) that a rank holds during a pass, without activations.
 
-    buffers: the engine's own. after: what reducing the gradients and updating the weights takes at
-    most beyond all of this, when the pass is over and no activations are left.
+    buffers: the engine's own. after: the most that reducing the gradients and updating the weights
+    takes beyond all of this, when the pass is over and no activations are left.
     """
 
     parameters: float
@@ -50,8 +50,8 @@ class Sharding:
     """The state divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
 
     name: the engine as people write it. scatters_often: gradients are reduced after every
-    micro-step, and not only after a step's last. module_bytes: memory of a process on a CPU that
-    the engine's modules take.
+    micro-step, and not only after a step's last. module_bytes: memory that the engine's Python
+    modules take in a process on a CPU.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Sharding:
     def lockstep(self) -> bool:
         """Whether ranks wait for each other in every micro-step, and not only at a step's end.
 
-        Sharded parameters are gathered layer by layer in each pass, by all ranks together, so all
-        must run the same number of passes; a rank without an event runs an empty one.
+        Sharded parameters are gathered layer by layer in each pass, by all ranks together. So all
+        ranks must run the same number of passes; a rank without an event runs an empty one.
         """
         return self.level == "parameters"
 
@@ -89,12 +89,12 @@ class Sharding:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """An engine, as far as others know it.
+    """The facts about an engine that other code reads.
 
-    make: makes it from the inputs of `make_engine`; mostly its class. sharding: what it divides, by
-    the settings and the number of ranks. options: settings in the `engine` section that other
-    engines refuse. whole_matrices: true if each rank updates whole ones, as Muon needs. automatic:
-    true if `training.auto` may choose it.
+    make: makes the engine from the inputs of `make_engine`; usually its class. sharding: returns
+    what it divides, from the settings and the number of ranks. options: settings in the `engine`
+    section that other engines refuse. whole_matrices: true if each rank updates whole matrices, as
+    Muon needs. automatic: true if `training.auto` may choose the engine.
     """
 
     make: Callable[
