@@ -58,8 +58,8 @@ DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))
 
 
 def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
-    """Returns the values [C] and the limits of the bins of each quantity of particles, given as
-    rows of `particle_kinematics` [C].
+    """Returns, for each quantity of particles, its values [C] and the limits of its bins. particle
+    [C]: rows of `particle_kinematics`.
 
     pt (GeV), eta, hits. distance: in eta and phi to the nearest other particle of at least
     `min_hits` hits, infinite without one. vertex: distance of the production vertex from the beam
@@ -81,8 +81,8 @@ def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
 
 
 def nearest_distances(eta: Floats, phi: Floats) -> Floats:
-    """Returns each particle's distance to the nearest other in eta and phi (rad): [P] -> [P]; NaN
-    where its own direction is not known, infinite where no other's is.
+    """Returns each particle's distance in eta and phi (rad) to the nearest other: [P] -> [P]. NaN
+    if the particle's own direction is not known, infinite if no other's is.
     """
     distance = np.full(len(eta), np.nan)
     known = np.flatnonzero(np.isfinite(eta) & np.isfinite(phi))
@@ -112,12 +112,12 @@ MOST_NOTES = 20
 
 
 class WatchedEvent:
-    """An event with truth on its way through a pipeline, whose stages show it what they leave
-    (Watch). wanted [C]: rows of `particle_kinematics` that are to be found by `matching`.
+    """An event with truth on its way through a pipeline. Each stage calls it with the edges that it
+    leaves (Watch). wanted [C]: rows of `particle_kinematics` that are to be found by `matching`.
 
-    counts: by stage, the edges that it leaves, true ones, target ones, and particles that can still
-    be found. findable: of each category of loss but the last, in their order, the wanted particles
-    [C] that can still be found. scores: the classifier's `score_counts` [3, B].
+    counts: by stage, the edges that it leaves, the true and target edges among them, and particles
+    that can still be found. findable: for each category of loss but the last, in their order, which
+    wanted particles [C] can still be found. scores: the classifier's `score_counts` [3, B].
     """
 
     scores: Ids
@@ -175,7 +175,7 @@ class WatchedEvent:
 @dataclass(frozen=True)
 class EventLosses:
     """An event of `hits` hits after the pipeline: its tracks by each matching, the counts of each
-    stage, the classifier's `score_counts` [3, B], and particles by CATEGORIES, also in bins.
+    stage, the classifier's `score_counts` [3, B], and its particles by CATEGORIES, also in bins.
     """
 
     hits: int
@@ -193,10 +193,10 @@ def event_losses(
     """Sends an event with truth through a pipeline and sorts its particles: each is in the first of
     CATEGORIES that fits, in the style and mode of the loss budget.
 
-    found: a track matches it. hits: even all true edges of the event together join fewer of its
-    hits than a track has. radius: those in the radius graph do; filter: those that the filter
-    leaves; true_edges_cut: those with a score of the classifier above `edge_cut`. merged: all edges
-    above it, false ones too, join its hits to others. builder: they would find it.
+    found: a track matches it. hits: even all true edges of the event join fewer of its hits than a
+    track has. So do those in the radius graph (radius), those that the filter leaves (filter),
+    those that score above `edge_cut` (true_edges_cut). merged: all edges above `edge_cut`, false
+    ones too, join its hits to others. builder: they would find it.
     """
     watched = WatchedEvent(event, budget_matching(criteria.matchings()), edge_cut)
     tracks, passage = pipeline.tracks(event, criteria.min_hits, watched)
@@ -234,9 +234,9 @@ def added_up(events: Sequence[EventLosses], matchings: Sequence[Matching]) -> di
 
 
 def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> PipelineEvaluationRecord:
-    """Sends the events of `events` through the pipeline in `folder` and records what each stage
-    leaves and loses; also writes a file in `folder`/evaluations. Events that a stage was trained on
-    are left out, unless no others are there. Raises InputError if the pipeline or an event cannot
+    """Sends the events of `events` through the pipeline in `folder`, and records what each stage
+    leaves and loses, also in a file in `folder`/evaluations. Events on which a stage was trained
+    are left out, unless there are no others. Raises InputError if the pipeline or an event cannot
     be read, an event has no truth, or the disk refuses.
     """
     pipeline = load_pipeline(folder)

@@ -38,10 +38,11 @@ def display_event(
     of_run: tuple[BuilderName, float | None],
     device: torch.device,
 ) -> None:
-    """Writes the page of an event of `data`: a graph, by the edge model that the run in `folder`
-    ended with; or hits, by the pipeline there. Raises InputError where it cannot be read or cut.
+    """Writes the page of an event of `data`: graphs, scored by the final model of the run in
+    `folder`; or hits, for the pipeline there. Raises InputError if it cannot be read or cut.
 
-    wanted: None for the first. parts: its sectors. of_run: builder and score cut of a run's tracks.
+    wanted: None: the first. parts: sectors to cut it into. of_run: builder and cut of a run's
+    tracks.
     """
     builder: TrackBuilder
     truth = sector = None

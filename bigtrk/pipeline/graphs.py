@@ -27,9 +27,9 @@ def build_radius_graphs(
 ) -> dict[str, Any]:
     """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
 
-    run: that of the embedding. radius: without it the one that keeps a share `efficiency` of the
-    target edges of the run's validation events, by default 0.99. names, prefix: as of `build_with`.
-    Raises InputError at bad input, or too many edges of an event; graphs built before stay.
+    run: that of the embedding. radius: by default the one that keeps a share `efficiency` (0.99) of
+    the target edges of the run's validation events. names, prefix: as of `build_with`. Raises
+    InputError at bad input, or if an event has too many edges; graphs built before stay.
     """
     if radius is not None and efficiency is not None:
         raise InputError("give --radius or --efficiency, not both")
@@ -48,11 +48,11 @@ CUT_EFFICIENCY = 0.995  # of target edges, unless a cut or another share is aske
 def filter_folder(
     run: Path, graphs: Path, out: Path, cut: float | None, efficiency: float | None
 ) -> dict[str, Any]:
-    """Writes the graphs of folder `graphs` to folder `out` without the edges below the cut; returns
-    the manifest. Graphs of the same making in `out` stay. Raises InputError at bad input.
+    """Writes the graphs of folder `graphs` to folder `out`, without edges that score below `cut`;
+    returns the manifest. Graphs in `out` that were made alike stay. Raises InputError at bad input.
 
-    run: that of the edge model. cut: without it the score that a share `efficiency` of the target
-    edges of the run's validation events reach, by default 0.995.
+    run: that of the edge model. cut: by default the score that a share `efficiency` (0.995) of the
+    target edges of the run's validation events reach.
     """
     if out.resolve() == graphs.resolve():
         raise InputError(f"{out}: holds the graphs to be filtered; name another folder as OUT")

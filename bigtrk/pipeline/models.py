@@ -152,8 +152,8 @@ class EdgeScorer(TrainedModel):
         return scores
 
     def inputs(self, sector: Sector) -> SectorInputs:
-        """Makes what the model reads of a sector, where its weights are and in their type. Raises
-        InputError if the sector lacks a feature, or one of the user's own fails.
+        """Makes what the model reads of a sector, on the device and in the type of its weights.
+        Raises InputError if the sector lacks a feature, or one of the user's own fails.
         """
         weight = next(self.model.parameters())
         read = self.features.computed.of(sector)

@@ -14,8 +14,8 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class MakingOptions:
-    """max_edges: of a graph that one rank scores; a larger one is cut, and all ranks score it; None
-    for no limit. precision: of the classifier; None for that of its training.
+    """max_edges: the most edges of a graph that one rank scores; a larger graph is cut, and all
+    ranks score it; None: no limit. precision: of the classifier; None: as it was trained.
     """
 
     min_hits: int = 3

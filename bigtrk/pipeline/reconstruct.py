@@ -130,11 +130,11 @@ MakeTracks = Callable[[str | None], tuple[Ids, Ids, Passage] | None]
 def fill_tracks(
     out: Path, sizes: Mapping[str, float], make: MakeTracks, what: str, ranks: Ranks
 ) -> TracksMade:
-    """Writes to `out` a file of the tracks of each event, and one TrackML submission of all. An
+    """Writes to `out` a file with the tracks of each event, and one TrackML submission of all. An
     event that cannot be read is named, and the others are done. Collective.
 
-    sizes: by event, about how much there is to do; each rank takes a share of the events. All ranks
-    return what became of all events, in their order, which is the same on any number of ranks.
+    sizes: by event, roughly how much work it is; each rank takes a share of the events. All ranks
+    return the outcome of all events, in one order, which is the same on any number of ranks.
 
     Raises InputError, on all ranks, before anything is made if a name has no number for a
     submission, two have the same, or `out` has tracks of other events; and if the disk refuses.
@@ -210,9 +210,9 @@ def reconstruct_folder(
     threshold: float | None = None,
     spill: SpillFolder | None = None,
 ) -> TracksMade:
-    """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
-    `out`, as `fill_tracks`. threshold: of the quality of tracks; the pipeline's own without it.
-    spill: for edges between the classifier's layers, where memory has no room. Collective.
+    """Sends each event of `events` through the pipeline in `folder`, and writes the tracks to `out`
+    as `fill_tracks` does. threshold: least quality of a track; by default the pipeline's. spill:
+    folder for edges between the classifier's layers that do not fit in memory. Collective.
 
     Raises InputError, on all ranks, if the threshold is not from 0 to 1, a folder cannot be read,
     ranks find different models, a spilled graph has no limit, or as `spill_scoring`, `fill_tracks`.
@@ -258,8 +258,8 @@ def infer_folder(
     ranks: Ranks,
     spill: SpillFolder | None = None,
 ) -> TracksMade:
-    """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by a builder,
-    and writes them to `out`. spill, what is raised: as of `reconstruct_folder`. Collective.
+    """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by `builder`,
+    and writes them to `out`. spill, and the errors raised: as of `reconstruct_folder`. Collective.
     """
     _check_apart(out, graphs, run)
     scorer = together(lambda: load_scorer(run, ranks.device, options.precision))

@@ -138,7 +138,7 @@ def load_pipeline(
     folder: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> Pipeline:
     """Loads the pipeline in `folder` on `device`; the classifier computes in `precision`, or as it
-    was trained. Raises InputError where a stage is missing, damaged or of another version.
+    was trained. Raises InputError if a stage is missing, damaged or of another version.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(

@@ -53,9 +53,9 @@ def cut_for_ranks(graph: EventGraph, ranks: int, max_edges: int) -> list[Sector]
 def score_in_sectors(
     scorer: EdgeScorer, sectors: Sequence[Sector] | None, owner: int, world: World
 ) -> Tensor:
-    """Scores the edges of the graph that rank `owner` has cut into `sectors`, None on the others,
-    one on each rank: [E] float64 in [0, 1], on all ranks. Collective: faults of the graph must show
-    before, since a rank that fails alone leaves the others waiting.
+    """Scores the edges of the graph that rank `owner` has cut into `sectors`, one on each rank; on
+    other ranks `sectors` is None. Returns [E] float64 in [0, 1] on all ranks. Collective: the graph
+    must have been checked before, since a rank that fails alone leaves the others waiting.
     """
     received: list[Any] = [None]
     with waiting():
@@ -93,9 +93,9 @@ class TrackMaker:
     world: World
 
     def __call__(self, name: str | None) -> tuple[Ids, Ids, Passage] | None:
-        """Makes the tracks of an event: hit_id [N], the track of each hit [N], what it took. None
-        where this rank has no event. Collective, if there is a limit. Raises InputError if there is
-        no graph of the event, it lacks what a stage reads, or it is too large for these ranks.
+        """Makes the tracks of an event: hit_id [N], the track of each hit [N], and its passage.
+        None if this rank has no event. Collective, if there is a limit. Raises InputError if there
+        is no graph of the event, it lacks what a stage reads, or it is too large for these ranks.
         """
         begun = attempted(lambda: None if name is None else self._begin(name))
         shared = None if self.options.max_edges is None else self._share(begun)

@@ -54,8 +54,8 @@ GIVEN = (("data", "train"), ("data", "validation"), ("run", "folder"), ("trainin
 
 
 class PipelineSettings(Settings):
-    """`pipeline.yaml`: embedding, filter and classifier hold settings as `bigtrk/train.py` takes
-    them, without those that the pipeline gives (GIVEN).
+    """`pipeline.yaml`. embedding, filter and classifier are settings as `bigtrk/train.py` takes
+    them, without those that the pipeline itself gives (GIVEN).
     """
 
     validation: int = Field(1, ge=1)
@@ -100,7 +100,7 @@ class PipelineSettings(Settings):
 
 def read_settings(file: Path) -> PipelineSettings:
     """Reads a pipeline's settings, with those of all trainings. Raises InputError if a setting is
-    unknown, wrong, or the pipeline's own, or a stage's model is of another kind.
+    unknown, wrong, or given by the pipeline itself, or if a stage has a model of another kind.
     """
     content = read_yaml(file, [{stage: [Configuration] for stage in CLASSES}])
     settings = parse(PipelineSettings, content, str(file))
@@ -174,8 +174,8 @@ def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
 def train_merge_tree(
     events: Iterable[tuple[EventGraph, ScoredGraph]], fakes: float, seed: int
 ) -> tuple[MergeTree, ThresholdRecord]:
-    """Teaches the quality of tracks on graphs with truth and their scores, and chooses a threshold
-    for a share `fakes` of fakes at most. Raises InputError as `train_quality`.
+    """Learns the quality of tracks from graphs with truth and their scores, and chooses a threshold
+    at which at most a share `fakes` of tracks are fakes. Raises InputError as `train_quality`.
     """
     known = []
     for graph, scored in events:
