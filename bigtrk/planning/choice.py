@@ -19,8 +19,8 @@ from bigtrk.training.fitting import GIB
 class Given:
     """The parts of the command line that the printed commands repeat.
 
-    files: the configuration file, if one is named. folders: the events' folders, none where sizes
-    alone are known.
+    files: the configuration file, if one is named. folders: the events' folders; none if only sizes
+    of events are given.
     """
 
     files: Sequence[Path]
@@ -30,8 +30,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Trial:
-    """A short training of an option: the seconds of a step and the peak bytes of a rank, None of
-    one that failed, and the failure.
+    """A short training with an option: seconds of a step and peak bytes of a rank, or None if it
+    failed, and the failure.
     """
 
     option: Option
@@ -48,9 +48,9 @@ TryOut = Callable[[Task, Given], list[Trial]]
 
 
 def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
-    """Chooses and makes all of the answer, JSON-able, in bytes and seconds.
+    """Chooses settings, and makes the whole answer, JSON-able, in bytes and seconds.
 
-    try_out: trains some options for a few steps, of which the fastest is chosen.
+    try_out: trains some options for a few steps; the fastest is chosen.
 
     Raises:
         InputError: no option fits; names the memory that would do.
@@ -134,8 +134,8 @@ def _commands(chosen: Option, task: Task, given: Given) -> list[str]:
 def training_arguments(
     chosen: Option, task: Task, given: Given, train: Sequence[Path]
 ) -> list[str]:
-    """Lists the arguments of a training with an option's settings: of events in `train`, or of
-    those configured.
+    """Lists the arguments of a training with an option's settings, on the events in `train`, or, if
+    that is empty, on those configured.
     """
     settled = {"training.memory_gib", *(key for key, _ in chosen.candidate.values)}
     settled |= {"data.train"} if train else set()

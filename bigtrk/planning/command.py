@@ -43,12 +43,12 @@ class Command:
         return self._question(users_configuration(path, overrides), folders)
 
     def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
-        """Chooses settings; without events they are those that the configuration trains on.
+        """Chooses settings for the events given, by default those that the configuration trains on.
 
         try_out: trains some options for a few steps.
 
         Raises:
-            InputError: the memory of ranks is not said, an argument is bad, or no option fits.
+            InputError: the memory of ranks is not given, an argument is bad, or no option fits.
         """
         world = self._one_number()
         if self.memory_gib is None:

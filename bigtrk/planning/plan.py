@@ -25,9 +25,9 @@ _ON_A_RANK, _IN_A_TABLE = 4, 64
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a plan: events, ranks, bytes per rank (None: not asked).
+    """The question of a plan: events, ranks, and `budget`, the bytes per rank (None: not asked).
 
-    measured: the run of which a step slows the machine's roofline down, if one was named.
+    measured: the run whose measured step slows down the machine's roofline, if one was named.
     """
 
     configuration: Configuration

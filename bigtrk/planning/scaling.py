@@ -34,7 +34,7 @@ def step_seconds(cost: CostModel, events: Iterable[Task]) -> float:
 
 
 def as_measured(machine: Machine, run: Run) -> Machine:
-    """Returns the machine on which the roofline of a run's median step takes what was recorded.
+    """Returns the machine, slowed down so that the run's median step takes the recorded time.
 
     Raises:
         InputError: the record lacks what is needed.
@@ -47,7 +47,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
 
 
 def epoch_seconds(run: Run, machine: Machine) -> float:
-    """Returns the seconds of an epoch of a run as it was routed, by the roofline of a machine.
+    """Returns the seconds, by the roofline of a machine, of an epoch of a run as it was routed.
 
     Raises:
         InputError: the record lacks what is needed.
