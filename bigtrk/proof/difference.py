@@ -86,8 +86,8 @@ class Step(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The floating tensors that a step made; of a torch function also itself, its arguments before
-    the call, whether gradients were on, and the line of the user's code that called it.
+    """The floating tensors that a step made. For a torch function also the function, its arguments
+    before the call, whether gradients were on, and the line of the user's code that called it.
     """
 
     made: list[Tensor]

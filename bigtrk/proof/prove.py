@@ -76,10 +76,10 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """The proof that a model is exact, or what it does wrong.
+    """The proof that a model is exact, or the fault that was found.
 
-    exchanges: their widths in a forward pass, None where none ended well. first_difference: the
-    first layer that makes a difference, and why; None of an exact model.
+    exchanges: the widths of its exchanges in a forward pass; None if no pass ended well.
+    first_difference: the first layer that makes a difference, and why; None if the model is exact.
     """
 
     model: str
@@ -111,7 +111,7 @@ class Proof:
 def check_on_all_ranks(
     model: nn.Module, n_node_features: int, n_edge_features: int, config: ModelConfig
 ) -> None:
-    """Checks this rank's `model`, made by `config`, and that all ranks' make the same exchanges.
+    """Checks this rank's `model`, made by `config`, and that all ranks make the same exchanges.
     Collective. Raises InputError on all ranks if one breaks its contract (models/protocol.py).
     """
     sizes = n_node_features, n_edge_features
@@ -127,9 +127,9 @@ def check_model(
     kind: Kind = "edge",
     users_own: bool = True,
 ) -> list[int]:
-    """Holds `model` to its contract on a small graph, and one of the user's own to the same rows
-    and gradients in sectors as in the whole graph; its weights and torch's random numbers stay as
-    they were. Gives the widths of its exchanges. Raises ContractError, which names the fault.
+    """Checks the contract of `model` on a small graph; if it is `users_own`, also that sectors give
+    the same rows and gradients as the whole graph. Its weights and torch's random numbers stay as
+    they were. Returns the widths of its exchanges. Raises ContractError, which names the fault.
     """
     sizes = n_node_features, n_edge_features
     widths = _check_contract(model, kind, *sizes)
@@ -142,9 +142,9 @@ def check_model(
 
 
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
-    """Builds the model of `config`, with its head for pT if it has one, and proves it; bfloat16 of
-    ours is proved in float64, where nothing else differs. The same settings give the same weights
-    and proof. Raises InputError if the model cannot be built.
+    """Builds the model of `config`, with its head for pT if it has one, and proves it, in float64
+    even if it computes in bfloat16. The same settings give the same weights and proof. Raises
+    InputError if the model cannot be built.
     """
     if config.precision == "bf16":
         config = config.model_copy(update={"precision": "fp32"})
@@ -166,8 +166,8 @@ def prove(
     name: str | None = None,
 ) -> Proof:
     """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors, forward and
-    backward, and on some of them in eval mode, forward. Torch's random numbers and the model stay
-    as they were. name: the model's in the proof; that of its class without it.
+    backward; on some of them also forward in eval mode. Torch's random numbers and the model stay
+    as they were. name: the model's in the proof; by default its class's.
     """
     name, sizes = name or type(model).__name__, (n_node_features, n_edge_features)
     exchanges, broken = None, None

@@ -173,10 +173,10 @@ class _Pass(Thread):
 def run_sectors(
     passes: Sequence[Callable[[Exchange], Any]], sectors: Sequence[Sector], alone: bool = False
 ) -> tuple[list[Any], list[int]]:
-    """Runs each pass on its sector, all of one graph, by the sectors' own halo plans; gradients
-    flow through the exchanges, unless each is `alone`. Also gives the exchanges' widths. Raises
+    """Runs each pass on its sector, all of one graph, by the sectors' own halo plans. Gradients
+    flow through the exchanges unless `alone`. Also returns the exchanges' widths. Raises
     SectorError if a model fails in a sector, gives the exchange other rows than the owned ones or
-    of another width than others do, or makes another number of exchanges.
+    another width than another sector does, or makes another number of exchanges.
     """
     running, widths = [_Pass(run) for run in passes], list[int]()
     brought: Sequence[Tensor | None] = [None] * len(passes)
