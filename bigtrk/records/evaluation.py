@@ -113,7 +113,7 @@ class Judged(Record):
 class TrackRecord(Judged):
     """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
     perfect: tracks of perfect scores. losses: reconstructable particles by category of loss
-    (`tracks/evaluation.py`), and loss_bins, as "merged_by_pt". scan: the tracks by other cuts.
+    (`tracks/evaluation.py`); loss_bins: in bins, as "merged_by_pt". scan: tracks by other cuts.
     """
 
     builder: Text = "components"
@@ -128,8 +128,9 @@ class TrackRecord(Judged):
 
 
 class EvaluationRecord(FileRecord):
-    """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
-    step: of the evaluated checkpoint, None for the final model. weights: the file of other ones.
+    """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: if
+    several. step: of the evaluated checkpoint; None: the final model. weights: the file, if other
+    ones.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -151,8 +152,8 @@ class EvaluationRecord(FileRecord):
 
 
 class StageLeft(Record):
-    """Counts of all events after a stage, and its `seconds` per event. target_edges: true ones of
-    particles to be found. findable: particles that the true edges left would find.
+    """Counts of all events after a stage, and its `seconds` per event. target_edges: true edges of
+    the particles to be found. findable: particles that the remaining true edges would find.
     """
 
     stage: Text
@@ -165,9 +166,9 @@ class StageLeft(Record):
 
 class PipelineEvaluationRecord(FileRecord):
     """A file in `evaluations/` of a pipeline's folder. weights: the digests of the stages' weights.
-    edge_cut: the score of the classifier above which an edge counts as kept; the track builder
-    reads all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (the
-    true edges if each track were a particle; `findable`: those found).
+    edge_cut: an edge with a classifier's score above it counts as kept; the track builder reads
+    all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (as if
+    each track were a particle, its true edges; `findable`: the particles found).
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -236,8 +237,8 @@ class ParameterBins(Record):
 
 
 class ParameterScore(Record):
-    """A parameter of fits against the truth: pulls, and errors in mm, rad or 1/GeV. Widths are half
-    the central 68 %. bins: by pt (GeV) and eta.
+    """A parameter of fits compared with the truth: pulls, and errors in mm, rad or 1/GeV. A width
+    is half of the central 68 %. bins: by pt (GeV) and eta.
     """
 
     parameter: Text
@@ -257,9 +258,9 @@ class FitScore(Record):
 
 
 class ScoreRecord(Judged):
-    """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks: those
-    of `data` that `tracks` lacks, which are judged by a public task alone. rules: empty where they
-    were not asked for. fits: None where the tracks have none.
+    """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks:
+    events of `data` that `tracks` lacks; only a public task counts them. rules: empty unless asked
+    for. fits: None if the tracks have none.
     """
 
     tracks: str
@@ -279,7 +280,7 @@ Kind = TypeVar("Kind", EvaluationRecord, PipelineEvaluationRecord)
 
 def write_evaluation(evaluated: Path, record: EvaluationRecord | PipelineEvaluationRecord) -> Path:
     """Writes a record, atomically, to a new file of the run or pipeline that was evaluated, such as
-    `graphs-20261122T064105Z.json` (UTC); raises InputError where `evaluations` is a symbolic link.
+    `graphs-20261122T064105Z.json` (UTC). Raises InputError if `evaluations` is a symbolic link.
     """
     folder = unlinked(evaluated / EVALUATIONS)
     folder.mkdir(exist_ok=True)

@@ -50,8 +50,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run at one moment; values that are not known are None. owner: the process that holds its
-    folder; silent: seconds since its last sign of life. epoch and step count from 1; `epochs` and
+    """A run at one moment; unknown values are None. owner: the process that holds its folder;
+    silent: seconds since the owner's last sign of life. epoch and step count from 1; `epochs` and
     `steps` are planned. newest: the last scalars by name. idle: seconds since the last record.
     """
 

@@ -19,10 +19,10 @@ class NormsRecord(Record):
 
 
 class StepRecord(Record):
-    """One optimizer step, counted from the start of the run. micro_steps: shares of events that a
-    rank had one after another. routes: the sectors of each event; ranks: those that held them,
-    where it is another number. imbalance: the most loaded rank's predicted seconds over the mean's.
-    A `spike` was left out of the training. pt_loss: before its weight.
+    """One optimizer step, counted from the start of the run. micro_steps: the number of
+    micro-steps. routes: by event, its number of sectors; ranks: the number of ranks that held them,
+    if another. imbalance: the most loaded rank's predicted seconds over the mean's. spike: the step
+    was left out of the training. pt_loss: before it is multiplied by its weight.
     """
 
     kind: Literal["step"] = "step"
@@ -43,9 +43,9 @@ class StepRecord(Record):
 
 
 class MeanEdgeMetrics(Record):
-    """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
-    numbers of edges over all events. events_skipped: events that at least one mean leaves out.
-    cuts: the scores that "98" to "99.8" percent of an event's target edges reach.
+    """Means over events of each event's ratios in [0, 1] and of the absolute error of log pT;
+    numbers of edges (n_...) over all events. events_skipped: events that at least one mean leaves
+    out. cuts: the scores that "98" to "99.8" percent of an event's target edges reach.
     """
 
     loss: Loss | None = None
@@ -128,9 +128,9 @@ class AverageRecord(Record):
 
 
 class EpochRecord(Record):
-    """One epoch of `steps` steps, without the `spikes` left out, which time may have ended early.
-    seconds: its training part; batch_seconds: the median step. lr: the last step's. imbalance: the
-    slowest rank's compute time over the mean's. peak_memory_bytes: the largest rank's.
+    """One epoch. steps: without the `spikes` left out; time may have ended the epoch early.
+    seconds: of its training part; batch_seconds: the median step's. lr: the last step's. imbalance:
+    the slowest rank's compute time over the mean's. peak_memory_bytes: the largest rank's.
     """
 
     kind: Literal["epoch"] = "epoch"

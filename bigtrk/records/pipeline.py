@@ -41,9 +41,9 @@ class ThresholdRecord(Record):
 
 
 class PipelineRecord(FileRecord):
-    """`pipeline.json`, next to the folders of the stages' runs. radius: within which hits of the
-    embedding are joined. cut: the score of the filter that an edge needs. weights: the digests of
-    the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
+    """`pipeline.json`, next to the folders of the stages' runs. radius: hits closer than this in
+    the embedding are joined. cut: the least score of the filter for an edge. weights: the digests
+    of the stages' weights. quality: how the threshold of the merge tree was chosen, if it was.
     """
 
     made_again: ClassVar[str] = "run 'bigtrk pipeline train EVENTS OUT' again"

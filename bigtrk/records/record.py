@@ -51,8 +51,8 @@ class Record(Settings):
 
 
 class FileRecord(Record):
-    """A record that has a file of its own. made_again: the way in which a user makes the file anew.
-    format: a number that each kind has by default, and that grows when the meaning of keys changes.
+    """A record that has a file of its own. made_again: how a user makes the file again. format: a
+    number with a default for each kind, which grows when the meaning of a key changes.
     """
 
     made_again: ClassVar[str]
@@ -72,8 +72,8 @@ def write_record(path: Path, record: FileRecord | None) -> None:
 
 
 def read_record(kind: type[Kind], path: Path) -> Kind:
-    """Reads the record that `path` holds; raises InputError, which names file, key and remedy,
-    where it is missing, of another format, or says what no such record can.
+    """Reads the record in the file `path`. Raises InputError, which names file, key and remedy, if
+    it is missing, of another format, or has values that no such record can have.
     """
     content, known = read_json(path), kind.model_fields["format"].default
     found = content.get("format") if isinstance(content, dict) else known

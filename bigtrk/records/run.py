@@ -29,9 +29,9 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
-    """The events that were trained. sources: the formats of the files behind the graphs.
-    edge_efficiency, target_efficiency: mean shares that graphs hold of an event's true edges, and
-    of those of particles above 1 GeV with at least 3 hits.
+    """The events on which a run trained. sources: the formats of the files behind the graphs.
+    edge_efficiency, target_efficiency: mean shares of an event's true edges that graphs hold, and
+    of the true edges of particles above 1 GeV with at least 3 hits.
     """
 
     train_events: Count | None = None
@@ -78,8 +78,8 @@ class Resumption(Record):
 
 
 class RunRecord(FileRecord):
-    """`run.json`: written when training starts, and again when it is resumed. code: the user's own,
-    by its name in `config`. ended: what ended the training; finished: when.
+    """`run.json`: written when training starts, and again when it is resumed. code: the user's own
+    code, by its name in `config`. ended: the reason why the training ended; finished: the time.
     """
 
     made_again: ClassVar[str] = "train again"

@@ -30,8 +30,8 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 @dataclass(frozen=True)
 class Run:
-    """A run as recorded so far; steps, epochs and validations on the way ascend, each once.
-    evaluations: the newest by data folder. best: the best epoch, if the run keeps one.
+    """A run as recorded so far. steps, epochs and validations (those within epochs) ascend, each
+    once. evaluations: the newest of each data folder. best: the best epoch, if the run keeps one.
     """
 
     folder: Path
@@ -70,8 +70,8 @@ def read_metrics(folder: Path) -> Iterator[tuple[bytes, MetricsRecord]]:
 
 
 def read_run(folder: Path) -> Run:
-    """Reads a run folder; after a resume the later line of a step or epoch is the one that counts.
-    Raises InputError where there is no run, or a record is of another format or broken.
+    """Reads a run folder. If a resumed run has recorded a step or epoch twice, the later line
+    counts. Raises InputError if there is no run, or a record is of another format or broken.
     """
     if not (folder / RUN).is_file():
         found = f"holds no {RUN}, so it is not the folder of a training run"

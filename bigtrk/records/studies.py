@@ -39,8 +39,8 @@ class _SearchFile(FileRecord):
 
 class SearchRecord(_SearchFile):
     """`search.json`; a command that continues the search must ask for the same. space: the settings
-    searched. configuration: that of all trials, without these, made of the arguments `given`.
-    population: how it is trained, and its number of `trials`.
+    that are searched. configuration: the other settings, the same for all trials, made of the
+    arguments `given`. population: how it is trained, and its number of `trials`.
     """
 
     metric: Text
@@ -73,8 +73,8 @@ class ValueRecord(_SearchFile):
 
 
 class RoundRecord(Record):
-    """A trial's round, both counted from 0: from the checkpoint of the trial `source` after its
-    round `source_round` (None: its own) up to `epochs` epochs. value: the metric once it has ended.
+    """A round of a trial, both counted from 0. It trains up to `epochs` epochs from the checkpoint
+    of trial `source` after its round `source_round` (None: its own). value: the metric at the end.
     """
 
     round: Place
@@ -152,8 +152,8 @@ MOST_REPEATS = 1000
 
 
 class SeriesRecord(FileRecord):
-    """The request of a series. events, validation: per rank (weak) or in all (strong).
-    configuration: what its runs share. price_per_device_hour: in dollars. ranks_per_node: None for
+    """The request of a series. events, validation: numbers per rank (weak) or in all (strong).
+    configuration: common to its runs. price_per_device_hour: in dollars. ranks_per_node: None for
     one host. cores_per_rank: of the `host_cores` of one host; None on a cluster.
     """
 
