@@ -27,9 +27,9 @@ RULE = (
 
 @dataclass(frozen=True)
 class EventPicture:
-    """An event with its scored edges and tracks: position [N, 3] (x, y, z in mm), edge_index [2,
-    E], scores [E], track_id [N] (-1: none), sector [N] (None: not cut), particle_id [N] (None: no
-    truth); ids of particles found and lost, and of the fake tracks.
+    """An event with its scored edges and tracks. position [N, 3] (x, y, z in mm), edge_index
+    [2, E], scores [E], track_id [N] (-1: none), sector [N] (None: not cut), particle_id [N] (None:
+    no truth). found, lost: ids of particles; fake: ids of tracks.
     """
 
     position: Floats
@@ -45,8 +45,8 @@ class EventPicture:
 
 @dataclass(frozen=True)
 class Layer:
-    """Hits, or lines through them: rows of hits, with BREAK between two lines. colour: None for
-    that of text. drawn: the hits or lines in the rows, of `total`. shown: from the beginning.
+    """Hits, or lines through them. rows: of hits, with BREAK between two lines. colour: None: that
+    of text. drawn: hits or lines in `rows`, of `total`. shown: visible from the beginning.
     """
 
     name: str

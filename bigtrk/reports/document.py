@@ -18,7 +18,7 @@ Axis = Literal["linear", "log"]
 class Curve:
     """A line through points (x, y), or (x, y, lowest y, highest y) with an interval, where y is
     finite. style: "dashes" have neither dots nor intervals; a "guide" is thin and grey; "steps"
-    keep y until the next x; a "mark" is a star. texts: said where the pointer is.
+    keep y until the next x; a "mark" is a star. texts: shown at the pointer, one per point.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Points:
-    """Points, or a line through them with NaN between two lines: an array per axis. colour: None
-    for that of text. A layer that is not `shown` waits for a click.
+    """Points, or a line through them, with NaN between two lines. axes: an array for each. colour:
+    None: that of text. shown: if false, a click shows the layer.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Points:
 
 @dataclass(frozen=True)
 class Plot:
-    """Traces of one kind on common axes; one without a point is not shown. whole: x is counted.
-    ticks: texts at places of x. bars: side by side, or stacked. legend: None: for several traces.
+    """Traces of one kind on common axes; one without a point is not shown. whole: x is a count.
+    ticks: texts at values of x. bars: side by side, or stacked. legend: None: for several traces.
     """
 
     title: str
@@ -146,8 +146,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Document:
-    """A report. lead: what it is of, in a sentence. numbers: those of each thing reported, by its
-    name. verdict: what limits or speaks against them.
+    """A report. lead: what it is about, in a sentence. numbers: by the name of each thing reported.
+    verdict: limits of these numbers, or what speaks against them.
     """
 
     title: str

@@ -38,8 +38,8 @@ SHOWN: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def watch_runs(folders: Sequence[Path], console: Console) -> None:
-    """Shows runs until all have ended: in a table, or without a terminal in a line per change;
-    raises InputError where a folder is that of something else, or a record in it is broken.
+    """Shows runs until all have ended: in a table, or, without a terminal, in a line per change.
+    Raises InputError if a folder holds something else, or a record in it is broken.
     """
     labels, followers = short_names(folders), [RunFollower(folder) for folder in folders]
     logs = [Log(label) for label in labels]
