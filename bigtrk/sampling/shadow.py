@@ -39,9 +39,9 @@ def epoch_roots(
 ) -> list[Rows]:
     """Returns this rank's roots in each mini-batch of an epoch, shuffled.
 
-    `batch_size` roots are shared out among all ranks, so a step does not depend on their number.
-    Every node is a root exactly once. The last mini-batch has the rest; every rank has the same
-    number of mini-batches, with no roots where there are fewer roots than ranks.
+    A mini-batch has `batch_size` roots, shared out among all ranks, so a step does not depend on
+    their number. Every node is a root exactly once. The last mini-batch has the rest. Every rank
+    has the same number of mini-batches; if there are fewer roots than ranks, some ranks have none.
     """
     order = np.random.default_rng(entropy(seed, epoch)).permutation(n_nodes)
     return [order[i : i + batch_size][rank::ranks] for i in range(0, n_nodes, batch_size)]
@@ -68,8 +68,8 @@ class ShaDow:
         ranks: int = 1,
         first: int = 0,
     ) -> Iterator[Sector]:
-        """Yields this rank's mini-batches of an epoch from the `first` on, in CPU memory. A thread
-        samples them on `device`, one bulk ahead.
+        """Yields this rank's mini-batches of an epoch, from number `first` on, in CPU memory. A
+        thread samples them on `device`, one bulk ahead.
         """
         roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)[first:]
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
@@ -87,10 +87,10 @@ class ShaDow:
 
 
 def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
-    """Joins the subgraphs into one sector, with the values of the event's only sector.
+    """Joins the subgraphs into one sector, with values from `whole`, the event's only sector.
 
-    A node or edge has a row in each subgraph it lies in, so node_id and edge_id repeat, and nodes
-    and edges are sorted within each subgraph only.
+    A node or edge has a row in each subgraph in which it lies. So node_id and edge_id repeat, and
+    nodes and edges are sorted only within each subgraph.
     """
     assert whole.parts == 1, "subgraphs are sampled from whole events"
     node, edge = subgraphs.node, subgraphs.edge

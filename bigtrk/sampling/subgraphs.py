@@ -21,7 +21,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class InEdges:
-    """The edges of a graph by the node they end at.
+    """The edges of a graph, grouped by the node at which they end.
 
     Edges that end at node v are rows first[v] to first[v + 1] - 1: first [N + 1] int64. source [E]
     int32 ascends among the edges of a node.
@@ -121,7 +121,7 @@ def below(bits: Tensor, n: Tensor) -> Tensor:
 def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor:
     """Draws `size` distinct integers below each n > size, any set as likely: [M] -> [M, size].
 
-    Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
+    Floyd's algorithm (doi:10.1145/30401.315746). counter [M]: the counter of each row's first draw.
     """
     size = size if len(n) else 0  # it may be huge where no node has more edges
     picks = n.new_empty((len(n), size))
