@@ -51,7 +51,7 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 def torchrun_environment(ranks: int) -> dict[str, str]:
     """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1 for
-    several ranks, which set their threads themselves; a single one would compute on one core.
+    several ranks, which set their threads themselves. A single rank would compute on one core.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}
@@ -96,9 +96,9 @@ def resumption(run: Path) -> list[str]:
 def train_logged(
     command: Sequence[str], log: Path, environment: Mapping[str, str], quiet: bool = False
 ) -> None:
-    """Runs a training, with its output at the end of `log`. Ctrl-C and SIGTERM reach it, and it may
-    save before this returns. Unless `quiet`, its epochs are shown, and the end of its output where
-    it failed. Raises InputError if it failed, or `log` is a symbolic link, or its folder is one.
+    """Runs a training, and appends its output to `log`. Ctrl-C and SIGTERM reach the training,
+    which may save before this returns. Unless `quiet`, shows its epochs, and, if it failed, the end
+    of its output. Raises InputError if it failed, or if `log` or its folder is a symbolic link.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
@@ -141,9 +141,9 @@ def tail(log: Path) -> list[str]:
 def split_study(
     command: str, arguments: Sequence[str], default: Path, taken: Mapping[str, str]
 ) -> tuple[Path, list[str]]:
-    """Returns the configuration file of a command line, and the overrides, that of its data folders
-    last. taken: the settings that the command makes, each with the way to choose it. Raises
-    InputError if an override makes one of these settings, or there are two files.
+    """Returns the configuration file of a command line, and its overrides; the one with its data
+    folders is last. taken: settings that the command itself makes, each with the option to use
+    instead. Raises InputError if an override makes one of these settings, or there are two files.
     """
     path, overrides, folders = split_arguments(arguments, default)
     for given in overrides:
@@ -155,7 +155,7 @@ def split_study(
 
 
 def open_study(path: Path, record: FileRecord, same: Sequence[str]) -> None:
-    """Writes the record of a study, or checks that the one there has the `same` fields. Raises
+    """Writes the record of a study, or checks that an existing record has the `same` fields. Raises
     InputError if its folder holds another study or something else, or the disk refuses.
     """
     folder, wanted = path.parent, record.model_dump(mode="json")

@@ -27,8 +27,8 @@ _MOST, _ALIKE = 8, 3  # options that are tried, and those of them that differ in
 
 
 def try_out(task: Task, given: Given) -> list[Trial]:
-    """Trains the first options that fit on the same few events, one after another, with all ranks
-    on this host. Raises InputError if there are no events, or more ranks than a host has.
+    """Trains with the first options that fit, one after another, on the same few events and with
+    all ranks on this host. Raises InputError if there are no events, or more ranks than a host has.
     """
     if not given.folders:
         raise InputError("--try trains on events; name their folders of graphs or sectors")
@@ -48,8 +48,8 @@ def try_out(task: Task, given: Given) -> list[Trial]:
 
 
 def shortlist(task: Task) -> Iterator[Option]:
-    """Yields the options to try: the first that fit, under the engine of the first, of each
-    candidate in few numbers of sectors. Those that routing lays out alike are tried once.
+    """Yields the options to try: the first that fit, all with the engine of the first one, and each
+    candidate in a few numbers of sectors. Options that routing lays out alike are tried once.
     """
     seen: set[tuple[Candidate, Cut]] = set()
     alike, engine = Counter[Candidate](), ""

@@ -65,8 +65,8 @@ class Series:
 @dataclass(frozen=True)
 class Point:
     """One number of ranks of a series: means over its runs. intervals: binomial, by metric. power:
-    an epoch's energy and dollars of all devices, and mean shares; None where not known.
-    predicted: seconds of an epoch by a measured step of the fewest ranks, and counted exchanges.
+    an epoch's energy and dollars of all devices, and mean shares; None if not known. predicted:
+    seconds of an epoch, by a measured step on the fewest ranks and counted exchanges.
     """
 
     series: str

@@ -72,8 +72,8 @@ class ScalingSeries:
         return found
 
     def open(self) -> None:
-        """Writes `series.json`. Raises InputError if the folder holds another series; more repeats
-        continue one, and other ranks if each still has as many cores.
+        """Writes `series.json`. Raises InputError if the folder holds another series. A series may
+        be continued with more repeats, and with other ranks if each still has as many cores.
         """
         launch.open_study(self.folder / SERIES, self.record, SAME)
 
@@ -92,7 +92,7 @@ def plan_series(
 ) -> ScalingSeries:
     """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
     The ranks share `host_cores` of one host; None on a cluster. Raises InputError if an argument is
-    bad or the series' own, steps of ShaDow would have to grow, or there are too few events.
+    bad or set by the series, steps of ShaDow would have to grow, or there are too few events.
     """
     worlds = read_ranks(ranks)
     taken = {**SET_HERE, **({STEP: "use --ranks"} if kind == "weak" else {})}
@@ -149,8 +149,8 @@ def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
 
 
 def run_series(series: ScalingSeries) -> None:
-    """Trains all that is not trained yet, then reports; page and JSON lines go to its folder.
-    Raises InputError if a training failed, or the folder holds another series.
+    """Trains the runs that are not trained yet, then reports; writes a page and JSON lines to its
+    folder. Raises InputError if a training failed, or the folder holds another series.
     """
     series.open()
     runs = series.runs()
@@ -181,8 +181,8 @@ def _train(run: PlannedRun, name: str) -> None:
 
 
 def slurm_script(series: ScalingSeries) -> str:
-    """Returns `series.sh` with a line per number of ranks, and writes `series.json` for reports.
-    Raises InputError if the folder holds another series, or a name would break a line.
+    """Returns the text of `series.sh`, with a line per number of ranks, and writes `series.json`
+    for reports. Raises InputError if the folder holds another series, or a name would break a line.
     """
     for name in (str(series.folder), *series.arguments(1)):
         if not name.isprintable():

@@ -125,7 +125,7 @@ class Choices(tuple[Any, ...]):
 
 class Pruning(Settings):
     """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
-    after each `factor` times as many, the best 1/`factor` of the trials that came as far continue.
+    after each `factor` times as many, the best 1/`factor` of the trials that came so far continue.
     """
 
     first: int = Field(1, ge=1)
@@ -239,7 +239,7 @@ def plan_search(
     file: Path, arguments: Sequence[str], default: Path, folder: Path, trials: int
 ) -> Search:
     """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
-    folders in any order. Raises InputError if a key or value of the space is no setting's, no trial
+    folders in any order. Raises InputError if a key or value of the space fits no setting, no trial
     would record the metric, there are too few events, or a population cannot be trained so.
     """
     space = read_space(file)

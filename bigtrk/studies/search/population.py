@@ -40,10 +40,10 @@ def first_settings(space: Space, trial: int) -> dict[str, Any]:
 def decide(
     space: Space, number: int, trial: int, standings: Sequence[RoundRecord]
 ) -> tuple[int | None, Mapping[str, Any]]:
-    """Decides how a trial begins its round `number`, counted from 0: from the checkpoint of one of
-    the best trials, whose number is returned, with new settings; or from its own (None) with its
-    own. That depends on the seed, the arguments and `standings` alone: the round before of all
-    trials, with its value, None if it failed. Raises InputError if all have failed.
+    """Decides how a trial begins its round `number`, counted from 0. It goes on either from its own
+    checkpoint (None) with its own settings, or from that of one of the best trials, whose number is
+    returned, with new settings. standings: the round before of all trials, with its value; None if
+    it failed. Nothing else matters but seed and arguments. Raises InputError if all have failed.
     """
     population = space.population
     assert population is not None
@@ -77,8 +77,8 @@ def end_round(run: Path, folder: Path, value: ValueRecord) -> None:
 
 
 def take_over(run: Path, source: Path, folder: Path) -> None:
-    """Gives a run the checkpoints that the round in `source` has kept, once: the `folder` of its
-    own round notes it. Raises HeldError if a training of this run is going on.
+    """Copies the checkpoints that the round in `source` has kept to a run, once: a mark in the
+    `folder` of its own round says so. Raises HeldError if a training of this run is going on.
     """
     marker = unlinked(folder) / "taken"
     if marker.exists():

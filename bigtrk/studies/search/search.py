@@ -37,8 +37,8 @@ STATES: dict[str, State] = {
 
 
 def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: str | None) -> None:
-    """Trains `trials` drawn settings, or a population of `trials`. Raises InputError if the folder
-    holds another search, or the host is too small, and StoppedError after a signal.
+    """Trains `trials` trials with drawn settings, or a population of `trials`. Raises InputError if
+    the folder holds another search, or the host is too small, and StoppedError after a signal.
     """
     places = make_places(at_once, ranks, launcher)
     search.open()

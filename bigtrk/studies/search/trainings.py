@@ -37,8 +37,8 @@ LOOK = 0.5  # s between two looks at a training
 
 
 class Place(NamedTuple):
-    """A share of the host for one training at a time: the words of the command before its
-    arguments, its environment, and `cores` cores of this host from the `first` on.
+    """A share of the host for one training at a time. words: of the command, before its arguments.
+    first, cores: the training has `cores` cores of this host from number `first` on.
     """
 
     words: Sequence[str]
@@ -48,8 +48,8 @@ class Place(NamedTuple):
 
 
 def make_places(at_once: int, ranks: int, launcher: str | None) -> list[Place]:
-    """Shares this host's cores and accelerators among trainings of `ranks` ranks; a launcher of the
-    user's choice finds its own. Else it is torchrun, or Python alone for one rank. Raises
+    """Shares this host's cores and accelerators among trainings of `ranks` ranks. A `launcher` that
+    the user chose finds its own; by default it is torchrun, or Python alone for one rank. Raises
     InputError if the launcher is no command, or there are fewer cores or accelerators than places.
     """
     train = str(shipped.TRAIN)
@@ -86,13 +86,13 @@ def visible_devices() -> list[str]:
 
 @dataclass
 class TrialRun:
-    """A training in a run folder, launched where no process trains yet.
+    """A training in a run folder. It is launched if no process trains there yet.
 
-    The folder alone knows how far the training is, and its lock whether a process trains: one that
-    outlived an earlier searcher is followed, too. arguments: of a training that begins; changes:
-    settings that replace those of a training that goes on; epochs: the last one to train, None for
-    its own. to_stop: asks the training to save and end, as a pruned one. steps: those of its
-    follower, between which others have their turn.
+    Only the folder knows how far the training is, and only its lock whether a process trains: so a
+    training that outlived an earlier searcher is followed, too. arguments: of a new training;
+    changes: settings that replace those of a training that continues; epochs: the last to train,
+    None: its own. to_stop: asks the training to save and end, as a pruned one. steps: of the
+    follower; between them other trainings have their turn.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ class TrialRun:
         self._in_vain, self._reached = 0, -2
 
     def follow(self) -> Iterator[None]:
-        """Trains; yields between two looks, until the training has ended, failed or stopped. Raises
+        """Trains; yields after each look, until the training has ended, failed or stopped. Raises
         InputError if the run's record or lock is damaged, or the disk refuses.
         """
         while True:
@@ -193,7 +193,7 @@ class TrialRun:
 def train_all(
     places: Sequence[Place], begin: Callable[[Place], TrialRun | None], asked: Sequence[str]
 ) -> None:
-    """Trains in all places at once, as long as `begin` returns what to train in a free one. Raises
+    """Trains in all places at once. `begin` returns what to train in a free place, or None. Raises
     StoppedError once a signal has `asked` for it and the trainings have saved.
     """
     runs: dict[int, TrialRun] = {}
