@@ -27,9 +27,9 @@ Axes = dict[str, tuple[Floats, tuple[float, ...]]]
 
 
 def axes_of(particles: ParticleTable) -> Axes:
-    """Returns the values [P] of the quantities of particles against which ratios are shown, and the
+    """Returns the values [P] of the quantities of particles by which ratios are binned, and the
     limits of their bins: pt (GeV), eta, hits, and vertex, the distance of the production vertex
-    from the beam line (mm), at least the first limit. A value that is not known is NaN.
+    from the beam line (mm), at least the first limit. An unknown value is NaN.
     """
     x, y = particles.vertex.double().numpy()[:, :2].T
     return {
@@ -43,7 +43,7 @@ def axes_of(particles: ParticleTable) -> Axes:
 def binned_ratio(values: Floats, counts: NDArray[np.bool_], edges: tuple[float, ...]) -> Binned:
     """Bins all `values` [V] (whole) and those that `counts` [V] marks (part).
 
-    The lower limit belongs to a bin, the upper one to the next.
+    A bin includes its lower limit, but not its upper one.
     """
     places, bins = _places(values, edges), len(edges) - 1
     part, whole = (

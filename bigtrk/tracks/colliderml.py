@@ -21,12 +21,11 @@ PT_MIN = 1.0  # GeV
 
 @dataclass(frozen=True)
 class ColliderMLCounts:
-    """Counts of one event's submitted hits or, added up, of several events'; ids that several have
-    count once.
+    """Counts of one event's submitted hits or, added up, of several events'; an id counts once.
 
     correct, submitted: weight of the hits in correct tracks, and of all listed. n_shared: particles
-    with hits in several tracks, of the n_particles with listed hits. hard, claimed: ids of primary
-    particles above PT_MIN, and of those that the submission names, ascending.
+    with hits in several tracks, of the n_particles with listed hits. hard: ids of primary particles
+    above PT_MIN, ascending; claimed: ids that the submission names.
     """
 
     correct: float
@@ -46,10 +45,11 @@ class ColliderMLCounts:
         return ColliderMLCounts(**added)
 
     def metrics(self) -> ColliderMLMetrics:
-        """Returns the metrics, 0 where there is nothing. trackml_eff: weight in correct tracks over
-        that of all listed hits. fake_rate: tracks of which no particle made half. dup_rate:
-        particles with hits in several tracks. physics_eff_pt1: hard primary particles that the
-        submission names; ids of all events are one set, as the package has it.
+        """Returns the metrics, 0 if nothing is there. trackml_eff: weight in correct tracks over
+        that of all listed hits. fake_rate: share of tracks of which no particle made half.
+        dup_rate: share of particles with hits in several tracks. physics_eff_pt1: share of hard
+        primary particles that the submission names; ids of all events are one set, as in the
+        package.
         """
         named = int(np.isin(self.hard, self.claimed).sum())
         shares = {
@@ -67,9 +67,9 @@ NOTHING = ColliderMLCounts(0.0, 0.0, 0, 0, 0, 0, np.empty(0, np.int64), np.empty
 
 
 def count_submitted(event: Event, tracks: HitTracks) -> ColliderMLCounts:
-    """Counts the hits that a submission lists of an event, in its order; track -1 is a track like
-    any other, a hit listed twice counts twice, and one that the event lacks not at all. Hits weigh
-    the same where the truth gives no weights; InputError without truth.
+    """Counts the hits that a submission lists of an event, in its order. Track -1 is a track like
+    any other; a hit listed twice counts twice, and one that the event lacks does not count. All
+    hits weigh the same if the truth gives no weights. InputError without truth.
     """
     particle_id, weight = hit_particles(event), hit_weights(event)
     if weight is None:

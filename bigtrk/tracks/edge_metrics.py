@@ -28,11 +28,11 @@ KEPT = {"98": 0.98, "99": 0.99, "99.5": 0.995, "99.8": 0.998}  # shares of the t
 class EdgeMetrics:
     """One event's metrics; a ratio over nothing is None.
 
-    Target edges are true edges of positive weight, predicted edges those whose score is above the
-    cut. efficiency: predicted among target edges. target_purity: target among predicted edges.
-    total_purity: true among predicted. purity: target among predicted edges that are target or
-    fake. auc: area under the ROC curve of the score, target edges against all others.
-    n_found: target among predicted edges. n_true_predicted: true among predicted edges.
+    Target edges are true edges of positive weight; predicted edges have a score above the cut.
+    efficiency: share of target edges that are predicted. target_purity: share of predicted edges
+    that are target; total_purity: that are true. purity: target edges among the predicted edges
+    that are target or fake. auc: area under the ROC curve of the score, target edges against all
+    others. n_found: number of predicted target edges; n_true_predicted: of predicted true edges.
     """
 
     efficiency: float | None
@@ -48,8 +48,8 @@ class EdgeMetrics:
 
 
 def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0.5) -> EdgeMetrics:
-    """Computes one event's metrics in float64: logits [E], y [E] bool, weights [E]. InputError
-    where a logit is NaN.
+    """Computes one event's metrics in float64: logits [E], y [E] bool, weights [E]. InputError if a
+    logit is NaN.
     """
     if logits.isnan().any():
         raise InputError("the model's logits are NaN; lower optimizer.lr and train it again")
@@ -75,8 +75,8 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
 
 
 def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
-    """Returns the highest score that each share in KEPT of the target edges reaches, by name:
-    scores, is_target [E]; nothing without target edges.
+    """Returns, for each share in KEPT, the highest score that this share of the target edges
+    reaches, by name: scores, is_target [E]; nothing without target edges.
     """
     of_target = scores[is_target].numpy()
     if not len(of_target):
@@ -89,7 +89,7 @@ def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
 
 def summarise_edges(events: Sequence[EdgeMetrics]) -> MeanEdgeMetrics:
     """Makes one record of several events: the mean of each ratio over the events that have it, None
-    if none has; numbers of edges, which the ratios' statistical errors rest on, over all of them.
+    if none has; and numbers of edges over all events, for the ratios' statistical errors.
     """
     ratios = {name: [getattr(event, name) for event in events] for name in RATIOS}
     return MeanEdgeMetrics(
@@ -131,7 +131,7 @@ def score_counts(
 ) -> Ids:
     """Counts edges by KINDS and by score between SCORE_LIMITS: scores, y, is_target [E] -> [3, B].
 
-    A bin holds its upper limit, so that those behind a limit are the edges above it as a cut.
+    A bin includes its upper limit. So the bins after a limit hold the edges above it as a cut.
     """
     bins = len(SCORE_LIMITS) - 1
     place = np.searchsorted(SCORE_LIMITS, scores, side="left") - 1
@@ -150,8 +150,8 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
     """Bins efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
     weights [E] of the target.
 
-    efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent where particles are
-    unknown. purity_by_eta: by the mean of an edge's two hits; absent where theirs is unknown.
+    efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent if particles are
+    unknown. purity_by_eta: by the mean eta of an edge's two hits; absent if that is unknown.
     """
     assert event.y is not None
     true = event.y.numpy()

@@ -47,8 +47,8 @@ from bigtrk.tracks.names import BuilderName
 
 
 def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
-    """Returns what track builders read of a whole event: scores [E]. InputError where the graph
-    does not store where its hits are.
+    """Returns what track builders read of a whole event: scores [E]. InputError if the graph does
+    not store the positions of its hits.
     """
     r, phi, z = (hit_column(event, name) for name in ("r", "phi", "z"))
     position = np.stack([r * np.cos(phi), r * np.sin(phi), z], axis=1)
@@ -59,10 +59,10 @@ def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
 def track_bins(
     judgement: Judgement, particles: ParticleTable, track_id: Ids, hit_eta: Floats
 ) -> Bins:
-    """Bins one event's particles and tracks by what became of them: track_id [N], hit_eta [N].
+    """Bins one event's particles and tracks by their outcome: track_id [N], hit_eta [N].
 
     efficiency_by_pt and so on, by `axes_of`: reconstructed among reconstructable particles.
-    duplicates_by_pt and so on: those with more than one track among the reconstructed.
+    duplicates_by_pt and so on: particles with more than one track, among the reconstructed.
     fakes_by_eta: tracks that match no particle, by the mean eta of their hits.
     """
     found = judgement.reconstructed
@@ -83,18 +83,18 @@ Mask = NDArray[np.bool_]
 
 
 def first_that_fits(conditions: Sequence[Mask]) -> Ids:
-    """Returns the index of the first condition that each particle meets, their number where it
-    meets none: [C] each (at least one) -> [C].
+    """Returns the index of the first condition that each particle meets, or the number of
+    conditions if it meets none: [C] each (at least one) -> [C].
     """
     place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
     return place
 
 
 def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
-    """Bins each category's share of particles: category [C], its places among `names`.
+    """Bins each category's share of particles. category [C]: each particle's index in `names`.
 
-    axes: of each quantity the particles' values [C] and the limits of its bins. The names are
-    "NAME_by_AXIS".
+    axes: for each quantity the particles' values [C] and the limits of its bins. The bins' names
+    are "NAME_by_AXIS".
     """
     return {
         f"{name}_by_{axis}": binned_ratio(values, category == place, edges)
@@ -115,7 +115,7 @@ SCAN_CUTS = (
 @dataclass(frozen=True)
 class TrackOptions(Criteria):
     """The choice of tracks and particles: `builder` makes tracks of edges with a score above
-    `score_cut` (None: the builder's own). The same by each of `scan_cuts`, in short.
+    `score_cut` (None: the builder's own). scan_cuts: other cuts, for which tracks are judged, too.
     """
 
     score_cut: float | None = None
@@ -131,7 +131,7 @@ def budget_matching(matchings: Iterable[Matching]) -> Matching:
 @dataclass(frozen=True)
 class JudgedTracks:
     """One event's tracks from one set of scores: metrics in the order of TrackOptions.matchings,
-    bins likewise (None in other styles than BINNED_STYLE), and the TrackML score.
+    bins in the same order (None in styles other than BINNED_STYLE), and the TrackML score.
     """
 
     metrics: list[TrackMetrics]
@@ -142,8 +142,8 @@ class JudgedTracks:
 @dataclass(frozen=True)
 class EventTracks:
     """One event's tracks from the model's scores and from perfect ones, and the loss budget:
-    particles by CATEGORIES in the style and mode BUDGET. scan: the model's tracks by each of
-    TrackOptions.scan_cuts, in the style and mode BUDGET.
+    numbers of particles by CATEGORIES in the style and mode BUDGET. scan: the model's tracks by
+    each of TrackOptions.scan_cuts, in the style and mode BUDGET.
     """
 
     model: JudgedTracks
@@ -159,11 +159,11 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     Each particle is in the first of CATEGORIES that fits. found: a track of the model matches it.
     no_true_edges: the graph holds no true edge of it. too_few_true_edges: perfect scores (all true
     edges kept and no other) do not find it either. true_edges_cut: nor do the true edges alone that
-    the model keeps. merged: those would find it, so that false edges, which join them to others,
-    are what loses it.
+    the model keeps. merged: those would find it, so it is lost to false edges, which join its hits
+    to others.
 
     Raises:
-        InputError: the event's particles are unknown, or where its hits are.
+        InputError: the event's particles, or the positions of its hits, are unknown.
     """
     if event.particle_id is None or event.particles is None:
         lacking = "table of particles" if event.particles is None else "particle ids"
@@ -273,8 +273,8 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
 
 
 def summarise_judged(events: Sequence[JudgedTracks], matchings: Sequence[Matching]) -> Judged:
-    """Adds up events (at least one), each judged by `matchings` in this order; the TrackML score is
-    the mean over the events that have one, None if none has.
+    """Adds up events (at least one), each judged by `matchings` in this order. The TrackML score is
+    the mean over the events that have one; None if none has.
     """
     records = []
     for i, matching in enumerate(matchings):

@@ -34,9 +34,9 @@ from bigtrk.tracks.matching import Ids
 
 @dataclass(frozen=True)
 class HitTracks:
-    """The listed hits of one event and their tracks: hit_id, track_id [M] int64 (NO_TRACK: in no
+    """The listed hits of one event and their tracks. hit_id, track_id [M] int64 (NO_TRACK: in no
     track). file, row [M]: where each is listed, for messages. claimed [M] int64: the particle that
-    made most of the hit's track, as the file says; None where it does not.
+    made most of the hit's track, according to the file; None if it does not say so.
     """
 
     hit_id: Ids
@@ -61,8 +61,8 @@ class HitTracks:
         return self
 
     def of_hits(self, hit_id: Ids) -> Ids:
-        """Returns the track of each hit of the event, NO_TRACK where none is listed: [N] -> [N].
-        InputError where a listed hit is not among the event's.
+        """Returns the track of each hit of the event, NO_TRACK if none is listed: [N] -> [N].
+        InputError if a listed hit is not among the event's.
         """
         of_event = rows_of(self.hit_id, hit_id)
         if len(unknown := np.flatnonzero(of_event < 0)):
@@ -102,8 +102,8 @@ SubmittedEvent = tuple[int, Ids, Ids, Ids | None]
 
 
 def write_parquet_submission(path: Path, events: Iterable[SubmittedEvent], claimed: bool) -> None:
-    """Writes the rows of events in their order, atomically and one event at a time, each a row
-    group of its own. claimed: with the particles of tracks, which each event then has.
+    """Writes the rows of events in their order, atomically and one event at a time; each event is a
+    row group. claimed: also writes the particles of tracks, which each event must then have.
     """
     names = (*IDS, CLAIMED) if claimed else IDS
     filled = (
@@ -117,7 +117,7 @@ def write_rows(
     path: Path, schema: pa.Schema, events: Iterable[Sequence[Any]], csv: bool = False
 ) -> None:
     """Writes the columns of events in their order, atomically and one event at a time, to a Parquet
-    file, or to a `csv` file, which is packed where its name ends with .gz.
+    file, or to a `csv` file, which is packed if its name ends with .gz.
     """
     plain = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
     make = partial(pa_csv.CSVWriter, write_options=plain) if csv else pq.ParquetWriter
@@ -143,8 +143,8 @@ _LIST = re.compile(r"\[(\s*\d{1,18}\s*,)*(\s*\d{1,18}\s*)?\]")
 
 
 def event_number(name: str) -> int:
-    """Returns the number in an event's name, which is its event_id in a submission. InputError
-    where it has none, such as the name of a graph from other files than TrackML's.
+    """Returns the number in an event's name, which is its event_id in a submission. InputError if
+    it has none, such as the name of a graph from files of other formats than TrackML's.
     """
     match = EVENT_NAME.fullmatch(name)
     if match is None:
@@ -173,10 +173,10 @@ def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
 
 def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None:
     """Writes a TrackML submission, atomically: for each event its name, hit_id [N], track_id [N].
-    Where `path` ends with .gz it is packed.
+    If `path` ends with .gz, the file is packed.
 
-    The challenge wants every hit in a track, so that a hit in NO_TRACK gets a track of its own,
-    numbered behind the event's others. InputError where an event's name has no number.
+    The challenge wants every hit in a track. So a hit in NO_TRACK gets a track of its own, numbered
+    after the event's others. InputError if an event's name has no number.
     """
 
     def filled() -> Iterator[Sequence[Ids]]:
@@ -208,7 +208,7 @@ class TrackSource:
     """The tracks of several events on disk.
 
     events: number of each event -> where its tracks begin, for messages; ascending. read: returns
-    the tracks of the event of a number, or raises InputError naming file, row and remedy.
+    the tracks of the event with this number, or raises InputError naming file, row and remedy.
     """
 
     events: dict[int, str]
@@ -267,7 +267,7 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
 
 
 def longest_track(hits: Sequence[Sequence[int]], rank: Ids | None = None) -> tuple[Ids, Ids, int]:
-    """Returns the hits in tracks, the row of each hit's track, and how many hits are shared.
+    """Returns the hits in tracks, the row of each hit's longest track, and how many are shared.
 
     rank: breaks ties among tracks of one length, the smallest first.
     """
@@ -417,8 +417,8 @@ def _open_csv(path: Path) -> TrackSource:
 
 
 def names_by_number(names: Iterable[str], where: object = "events") -> dict[int, str]:
-    """Returns the names of events by their numbers, ascending; InputError where a name has no
-    number, or two have one. where: the place of the events, for messages.
+    """Returns the names of events by their numbers, ascending. InputError if a name has no number,
+    or two have the same. where: the place of the events, for messages.
     """
     known: dict[int, str] = {}
     for name in names:
@@ -433,7 +433,7 @@ def names_by_number(names: Iterable[str], where: object = "events") -> dict[int,
 
 def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:
     """Returns the names of all events of a folder or zip archive by their numbers, ascending.
-    InputError where two have one number, or `source` has tracks of an event that is not there.
+    InputError if two have the same number, or `source` has tracks of an event that is not there.
     """
     names = names_by_number(find_events(events), events)
     for number, where in source.events.items():

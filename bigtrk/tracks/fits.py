@@ -27,8 +27,8 @@ FEW = 20  # tracks, of which no width is given
 
 @dataclass(frozen=True)
 class FitErrors:
-    """Fits of particles from the beam line: pt (GeV), eta [J], error and pull [J, P]. tracks,
-    converged: of all.
+    """Fits of the J judged particles, which come from the beam line: pt (GeV), eta [J], and for
+    each of P parameters error and pull [J, P]. tracks, converged: numbers of all fits.
     """
 
     tracks: int
@@ -45,8 +45,8 @@ def parameters_path(folder: Path, event: str) -> Path:
 
 
 def fit_errors(event: Event, track_id: Ids, file: Path) -> FitErrors:
-    """Compares the fits that a file lists with the particle that made most of each track:
-    track_id [N]. Raises InputError where the file is damaged or the event has no truth.
+    """Compares each fit that a file lists with the particle that made most of its track. track_id
+    [N]: of the event's hits. Raises InputError if the file is damaged or the event has no truth.
     """
     names = [f"cov_{name}_{name}" for name in PARAMETERS]
     with damage_told(f"{file}: cannot be read", "fit the tracks again"):

@@ -26,8 +26,8 @@ Mask = NDArray[np.bool_]
 class Overlaps:
     """One row per pair of a track and a particle that share hits; R rows, M hits in tracks.
 
-    track_id, particle_id [R]; shared [R]: hits in both; track_hits, particle_hits [R]: hits of
-    each, in tracks or not; row_of_hit [M] and hits [M]: row and position of the hits in tracks.
+    track_id, particle_id [R]; shared [R]: number of hits in both; track_hits, particle_hits [R]: of
+    each, in tracks or not; hits [M]: positions of the hits in tracks, row_of_hit [M]: their rows.
     """
 
     track_id: Ids
@@ -88,12 +88,12 @@ class Matching:
     """The definition of a match.
 
     style: ATLAS matches a track and a particle if the particle has made at least
-    `matching_fraction` of the track's hits; two_way asks also for that fraction of the particle's
-    hits in the track; one_way judges tracks by the former alone and particles by the latter alone.
+    `matching_fraction` of the track's hits. two_way also asks for that fraction of the particle's
+    hits in the track. one_way judges tracks by the former alone and particles by the latter alone.
 
-    mode: `acorn` is that tool's: noise matches tracks like a particle, and only hits that were
-    given are known. `strict`: noise never matches, and particles have the hits that they have in
-    the event, so that those lost before tracks were built count.
+    mode: `acorn` is as in acorn: noise matches tracks like a particle, and only the given hits are
+    known. `strict`: noise never matches, and particles have all their hits of the event, so that
+    hits lost before tracks were built count.
 
     Tracks have at least `min_track_length` hits, reconstructable particles at least `pt_min` (GeV)
     and `hits_min` hits; an unknown pT satisfies no `pt_min` above 0.
@@ -254,9 +254,9 @@ def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, 
 def trackml_score(
     track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
 ) -> float | None:
-    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1]; None
-    without weights, where one is unknown (as in files of the test set), or where all are 0 (an
-    event of short particles alone).
+    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1]. None
+    without weights, if one is unknown (as in files of the test set), or if all are 0 (an event that
+    has only short particles).
 
     track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
     also those that track building never saw. A hit is well found if its particle made more than
@@ -271,7 +271,7 @@ def trackml_score(
 
 
 def majority_particles(track_id: Ids, particle_id: Ids) -> Ids:
-    """Returns of each hit the particle that made more than half of its track's hits, NOISE where
+    """Returns, for each hit, the particle that made more than half of its track's hits, or NOISE if
     there is none or the hit is in no track: track_id, particle_id [N] -> [N].
     """
     rows = overlaps(track_id, particle_id)

@@ -37,7 +37,7 @@ class KnownEvent:
     """An event's tree of hits, its candidates for tracks of MIN_HITS or more hits, and the particle
     of each hit [N] (0: noise).
 
-    It takes about 200 bytes per hit besides its graph.
+    It takes about 200 bytes per hit in addition to its graph.
     """
 
     graph: ScoredGraph
@@ -170,9 +170,9 @@ def scan_thresholds(event: KnownEvent, particles: Particles, quality: Quality) -
 
 
 def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int) -> Scan:
-    """Adds up the scans of events, each by a quality that was taught on the others: one that was
-    taught on the event itself would know its tracks, and leave fewer fakes than elsewhere.
-    InputError where an event's others teach nothing (`train_quality`), as where there are none.
+    """Adds up the scans of events, each by a quality learnt from the other events: one that had
+    learnt from the event itself would know its tracks, and leave fewer fakes than elsewhere.
+    InputError if the others teach nothing (`train_quality`), or if there are none.
     """
     scans = []
     for left_out, (event, particles) in enumerate(events):
@@ -182,8 +182,8 @@ def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int)
 
 
 def choose_threshold(scan: Mapping[float, TrackMetrics], fakes: float) -> float:
-    """Returns the threshold that finds most particles, of those at which at most a share `fakes` of
-    the tracks match none; of equal ones the highest.
+    """Returns the threshold that finds most particles, among those at which at most a share `fakes`
+    of the tracks match no particle. If several find as many, returns the highest.
 
     If none has so few fakes, returns the one with the fewest; UNCHOSEN if there are no tracks.
     """

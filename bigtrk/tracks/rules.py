@@ -32,8 +32,8 @@ PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts of events by one rule: particles to be found, or the weight of hits, and what of it
-    is found; tracks that count, and fakes among them.
+    """Counts of events by one rule. particles: to be found, or the weight of hits; found: what is
+    found of them. tracks: that count; fakes: among these.
     """
 
     particles: float = 0

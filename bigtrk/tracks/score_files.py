@@ -34,11 +34,11 @@ def score_files(
     rules: Rules | None = None,
 ) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
-    archive; events without tracks are left out. task: also by its metrics; then all events count,
-    those without tracks too. no_track: id of hits in no track, besides NO_TRACK. rules: also by
-    those of published figures. Fits in the folder of the tracks are judged, too. Raises InputError
-    if files are damaged, tracks are of an event or of hits that `events` lacks, list a hit twice,
-    or an event has no truth.
+    archive. Events without tracks are left out, except with a `task`, by whose metrics tracks are
+    then judged, too. no_track: id of hits in no track, besides NO_TRACK. rules: judges tracks also
+    by the rules of published figures. Fits in the folder of the tracks are judged, too. Raises
+    InputError if files are damaged, tracks are of an event or of hits that `events` lacks, list a
+    hit twice, or an event has no truth.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)

@@ -36,9 +36,9 @@ def library() -> ctypes.CDLL | None:
 class ScoredGraph:
     """An event's scored graph, all that a track builder may read.
 
-    edge_index [2, E] int64: the inner and the outer hit of each edge; scores [E]: in [0, 1].
-    Of the hits: position [N, 3] float64 (x, y, z in mm), and modules [N, 3] int64 (volume, layer,
-    module), or None where they are unknown.
+    edge_index [2, E] int64: the inner and the outer hit of each edge; scores [E]: in [0, 1]. Of the
+    hits: position [N, 3] float64 (x, y, z in mm), and modules [N, 3] int64 (volume, layer, module),
+    or None if they are unknown.
     """
 
     edge_index: NDArray[np.int64]
@@ -52,8 +52,8 @@ class ScoredGraph:
 
 
 class TrackBuilder(Protocol):
-    """Makes tracks of an event. It decides ties and order by what it is given, so that its tracks
-    are the same on any machine, in whatever order the edges are.
+    """Makes tracks of an event. Ties and order depend only on its inputs, so that the tracks are
+    the same on any machine, in whatever order the edges are.
     """
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
@@ -98,8 +98,8 @@ class Edges(NamedTuple):
 def outward_edges(graph: ScoredGraph, score_cut: float) -> Edges:
     """Directs the edges with a score above `score_cut` away from the origin: [E] -> [K].
 
-    Of hits at the same distance the one with the lower number comes first. So there are no cycles;
-    edges from a hit to itself are left out.
+    If two hits are at the same distance, the one with the lower number comes first. So there are no
+    cycles. Edges from a hit to itself are left out.
     """
     kept = (graph.scores > score_cut) & (graph.edge_index[0] != graph.edge_index[1])
     one, other = graph.edge_index[:, kept]
@@ -116,8 +116,8 @@ def best_at(
     there: NDArray[np.int64],
     score: NDArray[np.floating] | NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Marks the best edge at each hit `here`, or the best of other pairs: [K] each -> [K]. Of equal
-    scores that to the hit `there` with the lower number is better.
+    """Marks the best edge at each hit `here`, or the best of other pairs: [K] each -> [K]. If
+    scores are equal, the pair whose `there` is lower is better.
     """
     order = np.lexsort((there, -score, here))
     begins = np.diff(here[order], prepend=-1) != 0

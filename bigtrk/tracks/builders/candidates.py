@@ -56,11 +56,11 @@ Points = tuple[Values, Values]
 
 @dataclass(frozen=True)
 class HelixFits:
-    """The helices of groups; each field is [C] float64.
+    """The helices of groups of hits; each field is [C] float64.
 
     circle_residual, line_residual (mm): root mean squares of the distances of hits from the circle,
-    and in z from the line. d0 (mm): distance of the circle from the beam line (x = y = 0), where
-    the arc length begins; z0 (mm): z there. curvature (1/mm): 1 / radius. slope: dz by arc length,
+    and, in z, from the line. d0 (mm): distance of the circle from the beam line (x = y = 0), where
+    the arc length begins; z0 (mm): z there. curvature (1/mm): 1 / radius. slope: dz per arc length,
     which grows towards the mean of the hits.
     """
 
@@ -79,7 +79,7 @@ _Circles = tuple[Values, Values, Values, Values]
 def fit_helices(groups: HitGroups, position: Values) -> HelixFits:
     """Fits a helix to each group: position [N, 3] (x, y, z in mm).
 
-    All values are finite, whatever the hits. Those that lie along the beam line have slope 0.
+    All results are finite, whatever the hits. If hits lie along the beam line, the slope is 0.
     """
     x, y, z = (np.take(column, groups.hit) for column in position.T)
     mean_x, mean_y = groups.means(x), groups.means(y)
@@ -195,14 +195,14 @@ _SCORE, _RESIDUAL, _D0, _Z0, _CURVATURE = 1e-6, 1e-3, 1e-2, 1.0, 1e-6  # mm, 1/m
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidates: union [C], rows of the tree's unions; their hits; and features [C, F] float32.
+    """Candidates. union [C]: rows of the tree's unions. hits: their hits. features: [C, F] float32.
 
-    Features, by FEATURES: the number of hits; the logits of the scores of the edges that united
-    them, of the lowest and the mean; that of the edge that unites them with others (where none
-    does, of LOWEST_SCORE), and log(1 + the number of these others), since a track that lacks hits
-    has some to be united with; logarithms of the residuals, |d0|, |z0| and radius of the helix
-    (`fit_helices`), and asinh |slope|, its |eta|; the least and the largest distance from the beam
-    line (mm). Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
+    Features, by FEATURES: the number of hits; logits of scores of the edges that united them, of
+    the lowest and the mean score; the logit of the edge that unites them with other hits
+    (LOWEST_SCORE without one), and log(1 + the number of these), since a track that lacks hits has
+    some to be united with; logarithms of the helix's residuals, |d0|, |z0| and radius
+    (`fit_helices`), and its |eta| as asinh |slope|; the least and largest distance from the beam
+    line. Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
     """
 
     union: Ids
@@ -213,7 +213,7 @@ class Candidates:
 def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidates:
     """Lists the unions of at least `min_hits` hits, with their features: position [N, 3] (mm).
 
-    Larger ones than MOST_HITS are no candidates.
+    Unions of more than MOST_HITS hits are no candidates.
     """
     union = np.flatnonzero((tree.size >= min_hits) & (tree.size <= MOST_HITS))
     size = tree.size[union]
@@ -223,8 +223,8 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
 
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
-    """Marks the groups that are good tracks: one particle has made more than PURITY of their hits,
-    and has more than half of its own hits there. particle_id [N] (0: noise) -> [C].
+    """Marks the groups of hits that are good tracks: one particle made more than PURITY of the
+    hits, and they are more than half of its own hits. particle_id [N] (0: noise) -> [C].
     """
     ids, particle, particle_hits = np.unique(particle_id, return_inverse=True, return_counts=True)
     group = np.repeat(np.arange(len(hits.size)), hits.size)

@@ -27,9 +27,9 @@ MOST_CHAINS = 40_000  # of one length; the best are kept
 
 @dataclass(frozen=True)
 class Chains:
-    """Hits of chains, inner ones first, and features [C, F] float32, as `candidates.FEATURES` has
-    them. In the places of next_score and next_hits are the logits of the best scores of edges out
-    of the last hit and into the first.
+    """Hits of chains, inner ones first, and features [C, F] float32 as in `candidates.FEATURES`.
+    But next_score and next_hits are the logits of the best scores of an edge out of the last hit
+    and of one into the first hit.
     """
 
     hits: HitGroups
@@ -37,8 +37,8 @@ class Chains:
 
 
 def find_chains(graph: ScoredGraph, free: NDArray[np.bool_], min_hits: int) -> Chains:
-    """Lists the chains of MIN_HITS, or `min_hits` if that is more, to MOST_HITS free hits, no two
-    of one module: free [N].
+    """Lists the chains of free hits, no two of them in one module: free [N]. A chain has at most
+    MOST_HITS hits, and at least MIN_HITS, or `min_hits` if that is more.
     """
     edges = outward_edges(graph, LOWEST_SCORE)
     edges = edges.where(free[edges.source] & free[edges.destination])
@@ -97,8 +97,8 @@ def _described(
 
 
 def take_chains(hits: HitGroups, gain: Values, track_id: Ids, min_hits: int) -> Ids:
-    """Adds chains to the tracks of hits [N]: the one of the largest gain [C] x hits, while it is
-    above 0, and so on, each if all its hits are in no track yet.
+    """Adds chains to the tracks of hits [N]. It takes them by falling gain [C] x hits, as long as
+    that is above 0, each if none of its hits is in a track yet.
     """
     value = gain * hits.size
     order = np.argsort(-value, kind="stable")

@@ -46,12 +46,12 @@ LOWEST_SCORE = 0.01
 
 @dataclass(frozen=True)
 class HitTree:
-    """The unions of hits, in the order they were made; node i below N is hit i, node N + u is
-    union u.
+    """The unions of hits, in the order in which they were made. Node i below N is hit i, node N + u
+    is union u.
 
-    children [M, 2]: the two nodes that it unites. score [M]: of the edge that does. hits [N]: all
-    hits, depth first; those of union u are hits[first[u] : first[u] + size[u]]: first, size [M].
-    meeting [M]: where in `hits` the second child's begin, another place for each union.
+    children [M, 2]: the two nodes that a union joins. score [M]: of the edge that joins them. hits
+    [N]: all hits, depth first; those of union u are hits[first[u] : first[u] + size[u]]: first,
+    size [M]. meeting [M]: where in `hits` the second child's begin; no two unions have the same.
     """
 
     children: Ids
@@ -68,9 +68,9 @@ class HitTree:
         return parent[len(self.hits) :]
 
     def take_best(self, values: Values) -> Ids:
-        """Takes the disjoint unions of the largest sum of values [M]: rows of them, ascending.
+        """Takes the disjoint unions with the largest sum of values [M]: rows of them, ascending.
 
-        Of equal sums the larger union is taken, and none where nothing is won.
+        If sums are equal, it takes the larger union; it takes none if that wins nothing.
         """
         best = [0.0] * len(self.hits)
         for left, right, own in zip(*self.children.T.tolist(), values.tolist(), strict=True):
@@ -85,8 +85,8 @@ class HitTree:
 
 
 def grow(graph: ScoredGraph) -> HitTree:
-    """Grows the trees of a graph. Edges of equal score are taken by (destination, source); those
-    below LOWEST_SCORE are not taken. Without modules no two hits exclude each other.
+    """Grows the trees of a graph. Edges of equal score are taken by (destination, source). Edges
+    below LOWEST_SCORE are not taken. Without modules any hits may be united.
     """
     n_hits = graph.n_hits
     taken = np.flatnonzero(graph.scores >= LOWEST_SCORE)

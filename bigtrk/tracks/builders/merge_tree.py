@@ -31,9 +31,9 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """A trained network: mean and scale [F] of the features; weights, for each layer a weight
+    """A trained network. mean, scale [F]: of the features. weights: for each layer a weight
     [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
-    that it learnt from knew the hits' modules. chains: the quality of chains of hits that the tree
+    from which it learnt had the hits' modules. chains: the quality of chains of hits that the tree
     leaves free; None: there is no second pass.
     """
 
@@ -69,15 +69,15 @@ def logits(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MergeTree:
-    """Hits are united by edges of falling score, and every union is a candidate for a track. Of all
-    sets of candidates without a hit in common that with the largest sum of (P - SURE) x hits is
-    taken, where P is the candidate's `quality`. A second pass takes chains of the hits that are
-    left (chains.py), by their own quality P and (P - `threshold`) x hits. A `threshold` above SURE
-    holds in both passes. Without a quality of chains there is one pass, by `threshold`.
+    """Unites hits by edges of falling score; every union is a candidate for a track. Of all sets of
+    candidates without a hit in common, it takes the set with the largest sum of (P - SURE) x hits,
+    where P is a candidate's `quality`. A second pass takes chains of the hits that are left
+    (chains.py), by their own quality P and (P - `threshold`) x hits. A `threshold` above SURE
+    replaces it. Without a quality of chains there is one pass, by `threshold`.
 
     A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
-    least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
-    may be united, too: tracks are worse, and their quality is to be learnt from graphs like these.
+    least two hits and at most candidates.MOST_HITS. If modules are unknown, hits of one module may
+    be united, too: tracks are worse, and their quality should be learnt from graphs like these.
     """
 
     quality: Quality
@@ -138,8 +138,8 @@ def tracks_at(
 
 
 def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:
-    """Takes, of the sets of candidates without a hit in common, that with the largest sum of gain x
-    hits: gain [C] -> each hit's track [N], or NO_TRACK.
+    """Takes, of all sets of candidates without a hit in common, the one with the largest sum of
+    gain x hits: gain [C] -> the track of each hit [N], or NO_TRACK.
     """
     values = np.zeros(len(tree.size))
     values[candidates.union] = gain * candidates.hits.size

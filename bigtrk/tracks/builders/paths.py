@@ -14,8 +14,8 @@ from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
 
 
 class Rule(NamedTuple):
-    """Follows, of the edges to unused hits, the best if its score is above `best`, and those others
-    whose score is above `others`.
+    """Of the edges to unused hits it follows the best, if its score is above `best`, and each other
+    edge whose score is above `others`.
 
     Paths of fewer than `min_hits` hits are not taken.
     """
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
 class Successors(NamedTuple):
     """The edges out of node v, the best first, are rows first[v] to first[v + 1] - 1.
 
-    first [V + 1], target [K] int64; score [K] float64; hit [V] int64: the hit that each node is.
+    first [V + 1], target [K] int64; score [K] float64; hit [V] int64: the hit of each node.
     """
 
     first: NDArray[np.int64]
@@ -76,9 +76,9 @@ UNUSED = -2  # of a node that is in no path yet
 def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
     """Returns the path of each hit [N], or NO_TRACK; paths are numbered as they are taken.
 
-    From each unused node in turn: of the paths over unused nodes that `rule` follows the longest
-    is taken, of those equally long the one that follows better edges first. Where that is too
-    short, the node alone is used up.
+    Each unused node in turn starts paths over unused nodes, as `rule` follows edges. The longest
+    path is taken; of equally long ones, the one that follows better edges first. If it is too
+    short, only the node itself is used up.
     """
     graph = _successors(edges, n_hits)
     path, first = [UNUSED] * len(graph.hit), graph.first.tolist()

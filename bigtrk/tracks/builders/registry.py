@@ -40,11 +40,11 @@ class Components:
 
 @dataclass(frozen=True)
 class JunctionRemoval:
-    """Keeps, of the edges with a score above `score_cut`, those that are the best out of their
-    inner hit and the best into their outer hit; hits that they join are a track.
+    """Keeps the edges with a score above `score_cut` that are both the best out of their inner hit
+    and the best into their outer hit; hits that they join are a track.
 
     Both are judged at once, as in ACTS: an edge that loses at one end still beats others at the
-    other. Of equal scores that to the hit with the lower number is better.
+    other. If scores are equal, the edge to the hit with the lower number is better.
     """
 
     score_cut: float = 0.5
@@ -58,19 +58,19 @@ class JunctionRemoval:
 
 @dataclass(frozen=True)
 class Walk:
-    """Edges with a score above `score_cut` are directed outward; components that are simple chains
+    """Edges with a score above `score_cut` are directed outward. Components that are simple chains
     (one edge in and one out of each hit at most) are tracks. In the others, each hit in topological
-    order that is in no track yet starts a walk: it follows the best edge to such a hit if its score
+    order that is in no track yet starts a walk. It follows the best edge to such a hit if its score
     is above `min_score`, and branches to every other whose score is above `add_score`. The longest
     path is a track.
 
-    Of equally long paths that one is taken which follows better edges first; of edges with equal
-    scores that to the hit with the lower number is better. A start whose longest path is too short
-    for a track starts and joins no other.
+    Of equally long paths it takes the one that follows better edges first; of edges with equal
+    scores the one to the hit with the lower number is better. A hit whose longest path is too short
+    for a track starts and joins no other path.
 
     Without `turns` it is the fast walk: each hit keeps its best edge out, if its score is at least
-    `min_score`, and those above `add_score`, before any walk starts. It does not turn to the next
-    best edge where the best leads to a hit of another track: the path ends there (acorn drops it).
+    `min_score`, and edges above `add_score`, before any walk starts. If the best edge leads to a
+    hit of another track, it does not turn to the next best: the path ends there (acorn drops it).
     """
 
     score_cut: float = 0.01
