@@ -104,8 +104,8 @@ class Task:
         return [1 << i for i in range(_MOST_SECTORS.bit_length()) if 1 << i >= needed]
 
     def events(self, sectors: int) -> list[EventSize]:
-        """Lists some events, evenly spread, with those of most edges and nodes. Whole ones are cut
-        in `sectors`; the largest has to fit in nine of ten cuts.
+        """Lists some events, evenly spread by size, and those with most edges and nodes. Whole
+        events are cut in `sectors`; the largest sector has to fit in nine of ten cuts.
         """
         spread = sorted(self.sizes, key=lambda size: (size.edges, size.nodes))
         if len(spread) > _EVENTS:
@@ -120,8 +120,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with whole events cut in `sectors`. memory: most bytes of a rank, or the least
-    possible where they do not fit. cut: that with most sectors in which an event may be trained.
+    """A candidate with whole events cut in `sectors`. memory: most bytes of a rank; if it does not
+    fit, the least possible. cut: with most sectors, of those in which an event may be trained.
     """
 
     candidate: Candidate
@@ -143,8 +143,8 @@ class Option:
 
 
 def options(task: Task) -> Iterator[Option]:
-    """Yields all options in the order in which they are taken: edges in memory before files, `ddp`
-    before sharding, less to compute anew before more, few sectors before many.
+    """Yields all options in the order in which they are tried: edges in memory before files, `ddp`
+    before sharding, less recomputation before more, few sectors before many.
     """
     for candidate in candidates(task.configuration, task.world, task.machine.shared):
         for sectors in task.sectors:
@@ -162,8 +162,8 @@ def choose(task: Task) -> list[Option]:
 
 
 def candidates(configuration: Configuration, world: int, on_cpu: bool) -> list[Candidate]:
-    """Lists the candidates in the order of `options`; without `offload`, as a rank's share of its
-    host's memory is not known. Only edges of `chunk` on a CPU may be in files.
+    """Lists the candidates in the order of `options`, without `offload`, since a rank's share of
+    its host's memory is not known. Edges go to files only on a CPU and with `chunk`.
     """
     model = configuration.model
     field = type(model).model_fields.get("recompute")
@@ -230,8 +230,8 @@ def _too_little(task: Task, considered: Sequence[Option]) -> str:
 def settle(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Configuration:
-    """Returns the configuration with the open settings chosen by rank 0; routing chooses the
-    sectors within the same memory. Collective. Raises InputError if no choice fits an event.
+    """Returns the configuration with the open settings chosen by rank 0; within the same memory,
+    routing chooses the sectors. Collective. Raises InputError if no choice fits an event.
     """
     available = memory_budget(configuration, ranks)
     given = configuration.training.memory_gib is not None

@@ -50,8 +50,8 @@ def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw
 
 
 def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Finds the at most `k` points nearest to each of `queries` [Q] (rows of `points` [N, D]) that
-    are less than `radius` away, itself left out: pairs [2, P] of a query and a neighbour.
+    """Finds, for each of `queries` [Q] (rows of `points` [N, D]), the nearest other points, at most
+    `k`, that are less than `radius` away: pairs [2, P] of a query and a neighbour.
     """
     found = _on_device if points.is_cuda else _in_tree
     near = found(points, queries, min(k + 1, len(points)), radius)

@@ -97,8 +97,8 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes the signals as requests while the block runs. After a stop they are ignored: once
-        the first rank has ended, launchers send SIGTERM to the others.
+        """Takes the signals as requests while the block runs. After a stop they are ignored, since
+        launchers send SIGTERM to the other ranks once the first one has ended.
         """
         after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
         try:
@@ -131,8 +131,8 @@ class StopRequest:
 def report_out_of_memory(
     who: str, remedy: str, kind: type[InputError] = RankError
 ) -> Iterator[None]:
-    """Replaces an allocator's error in the block by an InputError of this kind, which says who (a
-    rank, or what else can be told) ran out of memory, where, and the remedy.
+    """Replaces an allocator's error in the block by an InputError of this kind. It says who ran out
+    of memory (`who`, such as a rank), where, and the remedy.
     """
     try:
         yield

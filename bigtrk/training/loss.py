@@ -22,8 +22,8 @@ _TERMS = 1024  # of a sum that no threads share
 def edge_scale(
     truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
 ) -> Tensor:
-    """Returns each edge's factor of its loss [E] from the counts [2] of all positives and
-    negatives: divided by their sum (`proportional`), or each by its own (`equal`).
+    """Returns the factor of each edge's loss, [E]: its weight divided by a count. counts [2]: of
+    all positives and all negatives; their sum divides (`proportional`), or each its own (`equal`).
     """
     if balance == "proportional":
         return truth.weight / counts.sum().clamp(min=1)
@@ -104,11 +104,11 @@ def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Ten
 class ScoredEdges:
     """The edges of a sector as a loss function of the user's own gets them, in one type of float.
 
-    logits [E]. truth [E]: 1 for edges to be found true, 0 for those to be found false. target [E]
-    bool: true edges of the target's particles. weights [E]: 0 where masked or owned by another
-    sector. pt [E]: that of a true edge's particle in GeV, NaN where there is none or it is not
-    known. counts [2]: the positives and negatives that losses are divided by, of all ranks: those
-    that the step trains of the event, or with training.step_loss=per_edge of all its events.
+    logits [E]. truth [E]: 1 for edges to be found true, 0 for edges to be found false. target [E]
+    bool: true edges of the target's particles. weights [E]: 0 if masked or owned by another sector.
+    pt [E]: that of a true edge's particle in GeV, NaN if there is none or it is not known. counts
+    [2]: the numbers of positives and negatives, on all ranks, by which losses are divided: those
+    that the step trains of this event, or, with training.step_loss=per_edge, of all its events.
     """
 
     logits: Tensor
@@ -151,8 +151,8 @@ _SAME = 1e-9  # in float64, relative
 
 
 def check_loss(name: str, device: torch.device) -> None:
-    """Checks that a user's loss gives each edge a finite loss and gradient that depend on this edge
-    and the counts alone, so that a sum over edges adds up from parts. Raises InputError where not.
+    """Checks that a user's loss gives each edge a finite loss and gradient, which depend only on
+    this edge and the counts, so that a sum over edges adds up from parts. Raises InputError if not.
     """
     if not names_code(name):
         return
@@ -207,8 +207,8 @@ def _random_edges(device: torch.device) -> ScoredEdges:
 
 
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sums the smooth L1 loss over known edges, by the global `count`: log_pt [E] -> scalar;
-    linear above an error of 1 (a factor e in pT), as low-pT particles have long tails.
+    """Sums the smooth L1 loss over known edges, divided by the global `count`: log_pt [E] ->
+    scalar; linear above an error of 1 (a factor e in pT), since low-pT particles have long tails.
     """
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)
@@ -230,8 +230,8 @@ class Draw:
 
 @torch.no_grad()
 def choose_edges(model: nn.Module, share: Share, negatives: NegativeSettings, draw: Draw) -> Share:
-    """Takes the edges of each sector that are to be trained, in their order; the false ones chosen
-    weigh together as much as all. Every rank runs the model once, also on an empty sector.
+    """Takes the edges of each sector that are to be trained, in their order; the chosen false edges
+    weigh as much as all together. Every rank runs the model once, also on an empty sector.
     """
     scored = zip(share.batches, run_model(model, share), strict=True)
     return replace(share, batches=[_chosen(*one, negatives, draw) for one in scored])

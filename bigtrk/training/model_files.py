@@ -33,8 +33,8 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 
 
 class Description(Settings):
-    """`config.json`: the model in `model.safetensors`. scales: our features' constants; measured:
-    the scales of others; trained_on: the identities of events.
+    """`config.json`: describes the model in `model.safetensors`. scales: the constants of bigtrk's
+    own features; measured: the scales of others; trained_on: the identities of events.
     """
 
     format: Literal["bigtrk model"]
@@ -274,7 +274,7 @@ def first_scales(
     configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
 ) -> MeasuredScales:
     """Measures the scales of features that have none, once in a run; weights that were trained
-    before go on with theirs. Collective. Raises InputError if an event or record cannot be read.
+    before keep their scales. Collective. Raises InputError if an event or record cannot be read.
     """
     if resume:
         return on_first_rank(recorded_scales, resume, configuration)
@@ -286,8 +286,8 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model with all events that trained it; warns if it is validated on one. Raises
-    InputError as earlier_events.
+    """Describes the model, with all events that trained it; warns if one of them is also validated
+    on. Raises InputError as earlier_events.
     """
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)

@@ -74,7 +74,7 @@ class Job:
 
 def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = None) -> Job:
     """Opens the data and chooses open settings. Collective. Raises InputError if ranks differ in
-    software, settings, code or data, the data lack what is asked for, or as `completed`.
+    software, settings, code or data, if the data lack what is asked for, or as `completed`.
     """
     versions = {name: str(version) for name, version in software().items()}
     check_agreement({**versions, **flat(configuration.model_dump(mode="json"))})
@@ -98,8 +98,8 @@ def completed(job: Job) -> Job:
 
 
 def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
-    """Opens and checks the data. Where data.edge_features is not set and no event has features of
-    edges, the configuration returned reads none. Raises InputError if an event lacks something.
+    """Opens and checks the data. If data.edge_features is not set and no event has edge features,
+    the configuration that it returns reads none. Raises InputError if an event lacks something.
     """
     data = configuration.data
     events = Events(*split_validation(data.train, data.validation, data.events))
@@ -135,7 +135,7 @@ def note_run(folder: Path) -> None:
 
 
 def after_restart(configuration: Configuration) -> tuple[Configuration, Path | None]:
-    """Returns the run to resume and its configuration after torchrun's restart; one without a
+    """Returns the configuration after torchrun's restart, and the run to resume; a run without a
     checkpoint begins again. Collective. Raises InputError if the run cannot be read or is taken.
     """
     folder = on_first_rank(_noted_run)
@@ -184,9 +184,9 @@ class Parts:
 
 
 def make_parts(job: Job) -> Parts:
-    """Makes the parts of a training; a resumed one has its checkpoint still to load. Collective, as
-    the calls marked so and `together`. Raises InputError if model or loss break a contract, an
-    event does not fit, or weights, scales or a description cannot be read.
+    """Makes the parts of a training; a resumed training still has to load its checkpoint.
+    Collective, as are the calls marked so and `together`. Raises InputError if model or loss break
+    a contract, an event does not fit, or weights, scales or a description cannot be read.
     """
     configuration, ranks, events = job.configuration, job.ranks, job.events
     training = configuration.training
@@ -336,8 +336,8 @@ class Run:
 @contextmanager
 def open_run(job: Job) -> Iterator[Run]:
     """Makes the parts of a job's training, and holds the run's folder while the block runs.
-    Collective, as the calls marked so. Raises InputError if the folder is taken, there is nothing
-    to resume, a logger does not open, or as `make_parts`.
+    Collective, as are the calls marked so. Raises InputError if the folder is taken, there is
+    nothing to resume, a logger does not open, or as `make_parts`.
     """
     stop, found = StopRequest(job.ranks), None
     # Signals are requests also while it is built: one that ended the process would leave the lock.

@@ -38,8 +38,8 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule: warm-up, then constant, cosine or plateau; `total_steps` are the whole run's.
-    Raises InputError if the cosine has no steps left after the warm-up.
+    """The schedule of the learning rate: warm-up, then constant, cosine or plateau. `total_steps`:
+    of the whole run. Raises InputError if the cosine has no steps left after the warm-up.
     """
 
     optimizer: OptimizerSettings

@@ -37,8 +37,8 @@ class SpillFolder:
 
 @dataclass(frozen=True)
 class Need:
-    """The bytes that an event takes of a rank: without its edges between layers, of these, of each
-    tensor of them, and of the inputs of edges that go to files, whatever the room.
+    """The bytes that an event needs of a rank. memory: without edges between layers. edges: of all
+    of these; tensor: of each tensor of them. inputs: of edges, which go to files in any case.
     """
 
     event: str
@@ -73,8 +73,8 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Keeps edges in files where memory is short; returns files for their inputs. Raises
-    InputError as open_spill. Collective.
+    """Keeps edges in files if memory is short; returns files for their inputs. Raises InputError as
+    open_spill. Collective.
     """
     if configuration.training.spill is None:
         return None
@@ -120,9 +120,9 @@ def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
 def spill_scoring(
     model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, HeldSectors]
 ) -> None:
-    """Keeps edges in files of `folder` at inference where half of the rank's memory has no room for
-    them; the other half is left for the graph. scored: by event, what a rank scores at once. Raises
-    InputError if the model keeps none, or as open_spill.
+    """Keeps edges in files of `folder` at inference if they do not fit in half of the rank's
+    memory; the other half is left for the graph. scored: by event, the sectors that a rank scores
+    at once. Raises InputError if the model cannot do so, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
         raise InputError(f"{folder.option}: needs model.name=interaction; leave it out")
@@ -199,8 +199,8 @@ def check_folder(folder: SpillFolder) -> None:
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
-    """Checks that each host has room for the edges of its ranks, and says how much they take, where
-    an accelerator's edges go there. Collective. Raises InputError if a host has too little memory.
+    """If an accelerator's edges go to its host's memory, checks that it has room for its ranks'
+    edges, and says how much. Collective. Raises InputError if a host has too little memory.
     """
     if ranks.device.type == "cpu" or not configuration.model.offloads:
         return

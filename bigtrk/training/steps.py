@@ -47,9 +47,9 @@ Reader = Callable[[Assignment | None], Share]
 def step_items(
     costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
 ) -> list[list[int]]:
-    """Returns the epoch's steps, each a list of item numbers, with every item exactly once: any
-    `per_step` items (`random`), of like cost (`buckets`; Farrell 2020, after Etalumis,
-    arXiv:1907.03382), or steps of about the same cost (`cost`).
+    """Returns the epoch's steps, each a list of item numbers; every item is in exactly one. A step
+    has any `per_step` items (`random`), `per_step` items of like cost (`buckets`; Farrell 2020,
+    after Etalumis, arXiv:1907.03382), or about the same cost as others (`cost`).
     """
     generator = np.random.default_rng((seed, epoch))
     if batching == "cost":
@@ -89,8 +89,8 @@ def _packed(
 
 @dataclass(frozen=True)
 class RoutedStep:
-    """A step's event numbers and what each rank computes of them in each micro-step. mini_batch: of
-    parts of events alone. imbalance: the most loaded rank's work over the mean, if predicted.
+    """A step's event numbers, and what each rank computes of them in each micro-step. mini_batch:
+    true for parts of events. imbalance: the most loaded rank's work over the mean, if predicted.
     """
 
     events: Sequence[int]
@@ -149,8 +149,8 @@ class EventSteps:
 
 @dataclass(frozen=True)
 class PartSteps:
-    """Steps of parts of events, each trained alone by one rank. parts: (event, part, parts of it).
-    costs: in the order of `parts`. read: a part in an epoch.
+    """Steps of parts of events, each trained alone by one rank. parts: (event, part, number of its
+    parts). costs: in the order of `parts`. read: reads a part in an epoch.
     """
 
     parts: Sequence[tuple[int, int, int]]
@@ -316,8 +316,8 @@ def scoring_router(
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """Makes a router that knows each event's work and the sectors that fit, both counted by rank 0:
-    hosts may round differently. Collective. Raises InputError if events do not fit.
+    """Makes a router that knows each event's work and the sectors that fit. Rank 0 counts both,
+    since hosts may round differently. Collective. Raises InputError if events do not fit.
     """
     budget = memory_budget(configuration, ranks)
 

@@ -45,8 +45,8 @@ from bigtrk.training.steps import RoutedStep, check_routes
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's losses, edges, norms (if asked for, and for a spike), whether it was dropped as a
-    spike, and whether any rank was asked to stop; the same on all ranks.
+    """A step's losses, number of edges, and norms (if asked for, and for a spike); whether it was
+    dropped as a spike, and whether any rank was asked to stop. The same on all ranks.
     """
 
     loss: float
@@ -67,8 +67,8 @@ class StepRunner:
     """Computes steps with one engine.
 
     A step's loss is a sum over its events' edges, each divided by global counts that are known
-    before the first micro-step; so it does not depend on ranks, micro-steps or cuts. It is that of
-    edges (of pairs of hits with `pairs`; of some edges with `negatives`) + pt_weight x that of pT.
+    before the first micro-step. So it does not depend on ranks, micro-steps or cuts. It is the loss
+    of edges (pairs of hits with `pairs`; some edges with `negatives`) + pt_weight x that of pT.
     """
 
     engine: Engine
@@ -91,9 +91,9 @@ class StepRunner:
         limit: float = math.inf,
         number: int = 0,
     ) -> StepResult:
-        """Trains on `events`, of which `shares` are this rank's micro-steps; what is drawn depends
-        on the step's `number`. Collective. With a spike guard, a step whose loss of edges exceeds
-        `limit`, or whose loss or gradients are not finite, does not update the weights; without
+        """Trains on `events`, of which `shares` are this rank's micro-steps; random draws depend on
+        the step's `number`. Collective. With a spike guard, a step whose loss of edges exceeds
+        `limit`, or whose loss or gradients are not finite, does not update the weights. Without
         one, InputError is raised on all ranks for a loss that is not finite.
         """
         batches = [batch for share in shares for batch in share.batches]
@@ -212,9 +212,9 @@ _MORE_MEMORY = (
 
 
 def train(run: Run) -> None:
-    """Trains a run to its end, and writes its model. Collective. Raises StoppedError, the state
-    saved, after a signal; InputError if the loss is not finite and there is no spike guard, there
-    are too many spikes, a rank's memory runs out, or a checkpoint cannot be written.
+    """Trains a run to its end, and writes its model. Collective. Raises StoppedError, with the
+    state saved, after a signal; InputError if the loss is not finite and there is no spike guard,
+    there are too many spikes, a rank's memory runs out, or a checkpoint cannot be written.
     """
     ranks, trainer = run.job.ranks, Trainer(run)
     if run.found:

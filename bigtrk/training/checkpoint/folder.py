@@ -97,8 +97,8 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
 
 
 def take_last_good(run: Path) -> Found:
-    """Finds a checkpoint as `last_good`; sets newer, damaged ones aside, forgets a damaged best
-    epoch, and says both. Raises InputError as `last_good`, or where the disk refuses.
+    """Finds a checkpoint as `last_good` does. Sets newer, damaged ones aside, forgets a damaged
+    best epoch, and says so. Raises InputError as `last_good`, or if the disk refuses.
     """
     found = last_good(run)
     if found.complaint:
@@ -269,8 +269,8 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Records how a run continues, and drops the records after its checkpoint, whose steps will be
-    computed again. Raises InputError where a record is broken, or the disk refuses.
+    """Records how a run continues, and drops the records after its checkpoint, since those steps
+    will be computed again. Raises InputError if a record is broken, or the disk refuses.
     """
     before = read_run_record(run)
     resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})

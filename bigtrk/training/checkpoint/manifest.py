@@ -49,8 +49,8 @@ Range = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """The totals of an epoch's steps but its spikes (left_out), whose seconds count. loss: summed
-    over steps, each times its events; an event counts in each of its steps.
+    """The totals of an epoch's steps without its spikes (left_out), whose seconds count, though.
+    loss: summed over steps, each times its events; an event counts in each of its steps.
     """
 
     steps: Count = 0
@@ -101,7 +101,7 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: of the model's parameters, by name. Engine, configuration
+    """The content of a manifest. shapes: of the model's parameters, by name. engine, configuration
     and software are for people: resuming needs none of them.
     """
 

@@ -62,8 +62,8 @@ class ModelFeatures:
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
-        """Gives a sector's node features [N, F], scaled on `device`; InputError if it lacks a
-        column.
+        """Returns a sector's node features [N, F], scaled on `device`. InputError if the sector
+        lacks a column.
         """
         stored, names = sector.node_features, sector.node_feature_names
         chosen, scales = self.data.node_features, self.measured.nodes
@@ -110,10 +110,10 @@ def _scaled(
 
 @dataclass(frozen=True)
 class EdgeTruth:
-    """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 where
-    masked or not owned), counts [2] int64 (positives and negatives owned by this sector).
+    """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 if masked
+    or not owned), counts [2] int64 (positives and negatives that this sector owns).
 
-    Only for losses of users' own: target [E] bool, pt [E] float (GeV; NaN where not known).
+    Only for losses of users' own: target [E] bool, pt [E] float (GeV; NaN if not known).
     """
 
     label: Tensor
@@ -155,8 +155,8 @@ def truth_on(
 
 @dataclass(frozen=True)
 class PtTruth:
-    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool: true
-    owned edges of particles in the target or not (most of those outside are soft), count of these.
+    """The truth of pT. log_pt [E] float32: of pT in GeV; 0 if not known. known [E] bool: true owned
+    edges of particles in the target or not (most outside it are soft). count: the number of these.
     """
 
     log_pt: Tensor
@@ -214,11 +214,11 @@ def _upload_stream(device: torch.device) -> torch.cuda.Stream:
 class Batch:
     """A sector of a share; `event` is None for an empty one.
 
-    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges: all, except naive sectors in training and where edges were chosen. y,
-    is_target, weights [E]: on the host, before masking (for metrics). pt: None without its loss.
-    The first `n_owned` nodes are updated here, the others by the share's exchange. owned_edges:
-    their number.
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E]: of the sector's first
+    nodes and edges. These are all, except for naive sectors in training, and if edges were chosen.
+    y, is_target, weights [E]: on the host, before masking (for metrics). pt: None without its loss.
+    The first `n_owned` nodes are updated here, the others by the share's exchange. owned_edges: the
+    number of edges that the sector owns.
     """
 
     event: int | None
@@ -242,8 +242,8 @@ class Batch:
 @dataclass(frozen=True)
 class Share:
     """The sectors of one event that a rank computes together, layer by layer, and the exchange of
-    rows among them and with other ranks'; at least one, which is empty on a rank without an event.
-    exchange: None for a sector without others, such as a whole event.
+    rows among them and with those of other ranks. There is at least one; on a rank without an event
+    it is empty. exchange: None for a sector without others, such as a whole event.
     """
 
     batches: Sequence[Batch]
@@ -294,8 +294,8 @@ def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
 class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
-    measured: the scales of features that have none of their own. files: where batches are kept; in
-    memory if None. Raises InputError if a function of the user's own cannot be imported.
+    measured: the scales of features that have none of their own. files: where batches are kept;
+    None: in memory. Raises InputError if a function of the user's own cannot be imported.
     """
 
     def __init__(
@@ -314,9 +314,9 @@ class BatchMaker:
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads the `assignment` to train it: sectors exchange halos unless they are naive. None
-        gives an empty sector. Raises InputError if the event cannot be read, has no truth, features
-        that are not finite or edges that do not end at its nodes.
+        """Reads the `assignment` to train it. Its sectors exchange halos unless they are naive.
+        None gives an empty sector. Raises InputError if the event cannot be read, has no truth, has
+        features that are not finite, or has edges that do not end at its nodes.
         """
         if assignment is not None and self._data.sectors == "naive":
             [part] = assignment.held
@@ -417,8 +417,8 @@ class Loader:
     prefetcher: Prefetcher = field(default_factory=Prefetcher)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
-        """Reads this rank's micro-steps, with as many sectors as any rank has: ZeRO-3 fetches a
-        layer's weights for each tensor that it gives, in one order on all ranks.
+        """Reads this rank's micro-steps, each padded to as many sectors as any rank has: ZeRO-3
+        fetches a layer's weights for each tensor that it returns, in one order on all ranks.
         """
         shares = []
         for micro_step in step:

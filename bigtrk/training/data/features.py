@@ -26,7 +26,7 @@ from bigtrk.training.settings import Configuration, DataSettings
 
 
 def with_degrees(configuration: Configuration, events: Sequence[EventSource]) -> Configuration:
-    """Adds the `degree_histogram` of `events` to `model.options` where the network asks for it.
+    """Adds the `degree_histogram` of `events` to `model.options` if the network asks for it.
     Collective. Raises InputError if its class cannot be imported, or an event cannot be read.
     """
     model = configuration.model
@@ -95,9 +95,9 @@ Columns = dict[str, Moments]
 def measure_scales(
     data: DataSettings, sources: Sequence[EventSource], ranks: Ranks
 ) -> MeasuredScales:
-    """Measures mean and deviation of the features that need it, over the owned nodes and edges of
-    all `sources`, which the ranks share. Collective. Raises InputError on all ranks if an event
-    lacks a column, a value is not finite, or a user's function breaks its promises
+    """Measures mean and deviation of the features that have no scale, over the owned nodes and
+    edges of all `sources`; the ranks share the work. Collective. Raises InputError on all ranks if
+    an event lacks a column, a value is not finite, or a user's function breaks its promises
     (graphs/features.py).
     """
     nodes, edges = lacking_scales(data)

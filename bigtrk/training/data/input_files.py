@@ -39,8 +39,8 @@ class InputFiles:
         self._files = UnnamedFiles(folder, option)
 
     def moved(self, item: Item) -> Item:
-        """Returns a tensor, or a dataclass of them, with large ones in one file, unless they lie in
-        a file already. Raises RankError where the folder is full or cannot be written.
+        """Returns a tensor, or a dataclass of tensors, after moving large ones that are in memory
+        to one file. Raises RankError if the folder is full or cannot be written.
         """
         memories = {
             memory.data_ptr(): memory

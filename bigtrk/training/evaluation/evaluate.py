@@ -68,9 +68,9 @@ def _is_finished(run: Path) -> bool:
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
-    """Loads the model of a run or of a file of weights in it, or, before the end, the newest good
-    checkpoint, on the device of `ranks`. Only reads. Collective. Raises InputError where there is
-    none, files are damaged, or the events it was trained on cannot be told.
+    """Loads a model on the device of `ranks`: that of a run, or of a file of weights in it, or, if
+    the run has not ended, its newest good checkpoint. Writes nothing. Collective. Raises InputError
+    if there is none, files are damaged, or it is not known on which events it was trained.
     """
     if on_first_rank(_is_finished, run):
         stored = load_model(run)
@@ -139,10 +139,10 @@ def evaluate_run(
     ranks: Ranks,
     spill: SpillFolder | None = None,
 ) -> EvaluationRecord:
-    """Evaluates the model of `run` (its folder, a file of weights in it) on the events of `data`,
-    and records it in RUN/evaluations. Events that it was trained on are left out, unless there are
-    no others; edges that memory has no room for go to `spill`. Collective. Raises InputError
-    without a model, or where data cannot be read or have no truth, or as spill_scoring.
+    """Evaluates the model of `run` (its folder, or a file of weights in it) on the events of
+    `data`, and records it in RUN/evaluations. Events on which it was trained are left out, unless
+    there are no others. Edges that do not fit in memory go to `spill`. Collective. Raises
+    InputError if there is no model, or data cannot be read or have no truth, or as spill_scoring.
     """
     evaluated = load_evaluated(run, ranks)
     configuration = evaluated.configuration

@@ -29,11 +29,11 @@ _SECOND = 3  # added to the truth of an edge that metrics do not count
 
 @dataclass(frozen=True)
 class ScoredEvent:
-    """Event number `event` with its edges in the event's own order, however it was cut.
+    """Event number `event`. Its edges are in the event's own order, however it was cut.
 
-    y, is_target, counted [E] bool (of two edges that differ in direction alone, one counts). Others
-    [E] float64: weights in the loss; pt (GeV) and log_pt_error (absolute), None if not asked for or
-    predicted, NaN where not known. whole: the graph with truth, where it was asked for.
+    y, is_target, counted [E] bool: of two edges that differ only in direction, one is counted.
+    Others are [E] float64. weights: in the loss. pt (GeV), log_pt_error (absolute): None if not
+    asked for or not predicted; NaN if not known. whole: the graph with truth, if it was asked for.
     """
 
     event: int
@@ -56,9 +56,9 @@ def score_events(
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Scores every event; each comes out on the first of the ranks that share it, with its graph if
+    """Scores every event. The first of the ranks that share an event yields it, with its graph if
     `whole`. `follow` shows progress. Collective: all ranks must exhaust the iterator, and all raise
-    InputError where an event cannot be read.
+    InputError if an event cannot be read.
     """
     world = maker.world
     model.eval()
@@ -130,8 +130,8 @@ def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
 def stitched(
     sectors: Sequence[Sector], columns: Sequence[Sequence[Tensor]], n_ranks: int, groups: Groups
 ) -> Tensor:
-    """Joins the columns, of each sector a few [edges of the sector], of the `n_ranks` ranks that
-    share an event: those of all its edges by edge id, [E, a few] float64. Collective among these.
+    """Joins columns of sectors, a few for each, from the `n_ranks` ranks that share an event:
+    [E, a few] float64, of all its edges by edge id. Collective among these ranks.
     """
     known = []
     for sector, of_sector in zip(sectors, columns, strict=True):

@@ -106,8 +106,8 @@ class HostEnergy:
 
 @dataclass(frozen=True)
 class Reading:
-    """One rank's readings of an epoch, None where nothing says them. accelerator: its UUID, since
-    ranks may share it. host: its name on the rank that reads it. absent: why one was not read.
+    """One rank's readings of an epoch; None if nothing gives a value. accelerator: its UUID, since
+    ranks may share it. host: its name, on the rank that reads it. absent: why one was not read.
     """
 
     accelerator: str | None = None
@@ -223,8 +223,8 @@ def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Norms:
-    """Euclidean norms of a step's gradients before clipping and of the weights before the update,
-    by module or one of a list: `node_encoder`, `layers.0`; the same on all ranks.
+    """Euclidean norms of a step's gradients before clipping, and of the weights before the update.
+    They are by module, or by item of a list: `node_encoder`, `layers.0`; the same on all ranks.
     """
 
     gradient: dict[str, float]
@@ -270,7 +270,7 @@ def group_of(parameter: str) -> str:
 @contextmanager
 def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], None]]:
     """Writes a trace for Perfetto, `folder`/trace-rankR.json.gz, of the fourth to the sixth of
-    `n_steps` steps (or fewer) on the first and the last rank; yields what to call after each step.
+    `n_steps` steps (or fewer) on the first and the last rank. Yields a function to call after each.
     """
     if ranks.rank not in (0, ranks.world_size - 1):
         yield lambda: None
