@@ -179,8 +179,8 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Writes manifest and report of all events that `out` holds, cut with these settings, except
-    those that failed, and shows the report, if no other event of `graphs` is left; else says how
+    """Writes manifest and report of all events that `out` holds cut with these settings, without
+    those that failed. Shows the report if no other event of `graphs` is left; otherwise says how
     many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]

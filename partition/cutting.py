@@ -52,8 +52,8 @@ def figures(sectors: list[Sector]) -> dict[str, float]:
     """Computes the figures of one event.
 
     cut_fraction: cut edges / edges. halo_fraction: halo rows of all sectors / nodes.
-    edge_imbalance: largest / mean number of computed edges, over sectors.
-    neighbours: mean number of sectors that a sector exchanges rows with.
+    edge_imbalance: largest number of computed edges of a sector / the mean. neighbours: mean number
+    of sectors with which a sector exchanges rows.
     """
     nodes, edges = sectors[0].event_nodes, sectors[0].event_edges
     computed = [sector.n_edges for sector in sectors]
@@ -69,9 +69,9 @@ def figures(sectors: list[Sector]) -> dict[str, float]:
 def overall(records: Iterable[dict[str, Any]]) -> dict[str, float]:
     """Computes the figures of all events together, from their files' records.
 
-    Fractions are those of the union of the events. edge_imbalance is the sum of the events'
-    largest sectors over the sum of their means: the price of waiting for the slowest rank.
-    seconds and metis_seconds are sums.
+    Fractions are those of the union of the events. edge_imbalance is the sum of the events' largest
+    sectors over the sum of their mean sectors: the price of waiting for the slowest rank. seconds
+    and metis_seconds are sums.
     """
     events = list(records)
     computed = [[s["edges"] for s in r["sectors"]] for r in events]

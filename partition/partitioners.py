@@ -20,8 +20,8 @@ Integers = NDArray[np.int64]
 class Adjacency:
     """A symmetric graph without self loops; L counts its edges twice, once from either end.
 
-    starts [N + 1], neighbours [L], edge_weight [L], node_weight [N], all int64. Repeated edges
-    and edges in both directions are one edge whose weight is their number.
+    starts [N + 1], neighbours [L], edge_weight [L], node_weight [N], all int64. Edges between the
+    same two nodes, in either direction, are one edge whose weight is their number.
     """
 
     starts: Integers
@@ -37,9 +37,9 @@ class Adjacency:
 def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
     """Returns the weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
 
-    Parts of equal weight hold about equally many edges, which is what a rank's time and memory
-    go with. The 1 spreads the nodes without edges; without the 16 it would outweigh edges in
-    sparse graphs (event 1000 in 98 k edges, 8 parts: imbalance 1.13 instead of 1.01).
+    Parts of equal weight have about equally many edges, to which a rank's time and memory are
+    proportional. The 1 spreads nodes without edges; without the factor 16 it would outweigh edges
+    in sparse graphs (event 1000 in 98 k edges, 8 parts: imbalance 1.13 instead of 1.01).
     """
     return 16 * np.bincount(edge_index.reshape(-1), minlength=n_nodes) + 1
 
@@ -75,12 +75,12 @@ def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
 
 
 def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
-    """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone;
+    """Returns the part of each node, in 0..parts-1: [N] int64. It depends only on the arguments.
     RuntimeError if METIS fails (G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359).
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
-    any smaller power of two K. A part may be empty where `parts` comes close to N. METIS
-    crashes on what `check_parts` and `check_width` refuse.
+    any smaller power of two K. A part may be empty if `parts` comes close to N. METIS crashes on
+    graphs that `check_parts` and `check_width` refuse.
     """
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)
@@ -129,9 +129,9 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
 
 
 def wedges(graph: EventGraph, parts: int) -> Integers:
-    """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64; InputError if
-    nodes have neither phi nor x and y. The wedges are balanced in edges, as METIS's parts are;
-    neighbours in phi merge under `part * K // parts`.
+    """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64. InputError if
+    nodes have neither phi nor x and y. The wedges have about equally many edges, as METIS's parts
+    have. Neighbours in phi merge under `part * K // parts`.
     """
     order = np.argsort(_azimuth(graph), kind="stable")
     weight = node_weight(graph.edge_index.numpy(), graph.n_nodes)[order]

@@ -8,9 +8,9 @@ from bigtrk.graphs.event_graph import EventGraph, Sector, columns_at, edge_order
 
 
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
-    """Cuts `graph` into sectors 0..parts-1; node n is owned by part[n]: part [N] int64.
+    """Cuts `graph` into sectors 0..parts-1. part [N] int64: node n is owned by sector part[n].
 
-    A sector's halo is the ends, owned elsewhere, of the edges that touch an owned node.
+    A sector's halo are the ends, owned elsewhere, of the edges that touch one of its nodes.
     """
     assert part.shape == (graph.n_nodes,), "one part per node"
     order = edge_order(graph.edge_index, graph.n_nodes)

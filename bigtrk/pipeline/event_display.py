@@ -41,8 +41,7 @@ def display_event(
     """Writes the page of an event of `data`: graphs, scored by the final model of the run in
     `folder`; or hits, for the pipeline there. Raises InputError if it cannot be read or cut.
 
-    wanted: None: the first. parts: sectors to cut it into. of_run: builder and cut of a run's
-    tracks.
+    wanted: None: the first. parts: to cut it into. of_run: builder and score cut of a run's tracks.
     """
     builder: TrackBuilder
     truth = sector = None

@@ -129,8 +129,8 @@ class TrackRecord(Judged):
 
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: if
-    several. step: of the evaluated checkpoint; None: the final model. weights: the file, if other
-    ones.
+    several. step: of the evaluated checkpoint; None: the final model. weights: their file, if
+    others.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -259,8 +259,8 @@ class FitScore(Record):
 
 class ScoreRecord(Judged):
     """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks:
-    events of `data` that `tracks` lacks; only a public task counts them. rules: empty unless asked
-    for. fits: None if the tracks have none.
+    events of `data` that `tracks` lacks; they count only with a public task. rules: empty unless
+    asked for. fits: None if the tracks have none.
     """
 
     tracks: str
