@@ -14,8 +14,8 @@ from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
 
 
 class Rule(NamedTuple):
-    """Of the edges to unused hits it follows the best, if its score is above `best`, and each other
-    edge whose score is above `others`.
+    """Follows the best edge to an unused hit if its score is above `best`, and each other edge to
+    one if its score is above `others`.
 
     Paths of fewer than `min_hits` hits are not taken.
     """
