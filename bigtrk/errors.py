@@ -19,10 +19,10 @@ _REMEDIES = {
 
 
 class InputError(ValueError):
-    """Bad input: the message names the file or key, the row where there is one, and the remedy.
+    """Bad input. The message names the file or key, the row if there is one, and the remedy.
 
-    The programs print it as one line and exit with status 2; every other exception is a defect
-    and keeps its traceback.
+    The programs print it as one line and exit with status 2; every other exception is a defect and
+    keeps its traceback.
     """
 
 
@@ -31,7 +31,7 @@ class RankError(InputError):
 
 
 class StoppedError(Exception):
-    """The run was asked to end and did, after saving: it can be resumed.
+    """The run was asked to end, and has ended after saving: it can be resumed.
 
     Programs exit with status 75, EX_TEMPFAIL of sysexits.h: try again.
     """

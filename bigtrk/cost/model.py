@@ -211,8 +211,8 @@ class CostModel:
         return max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
 
     def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
-        """Returns the seconds of a step's reductions and of gathering sharded state in `passes`
-        passes through the layers, at least one in each micro-step.
+        """Returns the seconds of a step's reductions, and of gathering sharded state in `passes`
+        passes through the layers. There is at least one pass in each micro-step.
         """
         n_bytes = BYTES * self.footprint(cut=False).weights.total
         link, world = self.machine.network.slowest(self.world, self.ranks_per_node), self.world

@@ -47,9 +47,9 @@ class DetectorLayers:
     """A table of L layers; lengths in mm.
 
     volume_id layer_id [L] int64, is_barrel [L] bool. position: radius of a cylinder, z of a disc.
-    low high: extent along z of a cylinder, along r of a disc. n_phi n_rows [L] int64: columns
-    and rows of modules. gap thickness pitch_u (along phi) pitch_v (along the rows) [L]. material
-    [L]: of the whole layer, met at right angles, in radiation lengths.
+    low high: extent along z of a cylinder, along r of a disc. n_phi n_rows [L] int64: columns and
+    rows of modules. gap: of columns from the layer. thickness: of a sensor. pitch_u pitch_v: along
+    phi, along the rows. material [L]: of the layer at right angles, in radiation lengths.
     """
 
     volume_id: Int64

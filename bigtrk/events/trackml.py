@@ -63,7 +63,7 @@ def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
 
 
 def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool = False) -> Columns:
-    """Parses the known columns of a CSV file, each [rows], int64 or float64; others are ignored.
+    """Parses the known columns of a CSV file, each [rows], int64 or float64; ignores other columns.
 
     Raises:
         InputError: there are no rows (unless it `may_be_empty`), no header, missing columns, ragged

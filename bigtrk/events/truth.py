@@ -59,9 +59,9 @@ def hit_weights(event: Event) -> Float64 | None:
 def true_edges(event: Event) -> Int64:
     """Returns the pairs of hit rows that are consecutive on a particle, [2, T], inner to outer.
 
-    A particle's hits are ordered by distance from its production vertex (the origin where the
-    particle is not listed). Consecutive hits on one layer form a group, and every hit of a group
-    is joined to every hit of the next. InputError without truth.
+    A particle's hits are ordered by distance from its production vertex (the origin, if the
+    particle is not listed). Consecutive hits on one layer form a group, and every hit of a group is
+    joined to every hit of the next. InputError without truth.
     """
     row, start, size = _layer_groups(event)
     particle = hit_particles(event)[row[start]]

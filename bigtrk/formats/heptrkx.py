@@ -241,8 +241,8 @@ def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
 
 
 def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
-    """Writes one graph to `folder`/NAME.npz, atomically, and returns the path. InputError where it
-    lacks labels, r, phi or z.
+    """Writes one graph to `folder`/NAME.npz, atomically, and returns the path. InputError if the
+    graph lacks labels, r, phi or z.
     """
     if graph.y is None:
         raise InputError(f"{graph.name}: has no labels; build it from events with truth")

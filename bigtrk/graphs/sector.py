@@ -18,7 +18,7 @@ def group(part: int, parts: int, stored: int) -> list[int]:
 def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
     """Merges sectors `group(part, parts, K)` of the event's K, in order, into `part` of `parts`.
 
-    The result equals what cutting the event's graph by `old_part * parts // K` would give.
+    The result is that of cutting the event's graph by `old_part * parts // K`.
     """
     first = sectors[0]
     stored = first.parts

@@ -178,8 +178,8 @@ def finer_cuts(stored: int, world_size: int) -> list[Cut]:
 
 
 def even_cut(parts: int, world_size: int) -> Cut:
-    """Returns the cut into `parts` sectors that ends soonest, over the fewest ranks that will do
-    for it.
+    """Returns the cut into `parts` sectors that ends soonest; of several, the one over the fewest
+    ranks.
     """
     most = -(-parts // world_size)  # sectors on a rank
     return Cut(parts, -(-parts // most))

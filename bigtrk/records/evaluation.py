@@ -113,7 +113,7 @@ class Judged(Record):
 class TrackRecord(Judged):
     """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
     perfect: tracks of perfect scores. losses: reconstructable particles by category of loss
-    (`tracks/evaluation.py`); loss_bins: in bins, as "merged_by_pt". scan: tracks by other cuts.
+    (`tracks/evaluation.py`), and loss_bins, as "merged_by_pt". scan: the tracks by other cuts.
     """
 
     builder: Text = "components"
@@ -259,7 +259,7 @@ class FitScore(Record):
 
 class ScoreRecord(Judged):
     """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks:
-    events of `data` that `tracks` lacks; they count only with a public task. rules: empty unless
+    events of `data` that `tracks` lacks; they count only with a public task. rules: empty if not
     asked for. fits: None if the tracks have none.
     """
 

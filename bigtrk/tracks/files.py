@@ -216,9 +216,9 @@ class TrackSource:
 
 
 def open_tracks(path: Path) -> TrackSource:
-    """Finds the tracks of a folder of event<id>-tracks.parquet or of ACTS's event<id>-tracks*.csv,
-    of one such file, of a submission with event_id, hit_id and track_id (a parquet file of another
-    name, or TrackML's CSV, which gzip may have packed), or of ColliderML's table of tracks.
+    """Finds tracks in a folder of event<id>-tracks.parquet or of ACTS's event<id>-tracks*.csv, in
+    one such file, in a submission with event_id, hit_id and track_id (a parquet file of another
+    name, or TrackML's CSV, which gzip may have packed), or in ColliderML's table of tracks.
 
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.

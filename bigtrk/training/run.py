@@ -168,8 +168,8 @@ def _goes_on(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a training. scoring: lays the events of validation over the ranks. averages:
-    averaged weights, if configured. described: the model's description, for its end.
+    """The parts of a training. scoring: lays the validation events over the ranks. averages:
+    averaged weights, if configured. described: the model's description, written at the end.
     """
 
     steps: EpochSteps

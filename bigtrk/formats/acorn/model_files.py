@@ -59,7 +59,7 @@ def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> No
 
 
 def acorn_names(config: InteractionGNNConfig) -> dict[str, str | None]:
-    """Returns our name of each parameter of acorn's model; None for the last layer's node network.
+    """Returns bigtrk's name of each of acorn's parameters; None in the last layer's node network.
     acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
     """
     networks: dict[str, str | None] = {
@@ -103,8 +103,8 @@ def import_model(file: Path, out: Path) -> StoredModel:
     """Makes a run of acorn's checkpoint `file`, in a new folder `out`; returns its model.
 
     Raises:
-        InputError: the checkpoint cannot be read or is of a model that the Interaction GNN here is
-            not, `out` holds something already, or the disk refuses; then nothing is written.
+        InputError: the checkpoint cannot be read, its model has no counterpart here, `out` holds
+            something already, or the disk refuses; then nothing is written.
     """
     stored = read_model(file)
     configuration = stored.configuration

@@ -46,7 +46,7 @@ class FittedTracks:
     """The fits of an event's tracks, ascending by track_id [T].
 
     parameters [T, 5] and covariance [T, 5, 5] as of `PARAMETERS`, chi2 [T], ndf, measurements,
-    holes and outliers [T] int64; NaN and 0 where the fit did not converge. converged [T] bool.
+    holes and outliers [T] int64; NaN and 0 if the fit did not converge. converged [T] bool.
     """
 
     track_id: Int64

@@ -90,16 +90,16 @@ def update(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes the rows of an MLP of `rows_of` side by side, in `made`, which may be one of them: of
-    the owned nodes, or of edges, to whose first product both `ends` add, its bias included. others:
-    in turn weight and bias of the linear layers after the first. copy: they are also written there,
-    in another type.
+    """Makes the rows of an MLP that reads `rows_of` side by side, in `made`, which may be one of
+    these. They are of the owned nodes, or of edges, to whose first product both `ends` add, its
+    bias included. others: in turn weight and bias of the linear layers after the first. copy: gets
+    the same rows in another type.
 
-    With `grads` it makes instead the gradients of each product in these; in `read` the rows that
-    products after the first read; in of_sums the gradients of the first of `rows_of`. given: the
-    gradient of the owned nodes' result (halo rows get zeros); of edges, the gradient of the
-    next layer's first product, the weight of that with its stride, and both ends' gradients; or
-    nothing, where `made` is the gradient of the last product.
+    With `grads` it instead makes the gradients of each product in `grads`, the rows that products
+    after the first read in `read`, and the gradients of the first of `rows_of` in of_sums. given:
+    the gradient of the owned nodes' result (halo rows get zeros). Of edges: the gradient of the
+    next layer's first product, that product's weight with its stride, and both ends' gradients; or
+    nothing, if `made` is the gradient of the last product.
     """
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     of_rows(
@@ -132,8 +132,8 @@ def of_rows(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Computes `update` of rows [height, 1], which have the places kept_at in `read` and `grads`,
-    but in the first of these.
+    """Computes `update` of rows [height, 1]. In `read` and `grads` these have the places kept_at,
+    but in the first of `grads` their own.
     """
     columns = tl.arange(0, width)[None, :]
     layers: tl.constexpr = len(others) // 2

@@ -51,8 +51,8 @@ def whole_forward(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Makes the last layer's rows, or the outputs [n_rows, n_outputs] where there are any;
-    `rows_of_program` rows a program. `made` may be what is read.
+    """Makes the last layer's rows or, if there are outputs, these [n_rows, n_outputs];
+    `rows_of_program` rows a program. `made` may be the tensor that is read.
     """
     begin = tl.program_id(0).to(tl.int64) * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
@@ -97,13 +97,13 @@ def whole_backward(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Writes the program's part of the gradients of the weights that are `summed` in `partials`
-    [programs, n_lines, hidden]: for all there may be too few registers. A launch that goes down to
-    layer 0 as the `lowest` also writes a `gradient`, which may be `made`: that of a layer's first
-    product, or of the rows that a decoder reads, which are a ReLU's.
+    """Writes the program's part of the gradients of the weights that are `summed` to `partials`
+    [programs, n_lines, hidden]; for all weights there may be too few registers. If `lowest` is
+    layer 0, it also writes `gradient`, which may be `made`: that of a layer's first product, or of
+    the rows that a decoder reads, before their ReLU.
 
-    made: a layer's rows, or without `given`, which is as in triton_nodes.py, the gradient of its
-    last product; of an encoder or a decoder the gradient of what it made.
+    made: a layer's rows; or, without `given` (see triton_nodes.py), the gradient of its last
+    product; for an encoder or a decoder, the gradient of its result.
     """
     width: tl.constexpr = width_of(hidden)
     layers: tl.constexpr = len(norms)
@@ -212,8 +212,8 @@ def hidden_rows(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Returns what the ReLU of each of the first `layers` is of, and the scales of those that are
-    normalised, layer by layer.
+    """Returns, layer by layer of the first `layers`, the rows before the ReLU, and the scales by
+    which they were normalised (0 if they were not).
     """
     width: tl.constexpr = width_of(hidden)
     columns = tl.arange(0, width)[None, :]

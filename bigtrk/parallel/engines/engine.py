@@ -142,7 +142,7 @@ def make_engine(
     stopwatch: Stopwatch,
     lr_factors: Mapping[str, float] = _ALL_ALIKE,
 ) -> tuple[Engine, str]:
-    """Makes the configured engine around `model`; names it for people ("ZeRO-1"). Collective.
+    """Makes the configured engine around `model`; also returns its name ("ZeRO-1"). Collective.
 
     lr_factors: as `parameter_groups` takes them.
 

@@ -64,7 +64,7 @@ class TrackBuilder(Protocol):
 
 
 def numbered(group: NDArray[np.int64], min_hits: int) -> NDArray[np.int64]:
-    """Makes tracks of groups of hits: any number for each group, or NO_TRACK, [N] -> track [N].
+    """Makes tracks of groups of hits. group [N]: a number for each group, or NO_TRACK -> track [N].
 
     Groups of fewer than `min_hits` hits are no tracks; the others are numbered from 0, by their
     first hit.
