@@ -128,9 +128,8 @@ class TrackRecord(Judged):
 
 
 class EvaluationRecord(FileRecord):
-    """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: if
-    several. step: of the evaluated checkpoint; None: the final model. weights: their file, if
-    others.
+    """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
+    step: of the evaluated checkpoint; None: the final model. weights: their file, if others.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -167,8 +166,8 @@ class StageLeft(Record):
 class PipelineEvaluationRecord(FileRecord):
     """A file in `evaluations/` of a pipeline's folder. weights: the digests of the stages' weights.
     edge_cut: an edge with a classifier's score above it counts as kept; the track builder reads
-    all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (as if
-    each track were a particle, its true edges; `findable`: the particles found).
+    all. stages: "event" (its true edges), "radius", "filter", "classifier" and "builder" (the true
+    edges if each track were a particle; `findable`: the particles found).
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"

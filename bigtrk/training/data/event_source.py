@@ -117,9 +117,8 @@ class EventSource:
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:
-    """Lists the events of all folders by name; the folder with most sectors of an event counts.
-    InputError if a folder holds something else or nothing, or two hold different graphs of one
-    name.
+    """Lists the events of all folders by name, each once, in most sectors. Raises InputError if a
+    folder holds something else or nothing, or two hold different graphs of one name.
     """
     sources: dict[str, EventSource] = {}
     for source in (source for folder in folders for source in _open_folder(folder)):
