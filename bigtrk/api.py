@@ -200,8 +200,8 @@ def build_tracks(
     are numbered from 0.
 
     scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
-    junction_removal, walk or fast_walk. score_cut: it reads edges with a score above this; default:
-    its own cut. hits_min: least hits of a track. The graph needs its hits' features r, phi and z.
+    junction_removal, walk or fast_walk. score_cut: edges with a score above it are read; None: the
+    builder's own. hits_min: least hits of a track. The graph needs its hits' r, phi and z.
     """
     chosen = _choice(BuilderName, builder, "builder")
     if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):

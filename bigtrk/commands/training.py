@@ -51,8 +51,8 @@ def resume(
 ) -> None:
     """Continue a training from its newest good checkpoint.
 
-    The number of ranks may change. This is one rank; two are started by torchrun --nproc-per-node 2
-    -m bigtrk resume RUN.
+    The number of ranks may change. This command starts one rank; two are started by torchrun
+    --nproc-per-node 2 -m bigtrk resume RUN.
     """
     from bigtrk.parallel.ranks import discover
     from bigtrk.program import run as train

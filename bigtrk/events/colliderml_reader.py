@@ -348,8 +348,8 @@ def find_sample(path: Path) -> Sample | None:
     """Finds the files of hits and particles below a folder; None if there are no hits.
 
     `path` may also be the common beginning of several folders' names: `data/ttbar_pu200` stands for
-    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError if it is one of a
-    sample's files, or a file of the sample cannot be read.
+    `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError if `path` is one of
+    a sample's files, or a file of the sample cannot be read.
     """
     if path.is_file() and path.suffix == ".parquet":
         raise InputError(

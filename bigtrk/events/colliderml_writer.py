@@ -96,7 +96,7 @@ def _particle_lists(particles: Columns) -> Columns:
 def detector_codes(layers: DetectorLayers) -> dict[int, int]:
     """Returns ColliderML's code of each volume of a detector. In the pixels, 0 is the end cap at
     negative z, 1 the barrel, 2 the other end cap; 3 to 5 are the same of short strips, 6 to 8 of
-    long ones. Systems are told apart from inside out.
+    long strips. Pixels, short and long strips follow each other outwards.
     """
     volumes: dict[int, list[tuple[float, int]]] = {0: [], 1: [], 2: []}  # by side: BARREL is 1
     for volume in np.unique(layers.volume_id).tolist():

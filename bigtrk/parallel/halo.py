@@ -102,7 +102,7 @@ class HaloPlan:
         """Appends `n` sectors without rows.
 
         They take part in the exchange, too. ZeRO-2 averages gradients in the order in which the
-        backward pass makes them. All ranks need the same order, so the same autograd graph.
+        backward pass makes them. All ranks need the same order, and so the same autograd graph.
         """
         return replace(self, halos=(*self.halos, *((),) * n))
 

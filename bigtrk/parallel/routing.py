@@ -39,8 +39,8 @@ class Assignment:
     """The sectors `held`, ascending, of the `parts` of event number `event`. All parts together are
     held by `ranks` ranks from `first_rank` on.
 
-    If an event is trained in mini-batches, a part is one of them. `first_rank` has it alone, or (0)
-    all ranks have a share of their own in it.
+    If an event is trained in mini-batches, a part is one of them: a sector or wedge on `first_rank`
+    alone, or a mini-batch of ShaDow, of which every rank has a share (then first_rank is 0).
     """
 
     event: int
@@ -133,7 +133,7 @@ class Router:
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lays each of the `events` over as many ranks as end the step soonest.
+        """Lays each of the `events` over the number of ranks that ends the step soonest.
 
         An event occupies K ranks, the first a multiple of K, so that groups of one size never
         overlap. Every rank has a place in every micro-step.

@@ -41,7 +41,7 @@ def display_event(
     """Writes the page of an event of `data`: graphs, scored by the final model of the run in
     `folder`; or hits, for the pipeline there. Raises InputError if it cannot be read or cut.
 
-    wanted: None: the first. parts: to cut it into. of_run: builder and score cut of a run's tracks.
+    wanted: its name; None: the first. parts: its sectors. of_run: a run's builder and score cut.
     """
     builder: TrackBuilder
     truth = sector = None

@@ -230,8 +230,8 @@ class Draw:
 
 @torch.no_grad()
 def choose_edges(model: nn.Module, share: Share, negatives: NegativeSettings, draw: Draw) -> Share:
-    """Takes the edges of each sector that are to be trained, in their order; the chosen false edges
-    weigh as much as all together. Every rank runs the model once, also on an empty sector.
+    """Takes the edges of each sector that are to be trained, in their order; the false ones among
+    them weigh as much as all false edges. Every rank runs the model once, also on an empty sector.
     """
     scored = zip(share.batches, run_model(model, share), strict=True)
     return replace(share, batches=[_chosen(*one, negatives, draw) for one in scored])

@@ -199,8 +199,8 @@ def check_folder(folder: SpillFolder) -> None:
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
-    """If an accelerator's edges go to its host's memory, checks that it has room for its ranks'
-    edges, and says how much. Collective. Raises InputError if a host has too little memory.
+    """If edges of accelerators go to the hosts' memory, checks that each host has room, and says
+    how much they take. Collective. Raises InputError if a host has too little memory.
     """
     if ranks.device.type == "cpu" or not configuration.model.offloads:
         return

@@ -152,7 +152,7 @@ def continued(
 def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
     """Returns the angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
 
-    NaN if it crosses none within its first half turn. radii [S] (mm).
+    NaN if it does not cross it within its first half turn. radii [S] (mm).
     """
     angle = np.minimum(*_cylinder_angles(helix.take(_AS_COLUMN), radii))
     return np.where(angle <= np.pi, angle, np.nan)

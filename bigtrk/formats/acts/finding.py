@@ -221,9 +221,9 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
 
 
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
-    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Events
-    whose tracks are there by the same settings are kept. Returns how many tracks each other event
-    has, and the seconds.
+    """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Tracks
+    there, of the same hits by the same settings, are kept. Returns the number of tracks and the
+    seconds of each other event.
 
     Raises:
         InputError: as of `find_tracks`, an event cannot be read, or `out` holds something else.

@@ -92,7 +92,7 @@ class ChunkedMLP:
         adds: bool = True,  # noqa: ARG002  # it always does
     ) -> None:
         """Adds all chunks' gradients to `grads`; `grad_of` gives that of a chunk's result. Unless
-        None, `gradient` becomes that of the inputs before their ReLU, and may be their tensor.
+        None, `gradient` gets that of the inputs before their ReLU, and may be the inputs' tensor.
         """
         sinks: list[Sink | None] = [None]
         if gradient is not None:

@@ -114,8 +114,8 @@ def are_whole(hidden: int, dtype: torch.dtype) -> bool:
 
 def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
     """Returns the tile of an MLP's backward pass; None if its products run through memory.
-    capability: the major number of the GPU's. From 9 on, products take 64 rows at a time; with 7, a
-    GPU has too little shared memory for wide rows.
+    capability: see `fused.capability`. From 9 on, products take 64 rows at a time; a GPU of 7 has
+    too little shared memory for wide rows.
     """
     if not are_whole(hidden, dtype) or (hidden > 64 and capability < 8):
         return None

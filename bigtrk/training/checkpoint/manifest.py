@@ -49,8 +49,8 @@ Range = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """The totals of an epoch's steps without its spikes (left_out), whose seconds count, though.
-    loss: summed over steps, each times its events; an event counts in each of its steps.
+    """The totals of an epoch's steps without its spikes (left_out), whose seconds do count. loss:
+    summed over steps, each times its events; an event counts in each of its steps.
     """
 
     steps: Count = 0
