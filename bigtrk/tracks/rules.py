@@ -6,6 +6,7 @@ Shapes: N hits.
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from functools import partial
 from operator import add
 
 import numpy as np
@@ -87,27 +88,23 @@ def _count_heptv2(event: Event, track_id: Ids) -> RuleCounts:
     )
 
 
-def _hepattn(pt_min: float, eta_max: float) -> Callable[[Event, Ids], RuleCounts]:
+def _count_hepattn(event: Event, track_id: Ids, pt_min: float, eta_max: float) -> RuleCounts:
     """Source: samvanstroud/hepattn, experiments/trackml/eval/track_evaluate.py (eff_dm)."""
-
-    def count(event: Event, track_id: Ids) -> RuleCounts:
-        given = in_pixels(event)
-        particle, table = hit_particles(event)[given], particle_kinematics(event)
-        seen, hits = np.unique(particle[particle != NOISE], return_counts=True)
-        is_central = np.abs(table["eta"].astype(float)) < eta_max
-        chosen = table["particle_id"][is_central & (table["pt"].astype(float) > pt_min)]
-        targets = np.intersect1d(seen[hits >= 3], chosen)
-        pairs = overlaps(track_id[given], particle)
-        is_track = _is_majority(pairs) & (pairs.track_hits >= 3)
-        is_match = pairs.is_double & (pairs.particle_id != NOISE)
-        return RuleCounts(
-            len(targets),
-            len(np.intersect1d(pairs.particle_id[is_track & is_match], targets)),
-            int(is_track.sum()),
-            int((is_track & ~is_match).sum()),
-        )
-
-    return count
+    given = in_pixels(event)
+    particle, table = hit_particles(event)[given], particle_kinematics(event)
+    seen, hits = np.unique(particle[particle != NOISE], return_counts=True)
+    is_central = np.abs(table["eta"].astype(float)) < eta_max
+    chosen = table["particle_id"][is_central & (table["pt"].astype(float) > pt_min)]
+    targets = np.intersect1d(seen[hits >= 3], chosen)
+    pairs = overlaps(track_id[given], particle)
+    is_track = _is_majority(pairs) & (pairs.track_hits >= 3)
+    is_match = pairs.is_double & (pairs.particle_id != NOISE)
+    return RuleCounts(
+        len(targets),
+        len(np.intersect1d(pairs.particle_id[is_track & is_match], targets)),
+        int(is_track.sum()),
+        int((is_track & ~is_match).sum()),
+    )
 
 
 def _count_acorn(event: Event, track_id: Ids) -> RuleCounts:
@@ -156,13 +153,13 @@ RULES = (
         "hepattn 600 MeV",
         "pixels: pT above 0.6 GeV, |eta| below 2.5, 3 hits",
         "all of 3 pixel hits; fakes have no double majority",
-        _hepattn(0.6, 2.5),
+        partial(_count_hepattn, pt_min=0.6, eta_max=2.5),
     ),
     Rule(
         "hepattn 900 MeV",
         "pixels: pT above 0.9 GeV, |eta| below 4, 3 hits",
         "all of 3 pixel hits; fakes have no double majority",
-        _hepattn(0.9, 4.0),
+        partial(_count_hepattn, pt_min=0.9, eta_max=4.0),
     ),
 )
 

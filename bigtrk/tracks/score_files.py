@@ -1,7 +1,6 @@
 """Tracks of files, judged: TrackML's and ColliderML's scores."""
 
 from dataclasses import asdict, replace
-from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from bigtrk.tracks.files import HitTracks, events_by_number, open_tracks
 from bigtrk.tracks.fits import FitErrors, fit_errors, parameters_path, score_fits
 from bigtrk.tracks.matching import Criteria, Ids, overlaps
 from bigtrk.tracks.names import Rules, Task
-from bigtrk.tracks.rules import RULES, Rule, RuleCounts
+from bigtrk.tracks.rules import RULES, RuleCounts
 
 CROWD = 100  # particles; a track that has hits of more stands for hits in no track
 
@@ -89,7 +88,10 @@ def score_files(
         events=tuple(scores),
         events_without_tracks=len(names) - len(source.events),
         colliderml=public if task else None,
-        rules=tuple(starmap(_rule_score, by_rule.items())),
+        rules=tuple(
+            RuleScore(rule=x.name, targets=x.targets, counted_tracks=x.tracks, **asdict(counts))
+            for x, counts in by_rule.items()
+        ),
         fits=score_fits(fits),
     )
 
@@ -102,12 +104,6 @@ def _with_truth(events: Path, name: str) -> Event:
             f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
         )
     return event
-
-
-def _rule_score(rule: Rule, counts: RuleCounts) -> RuleScore:
-    return RuleScore(
-        rule=rule.name, targets=rule.targets, counted_tracks=rule.tracks, **asdict(counts)
-    )
 
 
 def _crowded(event: Event, track_id: Ids, file: str) -> str | None:

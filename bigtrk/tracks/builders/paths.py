@@ -13,18 +13,6 @@ from numpy.typing import NDArray
 from bigtrk.tracks.builders.builder import NO_TRACK, Edges, adjacency
 
 
-class Rule(NamedTuple):
-    """Follows the best edge to an unused hit if its score is above `best`, and each other edge to
-    one if its score is above `others`.
-
-    Paths of fewer than `min_hits` hits are not taken.
-    """
-
-    best: float
-    others: float
-    min_hits: int
-
-
 class Successors(NamedTuple):
     """The edges out of node v, the best first, are rows first[v] to first[v + 1] - 1.
 
@@ -73,25 +61,28 @@ def _depth(edges: Edges, n_hits: int) -> NDArray[np.int64]:
 UNUSED = -2  # of a node that is in no path yet
 
 
-def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
+def longest_paths(
+    edges: Edges, n_hits: int, min_hits: int, best: float, others: float
+) -> NDArray[np.int64]:
     """Returns the path of each hit [N], or NO_TRACK; paths are numbered as they are taken.
 
-    Each unused node in turn starts paths over unused nodes, as `rule` follows edges. The longest
-    path is taken; of equally long ones, the one that follows better edges first. If it is too
-    short, only the node itself is used up.
+    Each unused node in turn starts paths over unused nodes, which follow the best edge if its score
+    is above `best`, and each other edge if its score is above `others`. The longest path is taken;
+    of equally long ones, the one that follows better edges first. If it has fewer than `min_hits`
+    hits, only the node itself is used up.
     """
     graph = _successors(edges, n_hits)
     path, first = [UNUSED] * len(graph.hit), graph.first.tolist()
     out = list(zip(graph.target.tolist(), graph.score.tolist(), strict=True))
 
     def followed(node: int) -> Iterator[int]:
-        lowest = rule.best
+        lowest = best
         for target, score in out[first[node] : first[node + 1]]:
             if path[target] == UNUSED:
                 if score <= lowest:
                     return
                 yield target
-                lowest = rule.others
+                lowest = others
 
     number = 0
     for start in range(len(path)):
@@ -110,7 +101,7 @@ def longest_paths(edges: Edges, n_hits: int, rule: Rule) -> NDArray[np.int64]:
                 if length[target] >= length[node]:
                     length[node], following[node] = length[target] + 1, target
         path[start] = NO_TRACK
-        if length[start] >= rule.min_hits:
+        if length[start] >= min_hits:
             node = start
             while node >= 0:
                 path[node], node = number, following[node]

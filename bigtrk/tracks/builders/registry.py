@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,13 @@ from bigtrk.tracks.builders.builder import (
     NO_TRACK,
     Edges,
     ScoredGraph,
-    TrackBuilder,
     adjacency,
     best_at,
     components,
     numbered,
     outward_edges,
 )
-from bigtrk.tracks.builders.paths import Rule, longest_paths
+from bigtrk.tracks.builders.paths import longest_paths
 from bigtrk.tracks.names import BuilderName
 
 
@@ -95,21 +93,16 @@ class Walk:
     def _paths(self, edges: Edges, n_hits: int, min_hits: int) -> NDArray[np.int64]:
         """Returns the path of each hit [N], or NO_TRACK."""
         if self.turns:
-            return longest_paths(edges, n_hits, Rule(self.min_score, self.add_score, min_hits))
+            return longest_paths(edges, n_hits, min_hits, self.min_score, self.add_score)
         best = best_at(edges.source, edges.destination, edges.score) & (
             edges.score >= self.min_score
         )
         chosen = edges.where(best | (edges.score > self.add_score))
-        return longest_paths(chosen, n_hits, Rule(best=-inf, others=-inf, min_hits=min_hits))
+        return longest_paths(chosen, n_hits, min_hits, best=-inf, others=-inf)
 
 
-class CutBuilder(TrackBuilder, Protocol):
-    """A track builder that reads only edges with a score above `score_cut`."""
-
-    @property
-    def score_cut(self) -> float: ...
-
-
+# A track builder that reads only edges with a score above its `score_cut`.
+CutBuilder = Components | JunctionRemoval | Walk
 BUILDERS: dict[BuilderName, Callable[..., CutBuilder]] = {
     BuilderName.COMPONENTS: Components,
     BuilderName.JUNCTION_REMOVAL: JunctionRemoval,
