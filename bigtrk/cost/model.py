@@ -55,12 +55,11 @@ class Memory:
 class CostModel:
     """Counts memory and time for one model, engine, world and machine.
 
-    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
-    shares into which the cores of a CPU host are split, if more than ranks. events_per_step: a rank
-    holds all its events of a step at once. reads_ahead: it also holds those of the next step, since
-    an epoch has several steps. spills_beyond: bytes of a rank's memory beyond which edges between
-    layers, and their inputs, go to files; None if they never do. averages: an average of the
-    weights is kept, which all ranks hold together.
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
+    events_per_step: a rank holds all its events of a step at once. reads_ahead: it also holds those
+    of the next step, since an epoch has several steps. spills_beyond: bytes of a rank's memory
+    beyond which edges between layers, and their inputs, go to files; None if they never do.
+    averages: an average of the weights is kept, which all ranks hold together.
     """
 
     model: ModelConfig
@@ -70,7 +69,6 @@ class CostModel:
     world: int
     ranks_per_node: int
     machine: Machine
-    shares: int = 1
     events_per_step: int = 1
     reads_ahead: bool = True
     spills_beyond: float | None = None
@@ -191,8 +189,8 @@ class CostModel:
         # less than none.
         moved = max(0.0, float(count.traffic @ sizes)) / machine.bandwidth
         started = float(count.operations @ sizes) * machine.launch
-        # The ranks, or shares, of a CPU host split its cores.
-        sharers = max(self.shares, min(self.world, self.ranks_per_node)) if machine.shared else 1
+        # The ranks of a CPU host split its cores.
+        sharers = min(self.world, self.ranks_per_node) if machine.shared else 1
         return sectors * max(sharers * products, sharers * moved, started)
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:

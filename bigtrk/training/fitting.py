@@ -29,7 +29,6 @@ def make_cost(
     world: int,
     ranks_per_node: int,
     machine: Machine,
-    shares: int = 1,
     events: float = math.inf,
 ) -> CostModel:
     """Makes the cost model of a configuration that trains `events` on `world` ranks."""
@@ -41,7 +40,6 @@ def make_cost(
         world,
         ranks_per_node,
         machine,
-        shares,
         configuration.training.events_per_step,
         reads_ahead=events > configuration.training.events_per_step,
         averages=configuration.training.average_decay is not None,
