@@ -290,20 +290,15 @@ class RunWriter:
         with traced("writing the model"):
             weights, averages = self._parts.engine.weights(), self._parts.averages
             averaged = averages.weights() if averages else None
-            on_first_rank(self._save_model, weights, averaged, end, best)
 
-    def _save_model(
-        self,
-        weights: dict[str, Tensor],
-        averaged: dict[str, Tensor] | None,
-        end: End | None,
-        best: Best | None,
-    ) -> None:
-        self._lock.check()
-        others = {AVERAGED: averaged, BEST_WEIGHTS: _best_weights(self._folder, best)}
-        save_model(self._folder, weights, self._parts.described, others)
-        record_end(self._folder, end)
-        say(f"model and record in {self._folder}")
+            def write() -> None:
+                self._lock.check()
+                others = {AVERAGED: averaged, BEST_WEIGHTS: _best_weights(self._folder, best)}
+                save_model(self._folder, weights, self._parts.described, others)
+                record_end(self._folder, end)
+                say(f"model and record in {self._folder}")
+
+            on_first_rank(write)
 
 
 def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:

@@ -18,7 +18,13 @@ from bigtrk.parallel.collectives import all_max, all_sum, sum_on
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.process import Prefetcher, uploaded
-from bigtrk.records.metrics import AverageRecord, EpochRecord, StepRecord, ValidationRecord
+from bigtrk.records.metrics import (
+    AverageRecord,
+    EpochRecord,
+    NormsRecord,
+    StepRecord,
+    ValidationRecord,
+)
 from bigtrk.records.run import End
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.folder import Found
@@ -30,7 +36,6 @@ from bigtrk.training.guards import LossHistory, StopRequest, check_spikes, repor
 from bigtrk.training.loss import Draw, EdgeLoss, choose_edges, edge_scale, make_loss, pt_loss
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.meter import (
-    Norms,
     local_squares,
     norms_of,
     open_meter,
@@ -52,7 +57,7 @@ class StepResult:
     loss: float
     pt_loss: float | None
     edges: int
-    norms: Norms | None
+    norms: NormsRecord | None
     spike: bool
     stop: bool
 
@@ -124,7 +129,8 @@ class StepRunner:
             )
         measured, spike = self._norms() if norms or guarded else None, False
         if measured is not None and guarded:
-            fine = math.isfinite(trained) and total <= limit and measured.finite_gradient
+            is_finite = math.isfinite(trained) and None not in measured.gradient.values()
+            fine = is_finite and total <= limit
             # Ranks agree on a spike: otherwise they would wait for each other.
             with self.world.stopwatch.time("reduce"):
                 spike = bool(all_max([not fine], self.world.ranks.device).any())
@@ -143,7 +149,7 @@ class StepRunner:
             stop=stop > 0,
         )
 
-    def _norms(self) -> Norms:
+    def _norms(self) -> NormsRecord:
         with traced("norms"):
             groups, squares = local_squares(self.engine, self.world.ranks.device)
         with self.world.stopwatch.time("reduce"):
@@ -360,7 +366,7 @@ class Trainer:
             imbalance=route.imbalance,
             routes={name: cut.parts for name, cut in cuts.items()},
             ranks={name: cut.ranks for name, cut in cuts.items() if cut.ranks != cut.parts},
-            norms=result.norms.record() if result.norms else None,
+            norms=result.norms,
             seconds=seconds,
         )
         self.run.writer.log(record)

@@ -12,12 +12,13 @@ from bigtrk.parallel.engines.engine import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import Stopwatch
+from bigtrk.records.metrics import NormsRecord
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.manifest import EpochTotals, Progress
 from bigtrk.training.guards import LossHistory
 from bigtrk.training.model_files import build_model
-from bigtrk.training.monitoring.meter import Norms, group_of
+from bigtrk.training.monitoring.meter import group_of
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import sources
@@ -155,7 +156,7 @@ NORMED = ("DDP", "FSDP2", "zero0", "zero1", "zero3")
 GROUPS = ["node_encoder", "edge_encoder", "layers.0", "layers.1", "decoder"]
 
 
-def norms(ranks: Ranks) -> dict[str, tuple[Norms | None, Norms | None]]:
+def norms(ranks: Ranks) -> dict[str, tuple[NormsRecord | None, NormsRecord | None]]:
     """Returns, by engine, norms of a step over several micro-steps, and of one not asked for."""
     trials = {name: Trial(ranks, small(name), OPTIMIZER) for name in NORMED}
     return {

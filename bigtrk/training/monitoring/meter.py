@@ -221,28 +221,6 @@ def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Norms:
-    """Euclidean norms of a step's gradients before clipping, and of the weights before the update.
-    They are by module, or by item of a list: `node_encoder`, `layers.0`; the same on all ranks.
-    """
-
-    gradient: dict[str, float]
-    weight: dict[str, float]
-
-    @property
-    def finite_gradient(self) -> bool:
-        return all(math.isfinite(norm) for norm in self.gradient.values())
-
-    def record(self) -> NormsRecord:
-        """Makes the norms of the step's record; None for values that are not finite."""
-        gradient, weight = (
-            {name: x if math.isfinite(x) else None for name, x in norms.items()}
-            for norms in (self.gradient, self.weight)
-        )
-        return NormsRecord(gradient=gradient, weight=weight)
-
-
 @torch.no_grad()
 def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
     """Returns groups and this rank's squared norms [2, groups] of gradients and weights."""
@@ -255,14 +233,21 @@ def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tens
     return list(weights), torch.stack(norms).double().square().view(2, -1)
 
 
-def norms_of(groups: Sequence[str], squares: Tensor) -> Norms:
-    """Makes norms of the squares [2, groups] summed over ranks."""
-    gradient, weight = squares.sqrt().tolist()
-    return Norms(dict(zip(groups, gradient, strict=True)), dict(zip(groups, weight, strict=True)))
+def norms_of(groups: Sequence[str], squares: Tensor) -> NormsRecord:
+    """Makes the Euclidean norms of a step's gradients before clipping, and of the weights before the
+    update, from the squares [2, groups] summed over ranks; the same on all ranks.
+    """
+    gradient, weight = (
+        {name: x if math.isfinite(x) else None for name, x in zip(groups, norms, strict=True)}
+        for norms in squares.sqrt().tolist()
+    )
+    return NormsRecord(gradient=gradient, weight=weight)
 
 
 def group_of(parameter: str) -> str:
-    """Returns the group of a parameter's dotted name."""
+    """Returns the group of a parameter's dotted name, a module or one of a list: `node_encoder`,
+    `layers.0`.
+    """
     first, *rest = parameter.split(".")
     return f"{first}.{rest[0]}" if rest and rest[0].isdigit() else first
 
