@@ -36,11 +36,6 @@ class Counted:
     exchanged: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Away(Place):
-    """Rows that are kept off the device."""
-
-
 class CountingStore(StreamedStore):
     """Counts the bytes of edges that are kept off the device, of those that travel, and of the
     buffers on the device for blocks of edges. The number of buffers is the same for all sizes.
@@ -51,8 +46,8 @@ class CountingStore(StreamedStore):
         self._counter = counter
         self.bytes = self.moved = self.buffers = 0
 
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> _Away:
-        rows = _Away(n_rows, width, dtype, device)
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Place:
+        rows = Place(n_rows, width, dtype, device)
         self.bytes += n_rows * rows.row_bytes
         return rows
 

@@ -123,8 +123,9 @@ class Perceptrons(nn.Module):
 
 
 class Encoder(Perceptrons):
-    """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type. With
-    `n_outputs` it also normalises the last hidden layer, and a linear layer follows.
+    """An MLP of features (of 1 where there are none): of each sector [M, n_inputs] -> [M, H] in the
+    workspace's type. With `n_outputs` it also normalises the last hidden layer, and a linear layer
+    follows.
     """
 
     def __init__(
@@ -132,33 +133,22 @@ class Encoder(Perceptrons):
     ) -> None:
         super().__init__()
         self.activations = activations(layers)
-        self.add_mlp("mlp", n_inputs, hidden, layers)
+        self.add_mlp("mlp", max(1, n_inputs), hidden, layers)
         if n_outputs is not None:
             self.activations[-1:] = ["norm", "linear"]
             self.add_linear("output", hidden, n_outputs)
 
-    def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
-        weights = self.weights()
-        return [Encode.apply(work, self.activations, None, values, *weights) for values in features]
-
-
-class EdgeEncoder(Perceptrons):
-    """An MLP of edges' features (of 1 where there are none): state 0 of each sector, [E, H]."""
-
-    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.activations = activations(layers)
-        self.add_mlp("mlp", max(1, n_inputs), hidden, layers)
-
     def forward(
-        self, features: list[Tensor], states: list[EdgeStates], work: Workspace
+        self, features: list[Tensor], work: Workspace, states: Sequence[EdgeStates | None] = ()
     ) -> list[Tensor]:
-        """Maps features [E, n_inputs] of each sector to the token of its state 0."""
-        weights, tokens = self.weights(), []
-        for values, of_sector in zip(features, states, strict=True):
+        """Computes each sector; features of edges become their state 0 in `states`, of which the
+        token is returned.
+        """
+        weights, made = self.weights(), []
+        for values, of_edges in zip(features, states or [None] * len(features), strict=True):
             inputs = values if values.shape[1] else values.new_ones(len(values), 1)
-            tokens.append(Encode.apply(work, self.activations, of_sector, inputs, *weights))
-        return tokens
+            made.append(Encode.apply(work, self.activations, of_edges, inputs, *weights))
+        return made
 
 
 def edge_pass(layer: Layer, hidden: int) -> type[EdgePass]:
@@ -336,7 +326,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
         self._store: EdgeStore | None = None
         hidden, mlp_layers = config.hidden, config.mlp_layers
         self.node_encoder = Encoder(n_node_features, hidden, mlp_layers)
-        self.edge_encoder = EdgeEncoder(n_edge_features, hidden, mlp_layers)
+        self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
             InteractionLayer(
@@ -378,7 +368,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
             for sector in sectors
         ]
         nodes = self.node_encoder([sector.x for sector in sectors], work)
-        edges = self.edge_encoder([sector.edge_features for sector in sectors], states, work)
+        edges = self.edge_encoder([sector.edge_features for sector in sectors], work, states)
         graphs = []
         for sector, rows, of_edges in zip(sectors, nodes, states, strict=True):
             encoded = Encoded(rows) if config.concatenate else None
