@@ -200,11 +200,9 @@ def _bars(bars: Bars, is_stack: bool, colour: str) -> dict[str, Any]:
     }
 
 
-def thin_out(
-    rows: Sequence[tuple[float, ...]], most: int = MOST_POINTS
-) -> Sequence[tuple[float, ...]]:
-    """Returns at most `most` rows: means over neighbours."""
-    size = math.ceil(len(rows) / most)
+def thin_out(rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
+    """Returns at most MOST_POINTS rows: means over neighbours."""
+    size = math.ceil(len(rows) / MOST_POINTS)
     if size <= 1:
         return rows
     chunks = [rows[start : start + size] for start in range(0, len(rows), size)]

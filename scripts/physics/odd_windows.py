@@ -72,7 +72,7 @@ def crowded(events: list[Event], number: int) -> Event:
 def judge(used: Windows, event: Event) -> dict[str, Any]:
     """Counts hits, doublets, target edges (3 hits, 1 GeV), and those among the doublets."""
     edges, n_hits = true_edges(event), len(event.hits["x"])
-    target = edges[:, is_target(event, 1.0, 3)[edges[0]]]
+    target = edges[:, is_target(event, 1.0)[edges[0]]]
     doublets = build_doublets(event.hits, used)
     kept = np.isin(target[0] * n_hits + target[1], doublets[0] * n_hits + doublets[1])
     counts = {"hits": n_hits, "doublets": doublets.shape[1], "kept": int(kept.sum())}

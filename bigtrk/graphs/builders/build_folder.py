@@ -13,7 +13,6 @@ from bigtrk.console import follow, say
 from bigtrk.errors import InputError, number_of
 from bigtrk.events.reader import find_events, format_of, read_event
 from bigtrk.graphs.builders.builder import (
-    TARGET_HITS,
     TARGET_PT,
     GraphBuilder,
     WindowBuilder,
@@ -21,7 +20,7 @@ from bigtrk.graphs.builders.builder import (
 )
 from bigtrk.graphs.builders.module_map import read_module_map, write_module_map
 from bigtrk.graphs.builders.module_map_builder import ModuleMapBuilder, learn_module_map
-from bigtrk.graphs.builders.window_learning import learn_windows
+from bigtrk.graphs.builders.window_learning import TARGET_HITS, learn_windows
 from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
 from bigtrk.graphs.storage.event_folder import MANIFEST, WINDOWS
 from bigtrk.graphs.storage.graph_folder import GraphToMake, event_digest, fill_folder

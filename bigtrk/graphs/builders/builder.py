@@ -16,7 +16,7 @@ from bigtrk.events.truth import (
     particle_kinematics,
     true_edges,
 )
-from bigtrk.graphs.builders.window_learning import is_target
+from bigtrk.graphs.builders.window_learning import TARGET_HITS, is_target
 from bigtrk.graphs.builders.windows import Windows, build_doublets
 from bigtrk.graphs.event_graph import (
     AT_A_TIME,
@@ -38,7 +38,6 @@ from bigtrk.graphs.features import (
 
 # A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV
-TARGET_HITS = 3
 TARGET = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
 
 
@@ -189,7 +188,7 @@ def build_with_record(event: Event, builder: GraphBuilder) -> tuple[EventGraph, 
     graph = event_graph(event, builder.doublets(event), true)
     quality: dict[str, Any] = dict.fromkeys(QUALITY)
     if true is not None and graph.y is not None:
-        target = is_target(event, TARGET_PT, TARGET_HITS)
+        target = is_target(event, TARGET_PT)
         found_target = graph.y & torch.from_numpy(target)[graph.edge_index[0]]
         found = int(graph.y.sum()), int(found_target.sum())
         quality = shares(*found, graph.n_edges, true.shape[1], int(target[true[0]].sum()))

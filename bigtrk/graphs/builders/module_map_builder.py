@@ -42,14 +42,12 @@ SIGMAS = 3.0
 QUANTILES = (0.1587, 0.8413)
 
 
-def learn_module_map(
-    events: Iterable[Event], made: str, pt_min: float = 1.0, min_hits: int = 3
-) -> ModuleMap:
+def learn_module_map(events: Iterable[Event], made: str, pt_min: float = 1.0) -> ModuleMap:
     """Learns the triplets of modules on which three consecutive hits of a target particle lie, also
-    where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= `min_hits`
+    where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= TARGET_HITS
     hits. Hits without a slope (dr = 0) are not learnt from.
     """
-    seen = [_seen(event, pt_min, min_hits) for event in events]
+    seen = [_seen(event, pt_min) for event in events]
     keys = np.concatenate([np.empty((0, 9), dtype=np.int64), *(keys for keys, _ in seen)])
     values = np.concatenate([np.empty((len(FEATURES), 0)), *(found for _, found in seen)], axis=1)
     if not len(keys):
@@ -69,10 +67,10 @@ def learn_module_map(
     return ModuleMap(made, modules, row.reshape(-1, 3), counts, bounds)
 
 
-def _seen(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
+def _seen(event: Event, pt_min: float) -> tuple[Ints, Floats]:
     """Returns modules [K, 9] and features [F, K] of target particles' triplets of hits."""
     pairs = true_pairs(event)
-    pairs = pairs[:, teaches(event, pt_min, min_hits)[pairs[0]]]
+    pairs = pairs[:, teaches(event, pt_min)[pairs[0]]]
     triplets = chained(pairs)
     places = hit_places(event.hits)
     ends = (doublet_features(places, triplets[:2]), doublet_features(places, triplets[1:]))

@@ -29,6 +29,7 @@ from bigtrk.graphs.features import Floats, Ints, hit_coordinates
 
 Key = tuple[Layer, Layer]
 
+TARGET_HITS = 3  # of a particle whose edges a graph should hold
 # |phi_slope|, |dphi|, z0, -z0, deta, -deta: either charge, both directions along the beam.
 SIDES = 6
 PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
@@ -61,16 +62,15 @@ def learn_windows(
     made: str,
     efficiency: float | None = None,
     pt_min: float = 1.0,
-    min_hits: int = 3,
 ) -> Windows:
     """Learns windows that hold the fraction `efficiency` of the events' target edges.
 
-    Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. By
+    Target edges are true edges of particles with pT > `pt_min` GeV and >= TARGET_HITS hits. By
     default the fraction is 0.985, and a layer pair needs 3 target edges; if the events hold fewer
     than FEW, they are FEW_EFFICIENCY and 1. Doublets are counted on the first event, which should
     be a full one. A margin is added for events not seen, largest for rare pairs.
     """
-    found = [_target_edges(event, pt_min, min_hits) for event in events]
+    found = [_target_edges(event, pt_min) for event in events]
     layers = np.concatenate([np.empty((0, 4), dtype=np.int64), *(rows for rows, _ in found)])
     sides = np.concatenate([np.empty((SIDES, 0)), *(columns for _, columns in found)], axis=1)
     few = sides.shape[1] < FEW
@@ -98,24 +98,24 @@ def learn_windows(
     return Windows(made=made, pairs=tuple(sorted(learned, key=lambda pair: -pair.edges)))
 
 
-def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
-    """Selects the hits [N] of particles with known pT > `pt_min` GeV and >= `min_hits` hits."""
+def is_target(event: Event, pt_min: float) -> NDArray[np.bool_]:
+    """Selects the hits [N] of particles with known pT > `pt_min` GeV and >= TARGET_HITS hits."""
     particles = particle_kinematics(event)
     pt, nhits = particles["pt"].astype(np.float64), particles["nhits"].astype(np.int64)
-    chosen = (pt > pt_min) & (nhits >= min_hits)
+    chosen = (pt > pt_min) & (nhits >= TARGET_HITS)
     return np.isin(hit_particles(event), particles["particle_id"][chosen])
 
 
-def teaches(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
+def teaches(event: Event, pt_min: float) -> NDArray[np.bool_]:
     """Selects the hits [N] of target particles whose `nhits` truth does not exceed."""
     shared, _, _ = overfull_particles(event)
-    return is_target(event, pt_min, min_hits) & ~np.isin(hit_particles(event), shared)
+    return is_target(event, pt_min) & ~np.isin(hit_particles(event), shared)
 
 
-def _target_edges(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
+def _target_edges(event: Event, pt_min: float) -> tuple[Ints, Floats]:
     """Returns the layer pairs [T, 4] and sides [6, T] of all target edges."""
     edges = true_edges(event)
-    edges = edges[:, teaches(event, pt_min, min_hits)[edges[0]]]
+    edges = edges[:, teaches(event, pt_min)[edges[0]]]
     layer = np.stack([event.hits["volume_id"], event.hits["layer_id"]], axis=1).astype(np.int64)
     return np.concatenate([layer[edges[0]], layer[edges[1]]], axis=1), _sides(event, edges)
 

@@ -170,7 +170,7 @@ def learnt(events: list[Event]) -> ModuleMap:
 def hit_triplets(event: Event) -> list[tuple[int, int, int]]:
     """The triplets of consecutive hits of target particles, ordered outwards."""
     squared = (np.stack([event.hits[axis] for axis in "xyz"]).astype(float) ** 2).sum(axis=0)
-    target, after = is_target(event, 1.0, 3), defaultdict(list)
+    target, after = is_target(event, 1.0), defaultdict(list)
     for edges in (true_edges(event), overlap_edges(event)):
         for a, b in edges.T.tolist():
             if target[a]:
