@@ -171,8 +171,8 @@ def report(
     if any(map(is_series, runs)):
         from bigtrk.studies.scaling.report import series_report
 
-        series = series_report(runs)
-        _give(series.document, series.text.rstrip("\n"), html, as_json)
+        document, lines = series_report(runs)
+        _give(document, lines.rstrip("\n"), html, as_json)
     elif any(map(is_pipeline, runs)):
         pipelines = [read_pipeline(folder) for folder in runs]
         content = summarise_pipelines(pipelines)

@@ -48,7 +48,7 @@ def report_runs(folder: Path) -> None:
 
 
 def report_series(folder: Path) -> None:
-    show_all(series_report([folder]).document, None, folder / "series.html")
+    show_all(series_report([folder])[0], None, folder / "series.html")
 
 
 def plan_as_measured(folder: Path) -> None:

@@ -46,8 +46,8 @@ def write_pages(folder: Path) -> None:
     write_page(evaluation_report(evaluation, one), folder / "evaluation.html")
     pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
     write_page(pipelines_report([read_pipeline(pipeline)]), folder / "pipeline.html")
-    series = series_report([series_folder(folder / "made" / "weak")])
-    write_page(series.document, folder / "scaling.html")
+    series, _ = series_report([series_folder(folder / "made" / "weak")])
+    write_page(series, folder / "scaling.html")
     hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
     search = small_search(folder / "made" / "<b>search</b>", space=hostile)
     write_page(search_report(read_search(search)), folder / "search.html")

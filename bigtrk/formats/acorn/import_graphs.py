@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from bigtrk.formats.acorn.columns import (
 )
 from bigtrk.formats.registry import PtUnit
 from bigtrk.graphs.builders.builder import TARGET, quality_of
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable, Section, target_edges
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable, target_edges
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     Floats,
@@ -43,7 +43,7 @@ from bigtrk.graphs.features import (
     eta_of,
 )
 from bigtrk.graphs.storage.event_folder import ORIGIN
-from bigtrk.graphs.storage.graph_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphToMake, MadeWithMore, as_it_is, fill_folder
 
 ENDINGS = (".pyg", ".pyg.gz")
 _EVENT = re.compile(r"(?:.*_)?(event\d{1,18})(?:-graph)?")
@@ -216,16 +216,6 @@ def _integers(columns: AcornColumns, name: str, n_hits: int) -> Tensor | None:
 _ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 
 
-class AcornEvent(NamedTuple):
-    """A graph that acorn saved. record: its quality, by its truth. beside: a section of the file
-    with what an export back to acorn needs.
-    """
-
-    graph: EventGraph
-    record: dict[str, Any]
-    beside: dict[str, Section]
-
-
 def import_acorn_folder(
     source: Path, out: Path, pt_unit: PtUnit | None = None, prefix: str = ""
 ) -> dict[str, Any]:
@@ -252,15 +242,16 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
     check_file(file)
     source = hashlib.sha256(file.read_bytes()).hexdigest()
 
-    def make() -> AcornEvent:
-        found = read_acorn(file, event, pt_unit)
-        return found._replace(record={**found.record, FOLDER: folder})
+    def make() -> MadeWithMore:
+        graph, record, beside = read_acorn(file, event, pt_unit)
+        return graph, {**record, FOLDER: folder}, beside
 
     return GraphToMake(event, source, make)
 
 
-def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEvent:
-    """Reads the graph of event `name` in a .pyg or .pyg.gz file of acorn.
+def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> MadeWithMore:
+    """Reads the graph of event `name` in a .pyg or .pyg.gz file of acorn, its quality by its truth,
+    and the section that an export to acorn needs.
 
     Edges keep their order; if the source of an edge has the larger r2 + z2, the edge is reversed,
     as acorn does where directions matter. Edge features are computed, since those in a file may be
@@ -276,7 +267,7 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
     with np.errstate(over="ignore", invalid="ignore"):
         graph, turned = _graph(columns, name, pt_unit)
     beside = {SECTION: AcornSource(columns.tensors, turned, columns.plain).section()}
-    return AcornEvent(graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside)
+    return graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside
 
 
 def _origin(columns: AcornColumns, name: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from bigtrk.cost.machines import machine_of
 from bigtrk.errors import InputError, number_of
@@ -84,13 +84,6 @@ class Point:
     imbalance: Estimate | None
     peak_memory_bytes: int | None
     power: dict[str, Estimate | None]
-
-
-class SeriesReport(NamedTuple):
-    """text: a line of JSON per series and number of ranks."""
-
-    document: Document
-    text: str
 
 
 def run_name(ranks: int, repeat: int | None = None) -> str:
@@ -194,8 +187,10 @@ def _power(run: Run, timing: facts.Timing, price: float | None) -> dict[str, flo
     return found
 
 
-def series_report(folders: Sequence[Path]) -> SeriesReport:
-    """Reports series side by side; InputError as `read_series`, or if two have one name."""
+def series_report(folders: Sequence[Path]) -> tuple[Document, str]:
+    """Reports series side by side, and gives a line of JSON per series and number of ranks.
+    InputError as `read_series`, or if two have one name.
+    """
     every = [read_series(folder) for folder in folders]
     names = [series.name for series in every]
     if len(set(names)) < len(names):
@@ -225,7 +220,7 @@ def series_report(folders: Sequence[Path]) -> SeriesReport:
     )
     lines = [finite(_line(x, series)) for series in every for x in by_series[series.name]]
     text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
-    return SeriesReport(document, text)
+    return document, text
 
 
 def _line(point: Point, series: Series) -> dict[str, Any]:

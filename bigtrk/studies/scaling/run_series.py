@@ -160,10 +160,10 @@ def run_series(series: ScalingSeries) -> None:
     for number, run in enumerate(runs, start=1):
         with launch.on_cores(run.ranks * cores):
             _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
-    report = series_report([series.folder])
-    write_page(report.document, series.folder / PAGE)
-    write_atomically(series.folder / LINES, lambda path: path.write_text(report.text))
-    show(report.document, console)
+    document, lines = series_report([series.folder])
+    write_page(document, series.folder / PAGE)
+    write_atomically(series.folder / LINES, lambda path: path.write_text(lines))
+    show(document, console)
     say(f"report in {series.folder / PAGE} and {series.folder / LINES}")
 
 

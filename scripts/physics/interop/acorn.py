@@ -49,7 +49,7 @@ def given_to_acorn(graphs: Graphs, out: Path) -> Found:
     worst = 0.0
     paths = export_acorn_folder(graphs.folder.path, out)
     for path, graph in zip(paths, graphs, strict=True):
-        back = read_acorn(path, graph.name).graph
+        back = read_acorn(path, graph.name)[0]
         assert torch.equal(back.edge_index.sort(0)[0], graph.edge_index.sort(0)[0])
         assert graph.y is not None
         assert back.y is not None

@@ -20,7 +20,7 @@ from tests.programs import Run
 
 
 def read(path: Path, content: dict[str, Any], **options: Any) -> EventGraph:
-    return read_acorn(write(path, content, **options), path.name.split(".")[0]).graph
+    return read_acorn(write(path, content, **options), path.name.split(".")[0])[0]
 
 
 def test_an_event_against_plain_loops(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
         read_acorn(path, "event1")
     units: dict[PtUnit, float] = {"gev": 0.5, "mev": 0.0005}
     for unit, of_first in units.items():
-        table = read_acorn(path, "event1", unit).graph.particles
+        table = read_acorn(path, "event1", unit)[0].particles
         assert table is not None
         assert float(table.pt[0]) == pytest.approx(of_first)
 
@@ -141,7 +141,7 @@ def test_edges_that_are_there_twice_count_once(flipped: int, tmp_path: Path) -> 
     for name in ("edge_y", "edge_dr", *(name for name in twice if name.startswith("track_"))):
         twice[name] = twice[name].repeat(*[1] * (twice[name].dim() - 1), 2)
     one, two = (
-        read_acorn(write(tmp_path / f"event{n}.pyg", content), f"event{n}").record
+        read_acorn(write(tmp_path / f"event{n}.pyg", content), f"event{n}")[1]
         for n, content in enumerate((once, twice))
     )
     names = ("edge_efficiency", "target_efficiency", "purity", "true_edges")

@@ -74,7 +74,7 @@ def measured(folder: Path) -> dict[int, Point]:
 
 def printed(*folders: Path) -> str:
     out = io.StringIO()
-    show(series_report(folders).document, Console(file=out))
+    show(series_report(folders)[0], Console(file=out))
     return out.getvalue()
 
 
@@ -199,7 +199,7 @@ def test_series_side_by_side(pair: list[Path]) -> None:
 
 
 def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
-    lines = [json.loads(line) for line in series_report(pair).text.splitlines()]
+    lines = [json.loads(line) for line in series_report(pair)[1].splitlines()]
     assert [(line["series"], line["ranks"]) for line in lines] == [
         *(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero", 2))
     ]
@@ -214,7 +214,7 @@ def test_lines_hold_the_figures_of_the_tables(pair: list[Path]) -> None:
 
 
 def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
-    write_page(series_report(pair).document, tmp_path / "page.html")
+    write_page(series_report(pair)[0], tmp_path / "page.html")
     page = self_contained(tmp_path / "page.html")
     assert len(page.figures) == 3 + 1
     # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.

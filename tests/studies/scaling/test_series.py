@@ -23,7 +23,7 @@ from bigtrk.reports.document import Document
 from bigtrk.studies import launch
 from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.studies.scaling import run_series as running
-from bigtrk.studies.scaling.report import SeriesReport, read_series
+from bigtrk.studies.scaling.report import read_series
 from bigtrk.studies.scaling.run_series import ScalingSeries, plan_series, run_series, slurm_script
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
@@ -148,8 +148,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
     monkeypatch.setattr(launch, "train_logged", note)
-    nothing = SeriesReport(Document("", "", [], [], []), "")
-    monkeypatch.setattr(running, "series_report", lambda _: nothing)
+    monkeypatch.setattr(running, "series_report", lambda _: (Document("", "", [], [], []), ""))
     return seen
 
 
