@@ -234,7 +234,7 @@ def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tens
 
 
 def norms_of(groups: Sequence[str], squares: Tensor) -> NormsRecord:
-    """Makes the Euclidean norms of a step's gradients before clipping, and of the weights before the
+    """Makes Euclidean norms of a step's gradients before clipping, and of the weights before the
     update, from the squares [2, groups] summed over ranks; the same on all ranks.
     """
     gradient, weight = (
