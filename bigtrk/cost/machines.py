@@ -171,10 +171,8 @@ def machine_of(device: str) -> Machine:
 
 
 def find_machine(name: str | None) -> Machine:
-    """Returns the constants of a machine by its short name; None: of this machine.
-
-    Raises:
-        InputError: no machine has this name.
+    """Returns the constants of a machine by its short name; None: of this machine. Raises
+    InputError if no machine has this name.
     """
     if name is None:
         return machine_of(accelerator())

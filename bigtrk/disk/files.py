@@ -289,10 +289,8 @@ def claim_folder(
     out: Path, record: str, parameters: Mapping[str, Any], options: str = "options"
 ) -> None:
     """Writes the parameters of a folder's files to `out`/record, or checks that the same are there,
-    so that stopped work can go on. options: those that set the parameters, for the message.
-
-    Raises:
-        InputError: `out` holds other files, or files that were made with other parameters.
+    so that stopped work can go on. options: those that set the parameters, for the message. Raises
+    InputError if `out` holds other files, or files that were made with other parameters.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder")

@@ -49,10 +49,8 @@ def _source_at(path: Path) -> tuple[str, EventSource]:
 def find_events(path: Path, numbers: range | None = None) -> list[str]:
     """Returns the names of the events in a folder or zip archive, sorted: "event000001000", ...
 
-    numbers: the events' numbers that are wanted; all by default.
-
-    Raises:
-        InputError: `path` is neither, or holds no event, or none of the wanted ones.
+    numbers: the events' numbers that are wanted; all by default. Raises InputError if `path` is
+    neither, or holds no event, or none of the wanted ones.
     """
     names = _source_at(path)[1].events()
     if numbers is None:
@@ -79,10 +77,8 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     `path` is a folder or zip archive that holds event `name` (which may be left out if there is
     only one), one of the event's files, a prefix such as `DIR/event000001000`, or the folder of a
     ColliderML sample. Tables other than hits are None if their file is absent; particles and truth
-    are also None unless `with_truth`. An event must have hits only if `with_truth`.
-
-    Raises:
-        InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
+    are also None unless `with_truth`. An event must have hits only if `with_truth`. Raises
+    InputError if there is no such event, or a table is damaged, incomplete or inconsistent.
     """
     event = _source_at(path)[1].read(name, with_truth)
     where = event.where or f"{path}, {event.name}"

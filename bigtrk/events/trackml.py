@@ -64,10 +64,8 @@ def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
 
 def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool = False) -> Columns:
     """Parses the known columns of a CSV file, each [rows], int64 or float64; ignores other columns.
-
-    Raises:
-        InputError: there are no rows (unless it `may_be_empty`), no header, missing columns, ragged
-            rows, values of the wrong type, or blanks where `spec` allows none.
+    Raises InputError if there are no rows (unless it `may_be_empty`), no header, missing columns,
+    ragged rows, values of the wrong type, or blanks where `spec` allows none.
     """
     # Blank lines at the end are harmless; within the table they are an error.
     if content.endswith((b"\n\n", b"\n\r\n")):

@@ -49,11 +49,8 @@ def import_heptrkx_folder(
 
     phi_sections: number of sections in phi into which each event was cut; None: events are taken as
     whole, unless a file's name says that it is a section. prefix: comes before the names of files
-    in those of graphs.
-
-    Raises:
-        InputError: there are none, one is a section and phi_sections is None, or one is damaged;
-            those imported before it stay.
+    in those of graphs. Raises InputError if there are none, one is a section and phi_sections is
+    None, or one is damaged; those imported before it stay.
     """
     files = [source] if source.is_file() else _graph_files(source)
     if not files:
@@ -229,11 +226,9 @@ COLUMNS = ("r", "phi", "z")  # of X, in the order of UNITS
 
 def export_heptrkx_folder(graphs: Path, out: Path) -> list[Path]:
     """Writes each graph of folder `graphs` as `out`/NAME.npz, atomically; returns the paths. The
-    format has no place for ids, particles and features other than r, phi and z.
-
-    Raises:
-        InputError: the folder or a graph cannot be read, or a graph lacks labels, r, phi or z;
-            those written before stay.
+    format has no place for ids, particles and features other than r, phi and z. Raises InputError
+    if the folder or a graph cannot be read, or a graph lacks labels, r, phi or z; those written
+    before stay.
     """
     folder = GraphFolder(graphs)
     names = follow(folder.events, len(folder.events), "exporting graphs")

@@ -41,11 +41,8 @@ def import_pyg_folder(
     """Imports all files of Data in `source` (a folder or one file) to `out`; returns the manifest.
 
     node_features, edge_features: as of `read_pyg`. prefix: comes before the names of files in those
-    of graphs.
-
-    Raises:
-        InputError: there are none, two would make the same event, or one cannot be read; those
-            imported before it stay.
+    of graphs. Raises InputError if there are none, two would make the same event, or one cannot be
+    read; those imported before it stay.
     """
     files = [source] if source.is_file() else _files(source)
     if not files:
@@ -61,11 +58,9 @@ def read_pyg(
 ) -> EventGraph:
     """Reads one graph, named after its file, as EventGraph.from_pyg makes it.
 
-    node_features, edge_features: names of the columns of x and of edge_attr.
-
-    Raises:
-        InputError: the file is damaged, holds no Data of one graph, or asks for anything but
-            tensors; or EventGraph.from_pyg refuses it.
+    node_features, edge_features: names of the columns of x and of edge_attr. Raises InputError if
+    the file is damaged, holds no Data of one graph, or asks for anything but tensors; or
+    EventGraph.from_pyg refuses it.
     """
     content = _READER.columns(file)
     return from_data(content, file.stem, node_features, edge_features, str(file))

@@ -91,9 +91,8 @@ class TorchReader:
 
     def read(self, file: Path) -> Any:
         """Reads the content of a file, which gzip may have packed; tensors are read as `Described`.
-
-        Raises:
-            InputError: it is damaged, is no file of torch.save, or its pickle names anything else.
+        Raises InputError if it is damaged, is no file of torch.save, or its pickle names anything
+        else.
         """
         check_file(file)
         with _naming_damage(file, self.again):

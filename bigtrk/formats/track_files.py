@@ -45,11 +45,8 @@ def write_track_lists(tracks: Path, out: Path) -> None:
     """Writes a parquet file of event_id, track_id and hit_ids, atomically and event by event. Hits
     are in the order in which `tracks` lists them; hits in no track are left out.
 
-    tracks: as of `open_tracks`.
-
-    Raises:
-        InputError: there are none, or they are damaged, or `out` does not end with .parquet;
-            nothing is written.
+    tracks: as of `open_tracks`. Raises InputError if there are none, or they are damaged, or `out`
+    does not end with .parquet; nothing is written.
     """
     check_output_name(out, ".parquet")
     source = open_tracks(tracks)
@@ -69,11 +66,9 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
     """Writes `out`/event<id>-prototracks.csv of each event with tracks, each atomically: trackId
     (from 0 on), measurementId (the hit's id) and x, y, z (mm). Returns the paths.
 
-    tracks: as of `open_tracks`. events: the folder or zip archive with the hits' positions.
-
-    Raises:
-        InputError: files are damaged, or tracks are of an event or of hits that `events` lacks;
-            those written before stay.
+    tracks: as of `open_tracks`. events: the folder or zip archive with the hits' positions. Raises
+    InputError if files are damaged, or tracks are of an event or of hits that `events` lacks; those
+    written before stay.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)
@@ -94,11 +89,9 @@ def write_prototracks(tracks: Path, out: Path, events: Path) -> list[Path]:
 
 def write_gnn_graphs(graphs: Path, out: Path, scorer: Callable[[EventGraph], Tensor]) -> list[Path]:
     """Writes `out`/event<id>-gnn-graph.csv of each graph, each atomically; returns the paths. A row
-    is an edge: the ids of its two hits (edge0, edge1) and its score in [0, 1] (weight).
-
-    Raises:
-        InputError: the folder or a graph cannot be read, a graph has no ids of its hits, or its
-            name has no number; those written before stay.
+    is an edge: the ids of its two hits (edge0, edge1) and its score in [0, 1] (weight). Raises
+    InputError if the folder or a graph cannot be read, a graph has no ids of its hits, or its name
+    has no number; those written before stay.
     """
     folder = GraphFolder(graphs)
     written = []
@@ -146,11 +139,8 @@ def check_submission_name(out: Path) -> Path:
 def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False) -> Submitted:
     """Writes, atomically, a row for each hit of the events that have tracks; for a hit in no track
     it has NO_TRACK. tracks: as of `open_tracks`. majority: also writes the particle that made most
-    of each track, by the truth of `events`.
-
-    Raises:
-        InputError: files are damaged, tracks are of an event or of hits that `events` lacks, or the
-            truth is needed and missing; nothing is written.
+    of each track, by the truth of `events`. Raises InputError if files are damaged, tracks are of
+    an event or of hits that `events` lacks, or the truth is needed and missing; nothing is written.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)

@@ -93,10 +93,8 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
 def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None) -> Item:
     """Calls `call` on every rank; if any meets bad input, all raise the same error. Collective.
 
-    group: a group of all ranks for use in a thread, which must not share the world's own.
-
-    Raises:
-        InputError: a rank met bad input; names the first such rank, unless all did.
+    group: a group of all ranks for use in a thread, which must not share the world's own. Raises
+    InputError if a rank met bad input; it names the first such rank, unless all did.
     """
     result, error = None, None
     try:
@@ -112,10 +110,8 @@ def together(call: Callable[[*Given], Item], *given: *Given, group: Group = None
 
 
 def check_agreement(facts: Mapping[str, str]) -> None:
-    """Checks that all ranks have the same `facts`, a value for each name. Collective.
-
-    Raises:
-        InputError: facts differ; on all ranks, names these facts, the ranks, and both values.
+    """Checks that all ranks have the same `facts`, a value for each name. Collective. Raises
+    InputError, on all ranks, if facts differ; it names these facts, the ranks, and both values.
     """
     everyone = gather_items(dict(facts))
     differing: dict[tuple[str, str], list[int]] = {}  # ranks whose value is not rank 0's

@@ -44,9 +44,7 @@ FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
     """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs.
     Several ranks are watched from their meeting on. On CPUs, other threads get one core each.
-
-    Raises:
-        RankError: the ranks do not meet.
+    Raises RankError if the ranks do not meet.
     """
     on_cuda = ranks.device.type == "cuda"
     with ExitStack() as group:
@@ -92,11 +90,9 @@ def close_process_group() -> None:
 
 
 def meet(ranks: Ranks, seconds: float) -> Met:
-    """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
-
-    Raises:
-        RankError: no other rank came in time; ranks differ in WORLD_SIZE, or have the same RANK; or
-            another program has the port.
+    """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective. Raises RankError if no other
+    rank came in time, ranks differ in WORLD_SIZE or have the same RANK, or another program has the
+    port.
     """
     meeting = _Meeting(ranks, seconds)
     threading.Thread(target=meeting.attend, name="meeting", daemon=True).start()
@@ -113,9 +109,7 @@ def meet(ranks: Ranks, seconds: float) -> Met:
 
 def agent_store() -> Store | None:
     """Opens the store of torchrun's agent, which outlives its ranks; None under other launchers.
-
-    Raises:
-        DistError: the agent is gone.
+    Raises DistError if the agent is gone.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
         return None

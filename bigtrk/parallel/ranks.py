@@ -94,9 +94,8 @@ def memory_of_rank(ranks: Ranks) -> float:
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the variables that torch.distributed and DeepSpeed read, from those of any launcher.
-
-    Raises:
-        RankError: the environment does not say where several ranks meet, or the port is impossible.
+    Raises RankError if the environment does not say where several ranks meet, or the port is
+    impossible.
     """
     # SLURM_LAUNCH_NODE_IPADDR is no help: srun may run on a login node, or outside the step's
     # nodes.

@@ -31,10 +31,8 @@ class EngineSettings(Settings):
         return engine_spec(self.name)
 
     def sharding(self, ranks: int) -> Sharding:
-        """Returns what this engine divides over `ranks` ranks.
-
-        Raises:
-            InputError: the DeepSpeed file cannot be read.
+        """Returns what this engine divides over `ranks` ranks. Raises InputError if the DeepSpeed
+        file cannot be read.
         """
         return self.spec.sharding(self, ranks)
 

@@ -50,10 +50,8 @@ TryOut = Callable[[Task, Given], list[Trial]]
 def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
     """Chooses settings, and makes the whole answer, JSON-able, in bytes and seconds.
 
-    try_out: trains some options for a few steps; the fastest is chosen.
-
-    Raises:
-        InputError: no option fits; names the memory that would do.
+    try_out: trains some options for a few steps; the fastest is chosen. Raises InputError if no
+    option fits; it names the memory that would do.
     """
     assert question.budget is not None
     task = Task(

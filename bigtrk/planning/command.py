@@ -34,21 +34,15 @@ class Command:
     measured: Path | None = None
 
     def question(self) -> Question:
-        """Makes the question of a plan.
-
-        Raises:
-            InputError: an argument is bad.
-        """
+        """Makes the question of a plan. Raises InputError if an argument is bad."""
         path, overrides, folders = split_arguments(self.arguments, self.default)
         return self._question(users_configuration(path, overrides), folders)
 
     def choice(self, try_out: TryOut | None = None) -> dict[str, Any]:
         """Chooses settings for the events given, by default those that the configuration trains on.
 
-        try_out: trains some options for a few steps.
-
-        Raises:
-            InputError: the memory of ranks is not given, an argument is bad, or no option fits.
+        try_out: trains some options for a few steps. Raises InputError if the memory of ranks is
+        not given, an argument is bad, or no option fits.
         """
         world = self._one_number()
         if self.memory_gib is None:
@@ -108,10 +102,8 @@ class Command:
 
 def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:
     """Splits a command line into the configuration file (without one, bigtrk.yaml in this folder,
-    else `default`), overrides and data folders.
-
-    Raises:
-        InputError: there is a second configuration file, or it is standard input.
+    else `default`), overrides and data folders. Raises InputError if there is a second
+    configuration file, or it is standard input.
     """
     if "-" in arguments:
         raise InputError("-: only bigtrk train reads standard input; name a file")
@@ -126,10 +118,8 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
 
 
 def read_ranks(text: str) -> list[int]:
-    """Parses world sizes such as "1,2,4"; returns them ascending.
-
-    Raises:
-        InputError: `text` is something else, or a size is not from 1 to 4096.
+    """Parses world sizes such as "1,2,4"; returns them ascending. Raises InputError if `text` is
+    something else, or a size is not from 1 to 4096.
     """
     try:
         ranks = sorted({int(word) for word in text.split(",")})

@@ -35,9 +35,7 @@ def step_seconds(cost: CostModel, events: Iterable[Task]) -> float:
 
 def as_measured(machine: Machine, run: Run) -> Machine:
     """Returns the machine, slowed down so that the run's median step takes the recorded time.
-
-    Raises:
-        InputError: the record lacks what is needed.
+    Raises InputError if the record lacks what is needed.
     """
     steps = [step for step in run.steps if step.routes][1:]
     measured = [step.seconds for step in steps if step.seconds]
@@ -48,9 +46,7 @@ def as_measured(machine: Machine, run: Run) -> Machine:
 
 def epoch_seconds(run: Run, machine: Machine) -> float:
     """Returns the seconds, by the roofline of a machine, of an epoch of a run as it was routed.
-
-    Raises:
-        InputError: the record lacks what is needed.
+    Raises InputError if the record lacks what is needed.
     """
     # All epochs train the same events: the first stands for them.
     first = [step for step in run.steps if step.epoch == run.steps[0].epoch and step.routes]

@@ -160,10 +160,8 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     no_true_edges: the graph holds no true edge of it. too_few_true_edges: perfect scores (all true
     edges kept and no other) do not find it either. true_edges_cut: nor do the true edges alone that
     the model keeps. merged: those would find it, so it is lost to false edges, which join its hits
-    to others.
-
-    Raises:
-        InputError: the event's particles, or the positions of its hits, are unknown.
+    to others. Raises InputError if the event's particles, or the positions of its hits, are
+    unknown.
     """
     if event.particle_id is None or event.particles is None:
         lacking = "table of particles" if event.particles is None else "particle ids"

@@ -190,10 +190,8 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
 
 def copy_as_trackml(tracks: Path, path: Path) -> None:
     """Writes the tracks of `tracks` (see `open_tracks`) as one TrackML submission, atomically.
-
-    Raises:
-        InputError: there are none, or they are damaged, or `path` ends with neither .csv nor
-            .csv.gz; nothing is written.
+    Raises InputError if there are none, or they are damaged, or `path` ends with neither .csv nor
+    .csv.gz; nothing is written.
     """
     check_output_name(path, ".csv", ".csv.gz")
     source = open_tracks(tracks)

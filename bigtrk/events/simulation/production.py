@@ -31,11 +31,9 @@ def simulate_folder(
 
     `detectors` names a detectors.csv, or a detector that is built in: `trackml`, the default, or
     `odd`. Hits and cells are the same with and without truth. ColliderML's files have no cells.
-    Events that `out` already holds from the same simulation are kept.
-
-    Raises:
-        InputError: `out` holds something else, or `detectors` is bad; or there are no events, or no
-            particles (nothing is written then).
+    Events that `out` already holds from the same simulation are kept. Raises InputError if `out`
+    holds something else, or `detectors` is bad; or, before anything is written, if there are no
+    events, or no particles.
     """
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")

@@ -219,11 +219,8 @@ class AcornCheckpoint:
 
 
 def read_checkpoint(file: Path) -> AcornCheckpoint:
-    """Reads a checkpoint; runs nothing in it.
-
-    Raises:
-        InputError: it is missing, damaged, no checkpoint of Lightning, contains code, or a weight
-            is not finite.
+    """Reads a checkpoint; runs nothing in it. Raises InputError if it is missing, damaged, no
+    checkpoint of Lightning, contains code, or a weight is not finite.
     """
     content = _READER.read(file)
     settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))

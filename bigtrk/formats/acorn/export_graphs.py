@@ -137,11 +137,9 @@ def export_acorn_folder(graphs: Path, out: Path, scorer: Scorer | None = None) -
     """Writes each graph of folder `graphs` to folder `out` as acorn reads it, a .pyg file each;
     returns their paths. Graphs from acorn go to sub-folders of the same names as they came from.
 
-    scorer: gives the edges' scores; without one the graphs are for acorn's own trainings.
-
-    Raises:
-        InputError: `out` is there already, or a graph lacks what acorn asks for; nothing is written
-            then.
+    scorer: gives the edges' scores; without one the graphs are for acorn's own trainings. Raises
+    InputError if `out` is there already, or a graph lacks what acorn asks for; nothing is written
+    then.
     """
     folder = GraphFolder(graphs)
     paths = []
@@ -162,10 +160,8 @@ def acorn_data(
     versions of acorn that know the older names alone.
 
     source: of a graph from acorn; gives back its columns and edges, in the order that they had.
-
-    Raises:
-        InputError: the graph lacks what acorn asks for, its name has no number, or its scores are
-            not finite or not one of each edge.
+    Raises InputError if the graph lacks what acorn asks for, its name has no number, or its scores
+    are not finite or not one of each edge.
     """
     from torch_geometric.data import Data
 

@@ -223,11 +223,8 @@ def import_acorn_folder(
     file) to `out`; returns the manifest.
 
     pt_unit: of the particles' pT, if the files do not name the reader that made them. prefix: comes
-    before the events' names in the names of graphs.
-
-    Raises:
-        InputError: there are none, two are of one event, or one cannot be read; those imported
-            before it stay.
+    before the events' names in the names of graphs. Raises InputError if there are none, two are of
+    one event, or one cannot be read; those imported before it stay.
     """
     files = _files(source)
     parameters = {"from": "acorn", "pt_unit": pt_unit}
@@ -256,11 +253,9 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> MadeWith
     Edges keep their order; if the source of an edge has the larger r2 + z2, the edge is reversed,
     as acorn does where directions matter. Edge features are computed, since those in a file may be
     scaled. Node features are all columns of floats of hits except x and y. Hit ids of TrackML,
-    which acorn counts from 0, are TrackML's again.
-
-    Raises:
-        InputError: the file is damaged, or a column is missing, misshapen or out of range; the
-            message names the column and what to do in acorn.
+    which acorn counts from 0, are TrackML's again. Raises InputError if the file is damaged, or a
+    column is missing, misshapen or out of range; the message names the column and what to do in
+    acorn.
     """
     columns = read_acorn_columns(file)
     # Trainings that read a column refuse numbers beyond float32 and NaN in it.

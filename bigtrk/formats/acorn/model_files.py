@@ -100,11 +100,9 @@ def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> 
 
 
 def import_model(file: Path, out: Path) -> StoredModel:
-    """Makes a run of acorn's checkpoint `file`, in a new folder `out`; returns its model.
-
-    Raises:
-        InputError: the checkpoint cannot be read, its model has no counterpart here, `out` holds
-            something already, or the disk refuses; then nothing is written.
+    """Makes a run of acorn's checkpoint `file`, in a new folder `out`; returns its model. Raises
+    InputError if the checkpoint cannot be read, its model has no counterpart here, `out` holds
+    something already, or the disk refuses; then nothing is written.
     """
     stored = read_model(file)
     configuration = stored.configuration
@@ -165,11 +163,9 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
 
 def export_model(run: Path, out: Path) -> list[str]:
     """Writes the model that `run` ended with to `out`, a checkpoint of acorn's InteractionGNN2;
-    returns in words what was written. A head for pT, which acorn does not have, is left out.
-
-    Raises:
-        InputError: the run has no model, or one that acorn cannot hold; `out` is there already, or
-            the disk refuses.
+    returns in words what was written. A head for pT, which acorn does not have, is left out. Raises
+    InputError if the run has no model, or one that acorn cannot hold, `out` is there already, or
+    the disk refuses.
     """
     if out.exists() or out.is_symlink():
         raise InputError(f"{out}: exists already; name another file")

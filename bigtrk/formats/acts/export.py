@@ -127,9 +127,7 @@ def check_out(out: Path) -> None:
 def export_run(run: Path, out: Path, trained: Callable[..., Sequence[Stage]]) -> list[str]:
     """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` in
     files that ACTS loads; returns the names of the files. trained: `stages_of` (bigtrk/pipeline).
-
-    Raises:
-        InputError: `run` has no model that ACTS can load, or `out` holds something else.
+    Raises InputError if `run` has no model that ACTS can load, or `out` holds something else.
     """
     return export_stages(trained(run, check_exportable), out)
 

@@ -223,10 +223,8 @@ def find_tracks(event: Event, settings: ChainSettings, where: str) -> Int64:
 def baseline_folder(events: Path, out: Path, settings: ChainSettings) -> dict[str, Any]:
     """Finds the tracks of each event of a folder or zip archive, and writes them to `out`. Tracks
     there, of the same hits by the same settings, are kept. Returns the number of tracks and the
-    seconds of each other event.
-
-    Raises:
-        InputError: as of `find_tracks`, an event cannot be read, or `out` holds something else.
+    seconds of each other event. Raises InputError as `find_tracks`, or if an event cannot be read,
+    or `out` holds something else.
     """
     names = find_events(events)
     for name in names:

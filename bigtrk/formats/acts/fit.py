@@ -220,10 +220,8 @@ def fit_folder(
 ) -> FitCounts:
     """Fits the tracks of each event of `tracks` (see `open_tracks`), and writes them to `out`: fits
     as EVENT-parameters.parquet, each atomically, and tracks; with `chi2_max`, only the tracks whose
-    chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters.
-
-    Raises:
-        InputError: as of `fit_tracks`, or tracks are of an event or of hits that `events` lacks.
+    chi2 per degree of freedom is at most this. csv: also writes ACTS's table of parameters. Raises
+    InputError as `fit_tracks`, or if tracks are of an event or of hits that `events` lacks.
     """
     source = open_tracks(tracks)
     names = events_by_number(source, events)

@@ -55,10 +55,8 @@ class _File(Settings):
 
 
 def find_ds_config(name: str) -> Path:
-    """Returns the JSON file of a shipped name ("zero1"), or else `name` as a path.
-
-    Raises:
-        InputError: there is neither such a file nor such a name.
+    """Returns the JSON file of a shipped name ("zero1"), or else `name` as a path. Raises
+    InputError if there is neither such a file nor such a name.
     """
     if given_path(name).is_file():
         return given_path(name)
@@ -74,11 +72,8 @@ def find_ds_config(name: str) -> Path:
 
 def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
     """Returns the content of a DeepSpeed file, checked, and its section of ZeRO with DeepSpeed's
-    defaults filled in.
-
-    Raises:
-        InputError: the file cannot be read, or a key is unknown, belongs to our configuration, or
-            has a value of another type.
+    defaults filled in. Raises InputError if the file cannot be read, or a key is unknown, belongs
+    to our configuration, or has a value of another type.
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -99,10 +94,8 @@ def read_ds_file(path: Path) -> tuple[dict[str, Any], "DeepSpeedZeroConfig"]:
 
 def load_ds_config(name: str, optimizer: OptimizerSettings, weights: int) -> dict[str, Any]:
     """Reads and checks a DeepSpeed file, and fills in the values that bigtrk's configuration and
-    the number of the model's weights decide.
-
-    Raises:
-        InputError: an unknown key, or one that belongs to our configuration or has no use here.
+    the number of the model's weights decide. Raises InputError for an unknown key, or one that
+    belongs to our configuration or has no use here.
     """
     path = find_ds_config(name)
     content, zero = read_ds_file(path)

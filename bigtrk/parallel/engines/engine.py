@@ -144,10 +144,8 @@ def make_engine(
 ) -> tuple[Engine, str]:
     """Makes the configured engine around `model`; also returns its name ("ZeRO-1"). Collective.
 
-    lr_factors: as `parameter_groups` takes them.
-
-    Raises:
-        InputError: on all ranks, the settings do not fit the ranks, or the model's parameters.
+    lr_factors: as `parameter_groups` takes them. Raises InputError, on all ranks, if the settings
+    do not fit the ranks, or the model's parameters.
     """
     name = settings.sharding(dist.get_world_size()).name
     return settings.spec.make(settings, model, optimizer, stopwatch, lr_factors), name

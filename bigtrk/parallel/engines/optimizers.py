@@ -23,10 +23,8 @@ _FACTOR = "lr_factor"  # our key of a group
 def make_optimizer(
     model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
 ) -> torch.optim.Optimizer:
-    """Makes the optimizer; all engines use it, so that they train alike.
-
-    Raises:
-        InputError: a pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
+    """Makes the optimizer; all engines use it, so that they train alike. Raises InputError if a
+    pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
     """
     groups = parameter_groups(model, lr_factors)
     if settings.name == "muon":
@@ -45,10 +43,8 @@ def parameter_groups(model: nn.Module, factors: Mapping[str, float]) -> list[dic
     """Groups parameters by the factor of the first pattern that matches their name, or 1.
 
     factors: by pattern, in which `*` stands for any text, `?` for any letter and `[ab]` for one of
-    these letters.
-
-    Raises:
-        InputError: a pattern matches no name, or only names that an earlier pattern matches.
+    these letters. Raises InputError if a pattern matches no name, or only names that an earlier
+    pattern matches.
     """
     left, groups = dict(model.named_parameters()), dict[float, list[Parameter]]()
     for pattern, factor in factors.items():
