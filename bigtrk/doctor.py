@@ -1,7 +1,7 @@
 """`bigtrk doctor`: the installation, a run's choices, what is missing and how to get it.
 
-Packages are looked up by their metadata: importing DeepSpeed takes seconds and prints. Nothing
-but rich is needed to run this, since it is what people call when an installation is broken.
+Packages are looked up by their metadata, since importing DeepSpeed takes seconds and prints. Only
+rich is needed to run this: people call it when an installation is broken.
 """
 
 import re

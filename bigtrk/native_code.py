@@ -1,7 +1,7 @@
 """Code in C, compiled once per machine and kept in the user's cache.
 
-A library of the cache is loaded only where the user or root owns it and its folder, nobody else
-may write to them, and it ends with the SHA-256 of all before, which the loader does not read.
+A library of the cache is loaded only if the user or root owns it and its folder, nobody else may
+write to them, and it ends with the SHA-256 of all bytes before, which the loader ignores.
 """
 
 import ctypes

@@ -1,8 +1,7 @@
 """The size of an event, whole and in sectors, and the law by which METIS's cuts grow.
 
-Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1.
-The law was fitted to what scripts/scaling/partition_volumes.py counts. Shapes: N nodes, E edges, K
-parts.
+Each half of a part is cut again across a surface, so the edges cut in K parts grow as K^g - 1. The
+law was fitted to counts by scripts/scaling/partition_volumes.py. Shapes: N nodes, E edges, K parts.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """Devices as the plan sees them: data sheets of GPUs, the roofline of a rank, links between ranks.
 
 Sources: NVIDIA's data sheets of the A100 (40 and 80 GB), the H100 (PCIe in the first, SXM and NVL
-in later ones), the H200 and the GH200 Grace Hopper Superchip. Products are dense, of which the
-sheets of Hopper state twice as many per second, with sparsity; those of float32 are without tensor
-cores.
+in later ones), the H200 and the GH200 Grace Hopper Superchip. Products are dense; Hopper's sheets
+state twice as many per second, with sparsity. Products of float32 are without tensor cores.
 """
 
 import math

@@ -2,8 +2,8 @@
 
 The file FOLDER/lock/HOST-PROCESS-STARTED-SPACE is there as long as a process holds the folder; its
 time of change is the last sign of life. Not every shared file system has the kernel's locks, but a
-rename is one operation on all of them: a new owner renames a folder with its file to `lock`, which
-fails while that holds another's; or it renames a dead owner's file, which only one can do.
+rename is one operation on all of them. A new owner renames a folder with its file to `lock`, which
+fails while `lock` holds another's file; or it renames a dead owner's file, which only one can do.
 """
 
 import errno

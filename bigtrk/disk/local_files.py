@@ -1,5 +1,5 @@
-"""The file systems of folders; and files without a name, which are gone with the process, and read
-and written past the cache: its pages would count as memory of a job.
+"""The file systems of folders; and files without a name, which vanish with the process. They are
+read and written past the page cache, whose pages would count as memory of a job.
 """
 
 import fcntl

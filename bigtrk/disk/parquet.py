@@ -1,4 +1,4 @@
-"""Columns of integers from Parquet files of anybody's, and the number of values such a file names.
+"""Columns of integers from Parquet files of any origin, and the number of values that one claims.
 
 Shapes: M rows of the file.
 """

@@ -1,6 +1,6 @@
-"""YAML from anywhere: plain values only, and no more of them than a configuration has.
+"""YAML of any origin: plain values only, and no more of them than a configuration has.
 
-Where the type of a setting is text, a value is the text as it is written.
+If the type of a setting is text, its value is the text as it is written.
 """
 
 import re

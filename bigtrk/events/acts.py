@@ -2,12 +2,12 @@
 
 Today: `event*-measurements.csv` with global positions; truth is `event*-hits.csv`, the simulated
 hits, with `event*-measurement-simhit-map.csv`; `event*-particles_simulated.csv` and
-`event*-cells.csv` where they are. Simulated hits alone are read as hits at their true positions:
-also `hits.csv` and `particles.csv` without an event's name, as in traccc's data.
+`event*-cells.csv` if they are there. If there are only simulated hits, they are read as hits at
+their true positions; also `hits.csv` and `particles.csv` without an event's name, as in traccc's
+data.
 
-A `hit_id` is the measurement_id, or of simulated hits alone the row, from 0: as
-in ACTS's lists of tracks. Particles that have five numbers have one id here: ACTS's older
-barcode.
+A `hit_id` is the measurement_id or, for simulated hits, the row, from 0: as in ACTS's lists of
+tracks. A particle that ACTS identifies by five numbers has one id here: ACTS's older barcode.
 
 Source: CsvMeasurementWriter, CsvSimHitWriter and CsvParticleWriter of ACTS 48.
 """

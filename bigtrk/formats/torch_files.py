@@ -1,9 +1,9 @@
 """Files of torch.save, read without running what they say.
 
-Such a file is a zip archive of tensors and of a pickle, a program that may call anything. Here it
-can name tensors and containers alone: an object of a class that is known to come with them becomes
-a `ForeignObject`, which keeps what the pickle says of it, and any other name ends the reading.
-Nothing is imported, and every tensor is checked against the bytes that the archive has for it.
+Such a file is a zip archive of tensors and of a pickle, which is a program that may call anything.
+Here the pickle can name only tensors and containers. An object of a class that is known to come
+with them becomes a `ForeignObject`, which keeps what the pickle says of it; any other name ends the
+reading. Nothing is imported, and every tensor is checked against its bytes in the archive.
 """
 
 import io

@@ -1,5 +1,5 @@
-"""An event as a graph: hits are nodes, doublets are edges; its sectors, and the true edges that a
-training is to find, which are derived when a graph is read.
+"""An event as a graph, with hits as nodes and doublets as edges; its sectors; and the true edges
+that a training is to find, which are derived when a graph is read.
 
 Shapes used throughout: N nodes, E edges, F node features, G edge features, P particles.
 

@@ -1,9 +1,9 @@
-"""Node and edge features by name, in mm and rad, and the scales that make them of order one; those
-computed when a graph is read: by functions of users' own, and those of edges that stored graphs
-lack, from the positions of their nodes.
+"""Node and edge features by name, in mm and rad, and the scales that make them of order one; also
+features that are computed when a graph is read: by users' own functions, or, for edges, from the
+positions of their nodes if a stored graph lacks them.
 
-A function of nodes is called with their columns, one of edges with theirs and those of the nodes
-that they leave and reach, each by name. It gives one number for each row, from that row alone.
+A function of nodes is called with the nodes' columns; one of edges with the edges' columns and
+those of both nodes, each by name. It gives one number for each row, from that row alone.
 
 Shapes: N nodes, E edges, F node features, G edge features, C cells, M rows, N of nodes or E of
 edges.

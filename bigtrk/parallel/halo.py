@@ -1,7 +1,7 @@
 """The halo exchange: owned rows travel out, and their gradients travel back.
 
 A rank has one or more sectors of an event. Rows that one of them owns and another one has as halo
-are copied; those of other ranks come in one collective for all of its sectors.
+are copied; rows of other ranks come in one collective operation for all of its sectors.
 
 Shapes: N rows of a sector (n_owned owned, then halo), H features, S rows sent, K rows kept.
 """

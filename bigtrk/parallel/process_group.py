@@ -3,8 +3,8 @@
 A meeting takes a bounded time, after which the missing ranks are named: each rank checks in at a
 store of rank 0's, whose port it gets from the rendezvous, and waits as long as others come.
 
-No operation on the store of a stopped process returns, whatever its timeout (torch 2.13): so a
-thread does them. Looking first avoids what torch prints where nothing listens at an address.
+No operation on the store of a stopped process returns, whatever its timeout (torch 2.13), so a
+thread does them. It looks first whether anything listens at an address: otherwise torch prints.
 """
 
 import gc

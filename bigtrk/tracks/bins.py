@@ -1,4 +1,4 @@
-"""Counts in bins of a particle's quantities, or of eta: efficiencies and rates rest on these.
+"""Counts in bins of a particle's quantities, or of eta, from which efficiencies and rates follow.
 
 Shapes: V values, B bins, N hits, P particles.
 """

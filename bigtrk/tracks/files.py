@@ -1,7 +1,7 @@
 """Tracks on disk: a parquet file of each event, one submission of many, and lists of other tools.
 
-Tracks of ACTS and ColliderML are lists of hits that they may share; a hit has one track here: that
-of the most hits. Shapes: M rows of a file, N hits of an event.
+Tracks of ACTS and ColliderML are lists of hits, which tracks may share. Here a hit has one track:
+the one with most hits. Shapes: M rows of a file, N hits of an event.
 """
 
 import csv

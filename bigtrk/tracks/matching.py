@@ -1,7 +1,7 @@
 """Tracks matched to particles: efficiency, fake rate and duplicate rate; the TrackML score.
 
-Definitions of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pairs of a track and
-a particle that share hits.
+The definitions are those of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pairs of
+a track and a particle that share hits.
 """
 
 import math

@@ -1,11 +1,11 @@
 """Guards of a training: loss spikes, signals to stop, memory that runs out.
 
-A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, MAD
-being their median absolute deviation; neither follows single outliers, as a mean and a standard
-deviation would.
+A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, where
+MAD is their median absolute deviation. Unlike mean and standard deviation, median and MAD do not
+follow single outliers.
 
-Clusters ask a run to stop with SIGTERM or SIGUSR1, some ask one process only; a person asks with
-Ctrl-C. Ranks agree on it with the step's own reduction, so that none is left waiting.
+Clusters ask a run to stop with SIGTERM or SIGUSR1, some of them only one process; a person asks
+with Ctrl-C. Ranks agree on it with the step's own reduction, so that none is left waiting.
 """
 
 import math

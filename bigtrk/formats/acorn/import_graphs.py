@@ -1,6 +1,6 @@
 """Graphs that acorn saved, imported with all that is needed to hand them back to it.
 
-acorn gives particles of true edges, not of hits. Shapes: N hits, E edges, T true edges, P
+acorn stores the particles of true edges, not of hits. Shapes: N hits, E edges, T true edges, P
 particles.
 """
 

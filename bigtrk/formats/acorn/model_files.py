@@ -1,8 +1,8 @@
-"""An Interaction GNN of acorn's brought in as a run, and one of ours handed over to it.
+"""Interaction GNNs of acorn imported as runs, and bigtrk's own exported to acorn.
 
-acorn and bigtrk divide a column by a scale before a model reads it, by other ones; of columns whose
-values are not known before, we also subtract a mean. A first layer W x + b that read the one reads
-the other after its columns are rescaled, so a model's results stay the same.
+Before a model reads a column, acorn and bigtrk divide it by a scale, each by another one. If its
+values are not known beforehand, bigtrk also subtracts a mean. The first layer, W x + b, is changed
+for the columns that the other gives it, so a model's results stay the same.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Trained models, and the forms in which ACTS calls them for inference, in plain operations.
 
-Our models compute in functions of our own, in buffers and in chunks, which ONNX and TorchScript do
-not know. These modules have the weights of such a model, and compute in float32 whatever its
-precision. TorchScript compiles them: all that they compute with is in their attributes.
+bigtrk's models compute in functions of its own, in buffers and in chunks, which ONNX and
+TorchScript do not know. These modules have the weights of such a model, and compute in float32
+whatever its precision. TorchScript compiles them, so all that they compute with is in attributes.
 
 Shapes: N nodes, E edges, F columns of x (R, phi, Z and eta first, each over its scale), F and G
 node and edge features (of order one), H = hidden, D dimensions of an embedding.

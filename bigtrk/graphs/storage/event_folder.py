@@ -1,11 +1,11 @@
-"""A folder of graphs or sectors, read: its manifest, the entries of that, and one file per event.
+"""A folder of graphs or sectors, read: its manifest, the manifest's entries, and one file per
+event.
 
 A file holds tensors named `section/tensor`, a digest of each section, which is checked when it is
 read, and one metadata record with a checksum, so any task can assemble the manifest again. Reading
 a section touches only that section's bytes, so a rank reads its own part of an event. Files are
-mapped into memory, not copied. A file that is replaced, as bigtrk writes, stays as it was to those
-who have mapped it. A manifest ends in a digest of itself. Its entries are checked before an event's
-file is read.
+mapped into memory, not copied. bigtrk replaces files, so a mapped one keeps its old content. A
+manifest ends in a digest of itself. Its entries are checked before an event's file is read.
 """
 
 import hashlib

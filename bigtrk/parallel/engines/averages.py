@@ -1,7 +1,7 @@
 """The exponential moving average of a model's weights, under every engine.
 
-Each rank averages the values that it writes to a checkpoint, each of which no other rank writes. So
-the ranks hold the average once together, however an engine shards or copies the weights.
+Each rank averages the values that it alone writes to a checkpoint. So the ranks together hold the
+average once, however an engine shards or copies the weights.
 """
 
 from collections.abc import Iterator

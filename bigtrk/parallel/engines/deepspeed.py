@@ -1,7 +1,7 @@
 """DeepSpeed ZeRO as far as it is known without importing DeepSpeed: its files, and what it holds.
 
 JSON files are checked against our configuration and by DeepSpeed itself, and completed: DeepSpeed
-ignores a misspelt top-level key, and takes defaults for absent ones. The memory of ZeRO is by
+ignores a misspelt top-level key, and takes defaults for absent ones. ZeRO's memory is counted by
 what its sources allocate: deepspeed/runtime/zero and deepspeed/runtime/engine.py of 0.19.8.
 """
 

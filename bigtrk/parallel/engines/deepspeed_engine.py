@@ -1,6 +1,6 @@
 """DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world.
 
-All that is read of DeepSpeed without being documented is read here.
+Attributes of DeepSpeed that are not documented are read only here.
 """
 
 import logging
