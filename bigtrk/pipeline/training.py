@@ -60,7 +60,7 @@ class PipelineSettings(Settings):
 
     validation: int = Field(1, ge=1)
     """Events held back from the end (by name), on which radius and cuts are chosen, and the quality
-    of tracks is learnt; of two or more also the quality that tracks need [events]."""
+    of tracks is learnt. On two or more, the quality that tracks need is also chosen [events]."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of all trainings."""
     embedding: Stage

@@ -263,7 +263,7 @@ class Configuration(Settings):
     model: ModelConfig = InteractionGNNConfig()
     """The network; `model.name` chooses one."""
     target: Target = Target()
-    """True edges that the training is after."""
+    """True edges that the training should find."""
     engine: EngineSettings = EngineSettings()
     """How ranks share the model."""
     optimizer: OptimizerSettings = OptimizerSettings()

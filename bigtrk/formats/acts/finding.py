@@ -46,7 +46,7 @@ class Seeding(Settings):
     """Triplets of hits in the pixels."""
 
     pt_min: float = Field(gt=0, le=MOST)
-    """softest particle that is looked for [GeV]"""
+    """smallest pT of a particle that is looked for [GeV]"""
     impact_max: float = Field(gt=0, le=MOST)
     """largest distance from the beam [mm]"""
     z_max: float = Field(gt=0, le=MOST)
@@ -58,7 +58,7 @@ class Seeding(Settings):
     delta_r_max: float = Field(gt=0, le=MOST)
     """largest step in radius between two hits [mm]"""
     seeds_per_middle: int = Field(ge=0, le=MOST)
-    """seeds that share their middle hit, besides the best"""
+    """most seeds that share their middle hit, besides the best"""
     sigma_scattering: float = Field(gt=0, le=MOST)
     """tolerance of multiple scattering, in standard deviations"""
     radiation_length: float = Field(gt=0, le=MOST)
@@ -71,11 +71,11 @@ class Finding(Settings):
     chi2_measurement: float = Field(gt=0, le=MOST)
     """a hit of larger chi2 is an outlier"""
     chi2_outlier: float = Field(gt=0, le=MOST)
-    """a hit of larger chi2 is none of the track's"""
+    """a hit of larger chi2 is not on the track"""
     branches: int = Field(ge=1, le=MOST)
-    """hits that are followed on one surface"""
+    """most hits that are followed on one surface"""
     pt_min: float = Field(ge=0, le=MOST)
-    """softest track [GeV]"""
+    """smallest pT of a track [GeV]"""
     eta_max: float = Field(gt=0, le=MOST)
     """largest absolute eta of a track"""
     measurements_min: int = Field(ge=1, le=MOST)

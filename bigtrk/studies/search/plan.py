@@ -58,7 +58,7 @@ class Range(Settings):
     log: bool = False
     """Draw the logarithm evenly, not the number."""
     step: Annotated[int | float, Field(gt=0)] | None = None
-    """Draw `low` plus a multiple of it."""
+    """Draw `low` plus a multiple of `step`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -131,7 +131,7 @@ class Pruning(Settings):
     first: int = Field(1, ge=1)
     """The epochs that each trial trains [epochs]."""
     factor: int = Field(3, ge=2)
-    """The trials of which one goes on."""
+    """The number of trials of which one continues."""
 
 
 class Population(Settings):
@@ -142,9 +142,9 @@ class Population(Settings):
     every: int = Field(1, ge=1)
     """The length of a round [epochs]."""
     part: float = Field(0.25, gt=0, le=0.5)
-    """The part of the population that is replaced, and by which it is."""
+    """The share of the population that is replaced after a round, by as many of the best."""
     factor: float = Field(1.25, gt=1)
-    """A number that is perturbed is multiplied or divided by it."""
+    """The factor by which a perturbed number is multiplied or divided."""
     redrawn: float = Field(0.25, ge=0, le=1)
     """The probability that a setting is drawn anew instead."""
 
