@@ -50,8 +50,9 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 
 def torchrun_environment(ranks: int) -> dict[str, str]:
-    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1 for
-    several ranks, which set their threads themselves. A single rank would compute on one core.
+    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1.
+    Several ranks set their threads themselves; a single rank would keep to one core, so it is not
+    set.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}

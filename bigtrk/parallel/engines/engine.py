@@ -32,11 +32,11 @@ class Shard:
 class Piece:
     """Values `start`, `start` + 1, ... of the parameter `name`, read flat, as this rank holds them.
 
-    values: "weight" and those of STATE, each [n]; "weight" alone if the engine keeps a copy of it;
-    AVERAGE alone for averaged weights. They are the engine's own memory: writing there changes the
-    model. updates: AdamW's count of steps, a scalar, also the engine's. shape: the whole
-    parameter's. written: which of the n values this rank writes to a checkpoint; exactly one rank
-    writes each value of the model.
+    values: "weight" and those of STATE, each [n]; "weight" alone for a further copy that the engine
+    keeps of the weights; AVERAGE alone for averaged weights. They are the engine's own memory:
+    writing there changes the model. updates: AdamW's count of steps, a scalar, also the engine's.
+    shape: the whole parameter's. written: which of the n values this rank writes to a checkpoint;
+    exactly one rank writes each value of the model.
     """
 
     name: str
