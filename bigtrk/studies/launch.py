@@ -50,9 +50,8 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 
 def torchrun_environment(ranks: int) -> dict[str, str]:
-    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1.
-    Several ranks set their threads themselves; a single rank would keep to one core, so it is not
-    set.
+    """Returns an environment with OMP_NUM_THREADS=1 for several ranks, so that torchrun does not
+    warn that it sets it; they set their threads themselves. A single rank would then use one core.
     """
     quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     return {**quiet, **os.environ}

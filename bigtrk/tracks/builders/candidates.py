@@ -197,12 +197,12 @@ _SCORE, _RESIDUAL, _D0, _Z0, _CURVATURE = 1e-6, 1e-3, 1e-2, 1.0, 1e-6  # mm, 1/m
 class Candidates:
     """Candidates. union [C]: rows of the tree's unions. hits: their hits. features: [C, F] float32.
 
-    Features, by FEATURES: the number of hits; logits of scores of the edges that united them, of
-    the lowest and the mean score; the logit of the edge that unites them with other hits
-    (LOWEST_SCORE without one), and log(1 + the number of these), since a track that lacks hits has
-    some to be united with; logarithms of the helix's residuals, |d0|, |z0| and radius
-    (`fit_helices`), and its |eta| as asinh |slope|; the least and largest distance from the beam
-    line. Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
+    Features, by FEATURES: the number of hits; logits of the scores of the edges that united them,
+    the lowest and the mean; the logit of the edge that unites them with other hits (LOWEST_SCORE
+    without one), and log(1 + the number of these), since a track that lacks hits has some to be
+    united with; logarithms of the helix's residuals, |d0|, |z0| and radius (`fit_helices`), and its
+    |eta| as asinh |slope|; the least and largest distance from the beam line. Lengths are in mm.
+    Signs are left out: tracks differ by them, quality does not.
     """
 
     union: Ids
@@ -224,7 +224,7 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
     """Marks the groups of hits that are good tracks: one particle made more than PURITY of the
-    hits, and they are more than half of its own hits. particle_id [N] (0: noise) -> [C].
+    hits, and has more than half of its own hits among them. particle_id [N] (0: noise) -> [C].
     """
     ids, particle, particle_hits = np.unique(particle_id, return_inverse=True, return_counts=True)
     group = np.repeat(np.arange(len(hits.size)), hits.size)
