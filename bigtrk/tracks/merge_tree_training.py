@@ -73,7 +73,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
     """
     if len({event.graph.modules is None for event in events}) > 1:
         raise InputError("only some events have modules of hits; leave the others out")
-    features, good = _examples([(one.candidates, one.particle_id) for one in events])
+    features, good = _examples(events, [one.candidates for one in events])
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
@@ -87,9 +87,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
         )[1]
         for one in events
     ]
-    features, good = _examples(
-        [(one, event.particle_id) for one, event in zip(chains, events, strict=True)]
-    )
+    features, good = _examples(events, chains)
     if int(good.sum()) in (0, len(good)):
         return quality
     return replace(quality, chains=_learnt(features, good, events, seed))
@@ -111,15 +109,14 @@ def _learnt(
 
 
 def _examples(
-    events: Sequence[tuple[Candidates | Chains, Ids]],
+    events: Sequence[KnownEvent], found: Sequence[Candidates | Chains]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns the features [C, F] of all candidates, given with the particle of each hit [N], and 1
-    for those that are good, else 0 [C].
-    """
+    """Returns features [C, F] of the hits found in events, and 1 for good tracks, else 0 [C]."""
     empty = np.zeros((0, WIDTHS[0]), np.float32)
-    features = [candidates.features for candidates, _ in events]
-    good = [are_good(one.hits, particle).astype(np.float32) for one, particle in events]
-    return np.concatenate([empty, *features]), np.concatenate([empty[:, 0], *good])
+    pairs = zip(events, found, strict=True)
+    good = [are_good(one.hits, event.particle_id).astype(np.float32) for event, one in pairs]
+    features = np.concatenate([empty, *(one.features for one in found)])
+    return features, np.concatenate([empty[:, 0], *good])
 
 
 def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:

@@ -16,6 +16,7 @@ from bigtrk.training.settings import NegativeSettings, TrainingSettings
 from bigtrk.user_code import load_function, names_code, users_errors
 
 KEY = "training.loss"
+_KIND = "a function that takes edges and gives the loss of each"
 _TERMS = 1024  # of a sum that no threads share
 
 
@@ -66,7 +67,7 @@ def make_loss(settings: TrainingSettings) -> EdgeLoss:
         return lambda logits, truth, _, scale: edge_loss(logits, truth.label, scale)
     if name == "focal":
         return lambda logits, truth, _, scale: _focal(logits, truth, scale, settings.focal_gamma)
-    function = _load_function(name)
+    function: LossFunction = load_function(name, KEY, _KIND)
 
     def own_loss(logits: Tensor, truth: EdgeTruth, counts: Tensor, scale: Tensor) -> Tensor:
         assert truth.target is not None, "a batch knows the target for such a loss"
@@ -122,13 +123,6 @@ class ScoredEdges:
 LossFunction = Callable[[ScoredEdges], Tensor]
 
 
-def _load_function(name: str) -> LossFunction:
-    """Imports a user's loss function; raises InputError if it is none."""
-    kind = "a function that takes edges and gives the loss of each"
-    function: LossFunction = load_function(name, KEY, kind)
-    return function
-
-
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
     """Calls a user's loss function: [E]; raises InputError unless it gives each edge a number."""
     with users_errors(f"{KEY}={name}: fails"):
@@ -156,7 +150,8 @@ def check_loss(name: str, device: torch.device) -> None:
     """
     if not names_code(name):
         return
-    function, edges = _load_function(name), _random_edges(device)
+    function: LossFunction = load_function(name, KEY, _KIND)
+    edges = _random_edges(device)
     each, gradient = _loss_of_each(name, function, edges), None
     if each.requires_grad:
         (gradient,) = torch.autograd.grad(each.sum(), edges.logits, allow_unused=True)

@@ -251,12 +251,8 @@ class RunWriter:
         self._loggers: list[Logger] = []
         self._folder = Path()
 
-    def open_folder(self, found: Found | None) -> Path:
-        """Starts or continues a run; InputError if folder or loggers do not open. Collective."""
-        self._folder = on_first_rank(self._open, found)
-        return self._folder
-
-    def _open(self, found: Found | None) -> Path:
+    def open(self, found: Found | None) -> Path:
+        """Starts or continues a run; raises InputError if its folder or loggers do not open."""
         resume, named = self._job.resume, self._job.configuration.run.folder
         is_new = resume is None and (named is None or not named.exists())
         if resume is not None and found is not None:
@@ -275,6 +271,7 @@ class RunWriter:
             elif resume is None:
                 (folder / RUN).unlink()
             raise
+        self._folder = folder
         return folder
 
     def log(self, record: MetricsRecord) -> None:
@@ -343,7 +340,7 @@ def open_run(job: Job) -> Iterator[Run]:
                 found = find_checkpoint(job.configuration, job.ranks, job.events, job.resume)
         parts = make_parts(job)  # collective
         writer = RunWriter(job, parts, lock, opened)
-        folder = writer.open_folder(found)  # collective
+        folder = on_first_rank(writer.open, found)
         engine, averages, record = parts.engine, parts.averages, parts.record
         description = RunDescription(
             job.events.training_digest, str(record.engine_detail), record.config

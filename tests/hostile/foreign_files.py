@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, of_model, write_checkpoint
+from bigtrk.formats.acorn.checkpoint import of_model, write_checkpoint
 from bigtrk.formats.acorn.import_graphs import read_acorn
 from bigtrk.formats.acorn.model_files import acorn_weights, read_model
 from bigtrk.formats.heptrkx import read_heptrkx
@@ -78,9 +78,9 @@ def acorn_checkpoint() -> bytes:
     config = InteractionGNNConfig(hidden=2, layers=2)
     settings = of_model(config, ["dr", "dz"])
     model = InteractionGNN(config, len(settings.node_features), len(settings.edge_features))
-    made = AcornCheckpoint(settings.content(), acorn_weights(model.state_dict(), config))
+    weights = acorn_weights(model.state_dict(), config)
     with TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / "a.ckpt", made)
+        write_checkpoint(Path(folder) / "a.ckpt", settings, weights)
         return (Path(folder) / "a.ckpt").read_bytes()
 
 

@@ -1,8 +1,7 @@
 """Checkpoints of acorn's InteractionGNN2, as Lightning writes them: settings and weights."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -210,17 +209,10 @@ _READER = TorchReader(
 _LIGHTNING = "2.2.0"
 
 
-@dataclass(frozen=True)
-class AcornCheckpoint:
-    """The settings of a model of acorn's, as its YAML names them, and its weights by name."""
-
-    hyper_parameters: Mapping[str, Any]
-    weights: dict[str, Tensor]
-
-
-def read_checkpoint(file: Path) -> AcornCheckpoint:
-    """Reads a checkpoint; runs nothing in it. Raises InputError if it is missing, damaged, no
-    checkpoint of Lightning, contains code, or a weight is not finite.
+def read_checkpoint(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Reads a model's settings, as acorn's YAML names them, and its weights by name; runs nothing
+    in the checkpoint. Raises InputError if it is missing, damaged, no checkpoint of Lightning,
+    contains code, or a weight is not finite.
     """
     content = _READER.read(file)
     settings, weights = (_part(file, content, key) for key in ("hyper_parameters", "state_dict"))
@@ -230,7 +222,7 @@ def read_checkpoint(file: Path) -> AcornCheckpoint:
             raise InputError(f"{what} is not a tensor of weights; {_REMEDY}")
         if not tensor.isfinite().all():
             raise InputError(f"{what} is not finite; name one from before the loss diverged")
-    return AcornCheckpoint(settings, weights)
+    return settings, weights
 
 
 def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
@@ -241,7 +233,7 @@ def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
     return _READER.made(file, part)
 
 
-def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
+def write_checkpoint(file: Path, settings: HyperParameters, weights: dict[str, Tensor]) -> None:
     """Writes a checkpoint from which acorn loads the model, whole or not at all. It holds no state
     of an optimizer, so acorn cannot continue a training from it.
     """
@@ -249,10 +241,10 @@ def write_checkpoint(file: Path, checkpoint: AcornCheckpoint) -> None:
         "epoch": 0,
         "global_step": 0,
         "pytorch-lightning_version": _LIGHTNING,
-        "state_dict": checkpoint.weights,
+        "state_dict": weights,
         # The name of the argument by which acorn's models take their settings.
         "hparams_name": "hparams",
-        "hyper_parameters": dict(checkpoint.hyper_parameters),
+        "hyper_parameters": settings.content(),
     }
     with atomic_path(file) as temporary:
         torch.save(content, temporary)

@@ -17,7 +17,6 @@ from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError, one_line
 from bigtrk.formats.acorn.checkpoint import (
     ACORN_NODE_FEATURES,
-    AcornCheckpoint,
     HyperParameters,
     of_model,
     read_checkpoint,
@@ -125,9 +124,8 @@ def read_model(file: Path) -> StoredModel:
     """Reads the model of acorn's checkpoint `file`. From bigtrk's features it computes what acorn's
     model computes from acorn's. InputError as of import_model.
     """
-    checkpoint = read_checkpoint(file)
+    known, weights = read_checkpoint(file)
     try:
-        known = dict(checkpoint.hyper_parameters)
         settings = parse(HyperParameters, known, f"{file}: hyper_parameters")
     except InputError as error:
         raise InputError(f"{error}; only acorn's InteractionGNN2 can be imported") from None
@@ -136,17 +134,17 @@ def read_model(file: Path) -> StoredModel:
     # A column that has no scale here keeps acorn's, and need not be measured.
     scales = settings.scales()[0]
     measured = MeasuredScales(nodes={k: (0.0, v) for k, v in scales.items() if k not in SCALES})
-    return StoredModel(_model(file, checkpoint, settings), configuration, frozenset(), measured)
+    return StoredModel(_model(file, settings, weights), configuration, frozenset(), measured)
 
 
-def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -> InteractionGNN:
+def _model(file: Path, settings: HyperParameters, weights: Mapping[str, Tensor]) -> InteractionGNN:
     n_features = len(settings.node_features), len(settings.edge_features)
     # Shapes are compared before memory is taken for a model as large as the settings say.
     for device in ("meta", "cpu"):
         with torch.device(device):
             model = InteractionGNN(settings.model_settings(), *n_features)
         try:
-            load_acorn_weights(model, checkpoint.weights)
+            load_acorn_weights(model, weights)
         except InputError as error:
             raise InputError(f"{file}: {error}") from None
     encoders = (model.node_encoder, model.edge_encoder)
@@ -169,13 +167,13 @@ def export_model(run: Path, out: Path) -> list[str]:
     """
     if out.exists() or out.is_symlink():
         raise InputError(f"{out}: exists already; name another file")
-    checkpoint = _as_acorns(run, load_model(run))
+    settings, weights = _as_acorns(run, load_model(run))
     with disk_errors():
-        write_checkpoint(out, checkpoint)
+        write_checkpoint(out, settings, weights)
     return ["a checkpoint for acorn"]
 
 
-def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
+def _as_acorns(run: Path, stored: StoredModel) -> tuple[HyperParameters, dict[str, Tensor]]:
     model, data = stored.model, stored.configuration.data
     if not isinstance(model, InteractionGNN):
         raise _refusal(run, f"acorn has no model like {stored.configuration.model.name}")
@@ -205,7 +203,7 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
         shifted = weights[bias].double() - exact @ (means / deviations)
         ratio = torch.tensor(list(acorns.values()), dtype=torch.float64) / deviations
         weights[weight], weights[bias] = (exact * ratio).float(), shifted.float()
-    return AcornCheckpoint(settings.content(), acorn_weights(weights, model.config))
+    return settings, acorn_weights(weights, model.config)
 
 
 def _refusal(run: Path, why: str) -> InputError:

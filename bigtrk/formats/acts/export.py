@@ -93,7 +93,7 @@ def readme(stages: Sequence[Stage]) -> str:
         edges=[stage for stage in stages if stage is not embedding],
         radius=RADIUS if embedding is None or embedding.radius is None else embedding.radius,
         selected={
-            stage.name: [list(scales).index(name) for name in stage.columns.names]
+            stage.name: [list(scales).index(name) for name in stage.columns.scales]
             for stage in stages
         },
         scales={name: written_scale(scale) for name, scale in scales.items()},

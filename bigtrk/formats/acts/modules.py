@@ -50,10 +50,6 @@ class NodeColumns(NamedTuple):
     scales: dict[str, float]
     shifts: dict[str, float]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.scales)
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -332,8 +328,8 @@ class Form:
 
 def forms_of(stage: Stage) -> list[Form]:
     """Makes the forms of a trained model, for inference."""
-    nodes = Features(stage.columns.scales, stage.columns.shifts, stage.data.node_features)
-    x = torch.zeros(3, len(stage.columns.names))
+    nodes = Features(*stage.columns, stage.data.node_features)
+    x = torch.zeros(3, len(stage.columns.scales))
     if isinstance(stage.model, Embedding):
         network = stage.model.network
         embed = nn.Sequential(nodes, perceptron(network.weights(), network.activations))

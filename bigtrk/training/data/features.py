@@ -124,7 +124,7 @@ def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]
     features.computed.check_by_row(stored)
     sector = features.computed.of(stored)
     nodes, edges = lacking_scales(features.data)
-    node_names, edge_names = [*sector.node_feature_names], [*sector.edge_feature_names]
+    node_names, edge_names = sector.node_feature_names, sector.edge_feature_names
     check_finite(f"{sector.event}: node", nodes, sector.node_features, node_names, sector.node_id)
     check_finite(f"{sector.event}: edge", edges, sector.edge_features, edge_names, sector.edge_id)
     of_nodes = sector.node_features[: sector.n_owned]
