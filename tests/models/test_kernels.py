@@ -1,7 +1,9 @@
 """The passes over edges: plain torch against autograd in float64, the compiled ones against it."""
 
 import shutil
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,23 +134,34 @@ def test_each_device_and_type_has_its_passes(monkeypatch: pytest.MonkeyPatch) ->
         assert passes_for(cuda, torch.float32) is passes_for(cuda, torch.bfloat16) is of_gpu
 
 
-@pytest.mark.parametrize(("named", "found"), [(None, True), ("gcc", True), ("ccache gcc", False)])
-def test_triton_takes_all_of_cc_for_a_program(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    named: str | None,
-    found: bool,
+LACKING = {
+    "nothing": ({}, "include", ""),
+    "all of CC": ({"CC": "ccache gcc"}, "include", "finds no 'ccache gcc'; install"),
+    "headers": ({"CC": "gcc"}, ".", "finds no Python.h in "),
+    "cache": ({"TRITON_CACHE_DIR": "/proc/kept"}, "include", "cannot write to /proc/kept: "),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_what_triton_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
+    variables, headers, told = LACKING[what]
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "Python.h").touch()
+    for name in ("LOCAL_RANK", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TRITON_CACHE_DIR": str(tmp_path / "cache")} | variables).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(console, "_warned", set())
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(triton_passes, "find_spec", lambda _: True)
     monkeypatch.setattr(shutil, "which", {"gcc": "/bin/gcc"}.get)
-    monkeypatch.delenv("CC", raising=False)
-    if named:
-        monkeypatch.setenv("CC", named)
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda _: tmp_path / headers)
     triton_passes._installed.cache_clear()
     try:
-        assert triton_passes.usable(torch.device("cuda"), torch.float32) == found
+        assert triton_passes.usable(torch.device("cuda"), torch.float32) == (not told)
     finally:
         triton_passes._installed.cache_clear()
-    assert ("Triton finds no 'ccache gcc'; install" in capsys.readouterr().err) == (not found)
+    said = capsys.readouterr().err
+    assert told in said
+    assert bool(said) == bool(told)

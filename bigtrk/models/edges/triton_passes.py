@@ -4,8 +4,11 @@ summed by one program, in an order made once per sector: the bits are the same i
 
 import os
 import shutil
+import sysconfig
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import torch
@@ -109,16 +112,30 @@ def _is_plain(device: torch.device) -> bool:
 
 @cache
 def _installed() -> bool:
-    """Whether Triton and its C compiler are there; Triton takes all of CC for a program's name."""
-    if find_spec("triton") is None:
-        return False
+    """Whether Triton is there and can compile; the first time a line says what it lacks."""
+    lacks = _lacks() if find_spec("triton") else None
+    if lacks:
+        warn_once("Triton", f"GPUs compute more slowly: Triton {lacks}")
+    return lacks == ""
+
+
+def _lacks() -> str:
+    """Says what Triton lacks to compile here, and the remedy; it takes all of CC for a name."""
     named = os.environ.get("CC")
     compilers = ("gcc", "clang") if named is None else (named,)
-    if any(map(shutil.which, compilers)):
-        return True
-    tried = " or ".join(map(repr, compilers))
-    warn_once("Triton", f"GPUs compute more slowly: Triton finds no {tried}; install a C compiler")
-    return False
+    if not any(map(shutil.which, compilers)):
+        return f"finds no {' or '.join(map(repr, compilers))}; install a C compiler"
+    headers = Path(sysconfig.get_config_var("INCLUDEPY"))
+    if not (headers / "Python.h").exists():
+        return f"finds no Python.h in {headers}; install Python's headers, such as python3-dev"
+    home = os.environ.get("TRITON_HOME", os.path.expanduser("~"))  # noqa: PTH111  # if none is known
+    kept = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=kept).close()
+    except OSError as error:
+        return f"cannot write to {kept}: {error.strerror}; set TRITON_CACHE_DIR to another folder"
+    return ""
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
