@@ -120,7 +120,7 @@ def _installed() -> bool:
 
 
 def _lacks() -> str:
-    """Says what Triton lacks to compile here, and the remedy; it takes all of CC for a name."""
+    """Names what Triton lacks to compile here, and the remedy; it takes all of CC for a name."""
     named = os.environ.get("CC")
     compilers = ("gcc", "clang") if named is None else (named,)
     if not any(map(shutil.which, compilers)):
