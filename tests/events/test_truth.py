@@ -121,8 +121,7 @@ def test_hits_alone_make_no_labels(tiny: Path) -> None:
 def test_weights_are_of_the_hits_in_their_order() -> None:
     hits: Columns = {"hit_id": np.array([5, 3, 9, 4])}
     truth: Columns = {"hit_id": np.array([9, 3, 5]), "weight": np.array([0.5, np.nan, 0.25])}
-    found = hit_weights(Event("event1", hits, truth=truth))
-    assert found is not None
+    found = np.array(hit_weights(Event("event1", hits, truth=truth)))
     assert np.array_equal(found, [0.25, np.nan, 0.5, 0.0], equal_nan=True)
     assert hit_weights(Event("event1", hits, truth={"hit_id": hits["hit_id"]})) is None
     for weight in (-0.5, 1e300, np.inf):

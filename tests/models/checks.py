@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bigtrk.models.edges.states import Block, MemoryStore
 from bigtrk.models.protocol import no_exchange
-from tests.models.graphs import F, G, gradients, make_graph
+from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 
 def same_gradients(model: nn.Module, found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -17,6 +17,16 @@ def same_gradients(model: nn.Module, found: dict[str, Tensor], wanted: dict[str,
     for name, gradient in wanted.items():
         scale = float(gradient.abs().max())
         torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12 * scale, msg=name)
+
+
+def a_sector_has_the_whole_graphs_logits(model: nn.Module) -> tuple[Tensor, Recorder]:
+    """Returns the whole graph's logits and exchanges, too."""
+    graph, whole = make_graph(), Recorder()
+    expected = model(*graph, len(graph[0]), whole)
+    sector = sector_of(graph)
+    logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
+    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-13)
+    return expected, whole
 
 
 def no_edges_give_gradients_of_zero(

@@ -9,7 +9,7 @@ from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
 from tests.models import checks
-from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
+from tests.models.graphs import F, G, gradients, make_graph
 from tests.oracle.attention_gnn import ReferenceAttention, our_attention_name
 
 OPTIONS: list[dict[str, Any]] = [
@@ -64,11 +64,7 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
 def test_a_sector_with_halo_computes_the_whole_graphs_logits(recompute: str) -> None:
     """Recomputation exchanges nothing."""
     model = make_model(recompute=recompute).double()
-    graph, whole = make_graph(), Recorder()
-    expected = model(*graph, len(graph[0]), whole)
-    sector = sector_of(graph)
-    logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
-    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-12)
+    expected, whole = checks.a_sector_has_the_whole_graphs_logits(model)
     gradients(model, expected)
     assert len(whole.seen) == 3
 

@@ -13,7 +13,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from tests.models import checks
-from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
+from tests.models.graphs import F, G, gradients, make_graph
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -100,12 +100,7 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
 
 @each_option
 def test_a_sector_with_halo_computes_the_whole_graphs_logits(options: dict[str, Any]) -> None:
-    model = make_model(**options).double()
-    graph, whole = make_graph(), Recorder()
-    expected = model(*graph, len(graph[0]), whole)
-    sector = sector_of(graph)
-    logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
-    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-13)
+    checks.a_sector_has_the_whole_graphs_logits(make_model(**options).double())
 
 
 def test_a_second_head_and_an_outer_autocast_change_nothing() -> None:

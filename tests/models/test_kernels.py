@@ -147,21 +147,16 @@ def test_what_triton_lacks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     variables, headers, told = LACKING[what]
-    (tmp_path / "include").mkdir()
-    (tmp_path / "include" / "Python.h").touch()
-    for name in ("LOCAL_RANK", "CC"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"TRITON_CACHE_DIR": str(tmp_path / "cache")} | variables).items():
+    (tmp_path / "include" / "Python.h").mkdir(parents=True)
+    monkeypatch.delenv("CC", raising=False)
+    for name, value in ({"TRITON_CACHE_DIR": str(tmp_path), "LOCAL_RANK": ""} | variables).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(console, "_warned", set())
     monkeypatch.setattr(triton_passes, "find_spec", lambda _: True)
     monkeypatch.setattr(shutil, "which", {"gcc": "/bin/gcc"}.get)
     monkeypatch.setattr(sysconfig, "get_config_var", lambda _: tmp_path / headers)
-    triton_passes._installed.cache_clear()
-    try:
-        assert triton_passes.usable(torch.device("cuda"), torch.float32) == (not told)
-    finally:
-        triton_passes._installed.cache_clear()
+    monkeypatch.setattr(triton_passes, "_installed", triton_passes._installed.__wrapped__)
+    assert triton_passes.usable(torch.device("cuda"), torch.float32) == (not told)
     said = capsys.readouterr().err
     assert told in said
     assert bool(said) == bool(told)
