@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
-from bigtrk.errors import RankError
+from bigtrk.errors import InputError, RankError
 from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.ranks import Ranks, publish
 
@@ -42,6 +42,15 @@ class Done:
 
     of: dict[int, dict[str, list[Any]]]
     folder: Path
+
+
+def message(call: Any) -> str | None:
+    """Returns what a call says of bad input, if anything."""
+    try:
+        call()
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def run_ranks(

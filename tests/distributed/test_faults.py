@@ -18,15 +18,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import RoutedStep, check_routes, scoring_router
 from bigtrk.training.trainer import StepRunner
 from tests.distributed.graphs import MemorySource, source
-from tests.distributed.ranks import Works, run_all, run_ranks
-
-
-def message(call: Any) -> str | None:
-    try:
-        call()
-    except InputError as error:
-        return str(error)
-    return None
+from tests.distributed.ranks import Works, message, run_all, run_ranks
 
 
 def fail_on(ranks: Ranks, failing: list[int]) -> str | None:

@@ -11,9 +11,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.data.event_source import Events, split_validation
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import message, run_ranks
 from tests.distributed.runs import fit
-from tests.distributed.test_faults import message
 from tests.hostile.sectors import GRAPH, Sectors, good, sends_less, sends_to_itself, store
 
 

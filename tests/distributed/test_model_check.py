@@ -7,28 +7,19 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError
 from bigtrk.models.settings import InteractionGNNConfig, make_model
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import message, run_ranks
 from tests.distributed.runs import settings, train, write_events
 
 
-def checked(ranks: Ranks, layers: list[int]) -> str:
+def checked(ranks: Ranks, layers: list[int]) -> str | None:
     config = InteractionGNNConfig(hidden=4, layers=layers[ranks.rank])
     model = make_model(config, 4, 6)
-    return told(lambda: check_on_all_ranks(model, 4, 6, config))
-
-
-def told(call: Any) -> str:
-    try:
-        call()
-    except InputError as error:
-        return str(error)
-    return ""
+    return message(lambda: check_on_all_ranks(model, 4, 6, config))
 
 
 def test_other_numbers_of_exchanges_are_told_on_all_ranks() -> None:
@@ -39,7 +30,7 @@ def test_other_numbers_of_exchanges_are_told_on_all_ranks() -> None:
     assert run_ranks(2, checked, [2, 2]) == ["", ""]
 
 
-def trained_with_others(ranks: Ranks, folder: Path) -> str:
+def trained_with_others(ranks: Ranks, folder: Path) -> str | None:
     """A run whose model on rank 1 gives a column for each edge."""
 
     def other(configuration: Configuration) -> nn.Module:
@@ -49,7 +40,7 @@ def trained_with_others(ranks: Ranks, folder: Path) -> str:
         return model
 
     with mock.patch("bigtrk.training.model_files.build_model", other):
-        return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
+        return message(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
 
 
 def _column(_: Tensor, edge_features: Tensor, *__: Any) -> Tensor:
