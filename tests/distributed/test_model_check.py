@@ -27,7 +27,7 @@ def test_other_numbers_of_exchanges_are_told_on_all_ranks() -> None:
         "rank 1 has another number of halo exchanges in its model than rank 0: 1 of widths [4] "
         "instead of 2 of widths [4, 4]; start all ranks with the same values"
     ]
-    assert run_ranks(2, checked, [2, 2]) == ["", ""]
+    assert run_ranks(2, checked, [2, 2]) == [None, None]
 
 
 def trained_with_others(ranks: Ranks, folder: Path) -> str | None:
