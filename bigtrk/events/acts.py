@@ -29,6 +29,7 @@ from bigtrk.events.trackml import (
     CELLS,
     check_known,
     check_unique,
+    check_whole,
     fail_at,
     parse_table,
     split_prefix,
@@ -151,6 +152,8 @@ class ActsEvents:
         row, every = pairs["hit_id"].astype(np.int64), np.arange(len(simulated["tx"]))
         check_known(pairs, "hit_id", where, every, f"the {len(every):,} rows of {where_hits}")
         check_known(pairs, "measurement_id", where, known, where_known)
+        noise = "add them, noise to a hit of particle 0"
+        check_whole(pairs["measurement_id"], where, known, "measurement", noise)
         truth = {"hit_id": pairs["measurement_id"]}
         truth |= {name: values[row] for name, values in _truth_of(simulated, where_hits).items()}
         deposit = simulated["deltae"][row] if "deltae" in simulated else np.zeros(len(row))

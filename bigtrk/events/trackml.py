@@ -13,9 +13,9 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from bigtrk.disk.files import by_numbers, write_atomically
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, number_of
 from bigtrk.events.archives import Source, open_source
-from bigtrk.events.event import MODULE_IDS, Columns, Event, TableSpec, only_event
+from bigtrk.events.event import MODULE_IDS, NOISE, Columns, Event, TableSpec, only_event
 
 HITS = TableSpec(
     stems=("hits",),
@@ -223,6 +223,9 @@ class TrackmlEvents:
         for spec in (TRUTH, CELLS):
             if spec in found:
                 check_known(found[spec], "hit_id", where[spec], hits["hit_id"], where[HITS])
+        if TRUTH in found:
+            noise = f"add them, noise with particle_id {NOISE}"
+            check_whole(found[TRUTH]["hit_id"], where[TRUTH], hits["hit_id"], "hit", noise)
         return Event(name, hits, *(found.get(spec) for spec in (CELLS, PARTICLES, TRUTH)))
 
 
@@ -314,6 +317,22 @@ def check_known(
     remedy = "the two files may be of different events: give both of one event, or remove the row"
     for row in np.flatnonzero(~np.isin(ids, known))[:1].tolist():
         fail_at(where, row, f"{named or key} {ids[row]} is not in {where_known}", remedy)
+
+
+def check_whole(
+    listed: NDArray[np.generic], where: str, known: NDArray[np.generic], what: str, remedy: str
+) -> None:
+    """Refuses truth that lists not all `known` hits, since a file may be cut at the end of a row.
+
+    what: the name of a hit in the file.
+    """
+    if np.array_equal(listed, known):
+        return
+    for first in (missing := np.setdiff1d(known, listed))[:1].tolist():
+        raise InputError(
+            f"{where}: {len(missing):,} of {number_of(len(known), what)} have no row, {what} "
+            f"{first} first; {remedy}, or take a whole file"
+        )
 
 
 # Level 6 saves 3 % of the bytes for three times the time.
