@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 import bigtrk
 from bigtrk.config import Settings, parse, read_yaml
-from bigtrk.console import say
+from bigtrk.console import follow, say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError, number_of
@@ -255,6 +255,7 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
         # No stage was trained on these events.
         graphs = map(folder.read, folder.events[-settings.validation :])
         scored = ((graph, classified(graph, classifier)) for graph in graphs)
+        scored = follow(scored, settings.validation, "scoring events")
         merge_tree, quality = train_merge_tree(scored, settings.fakes, settings.seed)
         weights = {
             EMBEDDING: embedding.digest,

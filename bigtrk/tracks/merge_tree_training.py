@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.candidates import Candidates, are_good, find_candidates
@@ -172,7 +173,8 @@ def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int)
     InputError if the others teach nothing (`train_quality`), or if there are none.
     """
     scans = []
-    for left_out, (event, particles) in enumerate(events):
+    shown = follow(events, len(events), "choosing the threshold")
+    for left_out, (event, particles) in enumerate(shown):
         others = [known for row, (known, _) in enumerate(events) if row != left_out]
         scans.append(scan_thresholds(event, particles, train_quality(others, seed)))
     return {threshold: pooled([scan[threshold] for scan in scans]) for threshold in THRESHOLDS}

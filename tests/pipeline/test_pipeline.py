@@ -23,8 +23,7 @@ from tests.pipeline.small_pipeline import settings
 
 def test_it_leaves_what_it_chose(folder: Path) -> None:
     record = json.loads((folder / "out" / "pipeline.json").read_text())
-    filtered = GraphFolder(folder / "out" / "graphs" / "filtered")
-    near = GraphFolder(folder / "out" / "graphs" / "radius")
+    filtered, near = (GraphFolder(folder / "out/graphs" / name) for name in ("filtered", "radius"))
     assert record["radius"] == near.record("event000000000")["radius"]
     merge_tree = read_merge_tree(folder / "out" / "merge_tree.safetensors")
     assert record["quality"]["threshold"] == merge_tree.threshold
@@ -39,7 +38,7 @@ def test_it_leaves_what_it_chose(folder: Path) -> None:
 
 
 def test_it_continues_where_it_was_left(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Keeps what is trained, and makes what is missing, the same as before."""
     out = tmp_path / "out"
@@ -49,10 +48,10 @@ def test_it_continues_where_it_was_left(
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
+    told = capfd.readouterr().err
+    assert "scoring events: 2/2\nchoosing the threshold: 1/2\nchoosing the threshold: 2/2" in told
     assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()
-    again, before = (
-        read_merge_tree(place / "merge_tree.safetensors") for place in (out, folder / "out")
-    )
+    again, before = (read_merge_tree(a / "merge_tree.safetensors") for a in (out, folder / "out"))
     for one, other in zip(again.quality.weights, before.quality.weights, strict=True):
         assert torch.equal(one, other)
 
