@@ -136,7 +136,7 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
     resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
     assert run_program([*resume, "optimizer.lr=1e-30"])[0] == 0
     ended = evaluated(run, graphs, run_program)
-    assert ended == {**stopped, "step": None}
+    assert ended == {**stopped, "step": len(read_run(run).steps)}
     assert len(list((run / "evaluations").iterdir())) == 3
 
 

@@ -129,7 +129,7 @@ class TrackRecord(Judged):
 
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder. data: the folder of events; `folders`: several.
-    step: of the evaluated checkpoint; None: the final model. weights: their file, if others.
+    step: that the model was trained to, if known. weights: their file, if not the run's last.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"

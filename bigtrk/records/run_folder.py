@@ -42,6 +42,11 @@ class Run:
     validations: tuple[ValidationRecord, ...] = ()
     best: BestRecord | None = None
 
+    @property
+    def step(self) -> int:
+        """Returns the number of steps that are recorded."""
+        return self.steps[-1].step + 1 if self.steps else 0
+
 
 def write_run_record(folder: Path, record: RunRecord) -> None:
     """Writes `run.json`, atomically."""

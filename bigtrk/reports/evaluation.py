@@ -94,10 +94,10 @@ def evaluation_report(record: EvaluationRecord, run: Run | None = None) -> Docum
         title=f"bigtrk evaluation: {weights} on {record.data}",
         lead=f"{lead}Evaluated on {evaluated['evaluated on']}, {record.made:%Y-%m-%d}.",
         numbers=[(weights, evaluation_numbers(record))],
-        verdict=evaluation_verdict(record),
+        verdict=evaluation_verdict(record, run),
         parts=[
             *evaluation_plots("", record, run),
-            *evaluation_tables([("", record)]),
+            *evaluation_tables([("", record, run)]),
             Facts("What was evaluated", {**(facts(run) if run else {}), **evaluated}),
         ],
     )
@@ -136,10 +136,22 @@ def track_numbers(tracks: Judged) -> list[Number]:
     return numbers
 
 
-def evaluation_verdict(record: EvaluationRecord) -> list[str]:
+def evaluation_verdict(record: EvaluationRecord, run: Run | None) -> list[str]:
     """Names what limits the tracks, and what speaks against the numbers."""
     limit = metrics.loss_limit(record.tracks.losses, CATEGORIES) if record.tracks else NOT_JUDGED
-    return [limit, *(trained_on(record) if record.events_trained_on else [])]
+    seen = trained_on(record) if record.events_trained_on else []
+    return [limit, *outdated(record, run), *seen]
+
+
+def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
+    """Says so if `run` has trained on since it was evaluated."""
+    if run and record.step is not None and record.step < run.step:
+        at = f"Evaluated after step {record.step}, but the run is at step {run.step}"
+        return [f"{at}: evaluate again."]
+    finished = run.record.finished if run else None
+    if record.step is None and finished and record.made < finished:
+        return ["The evaluation is older than the end of the run: evaluate again."]
+    return []
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
@@ -200,18 +212,20 @@ def _bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
         yield metrics.bin_plot(f"Edge {ratio}, %", axis, edges, (2,))
 
 
-def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list[Table]:
+def evaluation_tables(
+    evaluated: Sequence[tuple[str, EvaluationRecord, Run | None]],
+) -> list[Table]:
     """Makes tables of edges, tracks and their limits, of evaluations by name."""
     edges, tracks, scans, limits = list[dict[str, str]](), list[dict[str, str]](), [], []
     notes, track_notes = [metrics.PAPER], []
-    folders = _data_folders([record for _, record in evaluated])
-    for folder, (name, record) in zip(folders, evaluated, strict=True):
+    folders = _data_folders([record for _, record, _ in evaluated])
+    for folder, (name, record, own) in zip(folders, evaluated, strict=True):
         run, whose = ({"run": name}, f"{name}: ") if name else ({}, "")
         counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
         cells = metrics.metric_cells(record.edge_metrics)
         loss = {"loss": cells.pop("val. loss")}
         edges.append({**run, "data": figures.text(folder), **counts, **cells, **loss})
-        notes += [f"{whose}{note}" for note in _notes(record)]
+        notes += [f"{whose}{note}" for note in _notes(record, own)]
         if judged := record.tracks:
             tracks += [run | matching_cells(match) for match in judged.matching]
             by = f" by {judged.builder} from edges with a score above "
@@ -227,7 +241,7 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
                     share = metrics.share_cell(n, match.n_particles or 0)
                     what = {"particles to be found": "found with perfect scores"}
                     limits.append({**run, **what, "particles": figures.count(n), "%": share})
-    words = int(any(name for name, _ in evaluated))
+    words = int(any(name for name, *_ in evaluated))
     tables = [
         table_of("Evaluation: edges", edges, *notes, text_columns=1 + words),
         table_of("Evaluation: tracks", tracks, *track_notes, text_columns=2 + words),
@@ -237,11 +251,12 @@ def evaluation_tables(evaluated: Sequence[tuple[str, EvaluationRecord]]) -> list
     return [table for table in tables if table.rows]
 
 
-def _notes(record: EvaluationRecord) -> Iterator[str]:
+def _notes(record: EvaluationRecord, run: Run | None) -> Iterator[str]:
     if record.weights is not None:
         yield f"the weights are those of {record.weights}."
     if record.step is not None:
-        yield f"the weights are those of the checkpoint at step {record.step}."
+        yield f"the weights are those of step {record.step}."
+    yield from outdated(record, run)
     yield from trained_on(record)
     if record.edge_metrics.undefined:
         yield f"{record.edge_metrics.undefined}."

@@ -19,7 +19,7 @@ from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports import figures
-from bigtrk.reports.evaluation import evaluation_numbers, evaluation_verdict
+from bigtrk.reports.evaluation import evaluation_numbers, evaluation_verdict, outdated
 from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.metrics import AXES, edge_numbers
 from bigtrk.reports.runs import embedding_table
@@ -76,7 +76,7 @@ def model_card(run: Run) -> str:
         evaluations=[
             one
             for one in run.evaluations
-            if one.step is None and (record.finished is None or one.made >= record.finished)
+            if not outdated(one, run) and (record.finished is None or one.made >= record.finished)
         ],
         recall=" and ".join(recall),
         modules=modules,

@@ -37,7 +37,7 @@ def runs_report(runs: Sequence[Run]) -> Document:
     verdict = []
     for name, run, timing in timed:
         newest = newest_evaluation(run)
-        own = evaluation.evaluation_verdict(newest) if newest else []
+        own = evaluation.evaluation_verdict(newest, run) if newest else []
         limits = [*own, *facts.time_limit(timing)]
         verdict += [f"{name}: {each}" if len(runs) > 1 else each for each in limits]
     evaluated = evaluation.named_evaluations(runs)
@@ -50,7 +50,7 @@ def runs_report(runs: Sequence[Run]) -> Document:
             Plots("Training", [*_plots(named)]),
             *(part for each in evaluated for part in evaluation.evaluation_plots(*each)),
             *_tables(timed),
-            *evaluation.evaluation_tables([(name, record) for name, record, _ in evaluated]),
+            *evaluation.evaluation_tables(evaluated),
             *facts.headers(runs),
         ],
     )

@@ -20,13 +20,14 @@ from bigtrk.models.settings import make_model
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
+from bigtrk.records.record import Place
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.training.checkpoint.manifest import Shape, read_header
 from bigtrk.training.data.batch import NOTHING_MEASURED
 from bigtrk.training.data.event_source import Events
 from bigtrk.training.data.features import check_measured, measure_scales
-from bigtrk.training.run_folder import DESCRIPTION, run_of, weights_of
+from bigtrk.training.run_folder import AVERAGED, DESCRIPTION, WEIGHTS, run_of, weights_of
 from bigtrk.training.settings import Configuration, code_named, warn_of_other_code
 
 STORED_AS = "F32"  # weights, in whatever precision the model computes
@@ -34,7 +35,8 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 
 class Description(Settings):
     """`config.json`: describes the model in `model.safetensors`. scales: the constants of bigtrk's
-    own features; measured: the scales of others; trained_on: the identities of events.
+    own features; measured: the scales of others; trained_on: the identities of events. step: the
+    number of steps it was trained for, if known.
     """
 
     format: Literal["bigtrk model"]
@@ -42,11 +44,12 @@ class Description(Settings):
     scales: dict[str, float]
     measured: MeasuredScales = NOTHING_MEASURED
     trained_on: tuple[str, ...]
+    step: Place | None = None
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model of a run. trained_on: events' identities. step: its checkpoint's, None at the end."""
+    """A model of a run. trained_on: events' identities. step: that it was trained to, if known."""
 
     model: nn.Module
     configuration: Configuration
@@ -115,9 +118,9 @@ def load_model(run: Path) -> StoredModel:
     check_shapes(configuration, str(path), shapes, str(weights))
     model = build_model(configuration)
     model.load_state_dict(load_weights(weights))
-    return StoredModel(
-        model, configuration, frozenset(description.trained_on), description.measured
-    )
+    trained_on, measured = frozenset(description.trained_on), description.measured
+    step = description.step if weights.name in (WEIGHTS, AVERAGED) else None
+    return StoredModel(model, configuration, trained_on, measured, step)
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:

@@ -282,8 +282,8 @@ class RunWriter:
             for log in self._loggers:
                 log(record)
 
-    def save_model(self, end: End | None, best: Best | None) -> None:
-        """Writes the trained model, and what ended the training. Collective."""
+    def save_model(self, end: End | None, best: Best | None, step: int) -> None:
+        """Writes the model trained for `step` steps, and what ended the training. Collective."""
         with traced("writing the model"):
             weights, averages = self._parts.engine.weights(), self._parts.averages
             averaged = averages.weights() if averages else None
@@ -291,7 +291,8 @@ class RunWriter:
             def write() -> None:
                 self._lock.check()
                 others = {AVERAGED: averaged, BEST_WEIGHTS: _best_weights(self._folder, best)}
-                save_model(self._folder, weights, self._parts.described, others)
+                described = self._parts.described | {"step": step}
+                save_model(self._folder, weights, described, others)
                 record_end(self._folder, end)
                 say(f"model and record in {self._folder}")
 

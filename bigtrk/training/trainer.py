@@ -234,7 +234,7 @@ def train(run: Run) -> None:
             f"{run.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
             f"--resume {shell_word(run.folder)}"
         )
-    run.writer.save_model(trainer.end, trainer.best)
+    run.writer.save_model(trainer.end, trainer.best, trainer.step)
 
 
 class Trainer:

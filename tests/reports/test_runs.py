@@ -143,17 +143,18 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
 
 def test_evaluations_are_told_apart_by_data_folder_and_step(make_run: MakeRun) -> None:
     folder = make_run("one", evaluation=evaluation_record())
-    write_evaluation(folder, evaluation_record(data="/data/others", events=7, step=13))
+    write_evaluation(folder, evaluation_record(data="/data/others", events=7, step=6))
     run = read_run(folder)
     text = told([run])
     assert row_of(text, "Evaluation: edges", "one on graphs")[1:3] == ["graphs", "2"]
     assert row_of(text, "Evaluation: edges", "one on others")[1:3] == ["others", "7"]
     assert row_of(text, "Evaluation: tracks", "one on others")[1:3] == ["ATLAS", "acorn"]
-    assert "one on others: the weights are those of the checkpoint at step 13." in text
-    assert text.count("checkpoint at step") == 1
+    assert "one on others: the weights are those of step 6." in text
+    assert "Evaluated after step 6, but the run is at step 9: evaluate again." in text
+    assert text.count("the weights are those of step") == 1
     (entry,) = summarise([run])["runs"]
     found = [(record["data"], record["step"]) for record in entry["evaluations"]]
-    assert found == [("/data/graphs", None), ("/data/others", 13)]
+    assert found == [("/data/graphs", None), ("/data/others", 6)]
     assert [record["made"] for record in entry["evaluations"]] == ["2026-11-22T06:41:05Z"] * 2
 
 
