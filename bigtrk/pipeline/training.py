@@ -255,8 +255,8 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
         # No stage was trained on these events.
         graphs = map(folder.read, folder.events[-settings.validation :])
         scored = ((graph, classified(graph, classifier)) for graph in graphs)
-        scored = follow(scored, settings.validation, "scoring events")
-        merge_tree, quality = train_merge_tree(scored, settings.fakes, settings.seed)
+        shown = follow(scored, settings.validation, "scoring events")
+        merge_tree, quality = train_merge_tree(shown, settings.fakes, settings.seed)
         weights = {
             EMBEDDING: embedding.digest,
             FILTER: load_scorer(out / FILTER).digest,

@@ -144,7 +144,7 @@ def evaluation_verdict(record: EvaluationRecord, run: Run | None) -> list[str]:
 
 
 def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
-    """Says so if `run` has trained on since it was evaluated."""
+    """Returns a warning if `run` has trained on since it was evaluated."""
     if run and record.step is not None and record.step < run.step:
         at = f"Evaluated after step {record.step}, but the run is at step {run.step}"
         return [f"{at}: evaluate again."]
