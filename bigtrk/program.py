@@ -17,7 +17,7 @@ from bigtrk.parallel.collectives import attempted, together
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, configure_process, discover
 from bigtrk.process import share_heap
-from bigtrk.shipped import DEFAULT
+from bigtrk.shipped import DEFAULT, shipped
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.guards import SIGNALS
@@ -44,7 +44,8 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
         "arguments",
         nargs="*",
         metavar="CONFIG.yaml | key.sub=value",
-        help="a file of settings (default: bigtrk.yaml, or the shipped one), and single settings",
+        help=f"a file of settings (default: bigtrk.yaml, or {shipped('configs/default.yaml')}), "
+        "and single settings; `make docs` in the checkout makes a site with a page of all settings",
     )
     parser.add_argument("--resume", type=Path, metavar="RUN", help="folder of a run to continue")
     named = f"with --resume: {CODE_HELP}"

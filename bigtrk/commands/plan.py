@@ -38,9 +38,10 @@ def plan(
 ) -> None:
     """Count the memory and the sectors that a training needs.
 
-    Seconds are a roofline, or follow the measured step of --measured RUN. --choose takes the first
-    settings that fit, keeps those you give, and prints the commands that cut the events and train.
-    With --try it trains a few steps with some that fit, on this host, and takes the fastest.
+    Seconds are a rough estimate (a roofline), or follow the measured step of --measured RUN.
+    --choose takes the first settings that fit, keeps those you give, and prints the commands that
+    cut the events and train. With --try it trains a few steps with some that fit, on this host, and
+    takes the fastest.
     """
     from bigtrk.planning import tables
     from bigtrk.planning.command import Command

@@ -29,10 +29,13 @@ AWAY = {
 }
 SECTORS_RULE = "s: computing and exchanging the largest event, without the step's reduction."
 ROOFLINE = (
-    "a roofline of {}: no prediction, steps may take several times as long; measure with "
-    "--choose --try, or name a run with --measured"
+    "the time that a step's arithmetic and memory traffic take on {} (a roofline); real steps may "
+    "take several times as long: to measure them, add --choose --try, or name a run with --measured"
 )
-AS_MEASURED = "a roofline of {}, slowed down until a step takes what that of {} took"
+AS_MEASURED = (
+    "the time that a step's arithmetic and memory traffic take on {} (a roofline), slowed down "
+    "until a step takes as long as in {}"
+)
 FIRST_THAT_FITS = "the first that fits, by counted memory; add --try to measure which is fastest"
 OPTIONS_RULE = (
     "In the order in which they are taken, each in the sectors in which it fits or takes least. "
