@@ -66,7 +66,7 @@ def table(report: dict[str, Any]) -> Table:
         "sector over the mean; neighbours: sectors that a sector exchanges rows with (mean)\n"
         "s: seconds to read, partition and cut, without writing"
     )
-    result = Table(caption=caption, box=SIMPLE, padding=0)
+    result = Table(caption=caption, caption_justify="left", box=SIMPLE, padding=0)
     result.add_column("event", no_wrap=True)
     for name in ("parts", "edges", "cut", "halo", "imbalance", "neighbours", "s", "METIS s"):
         result.add_column(name, justify="right", no_wrap=True)

@@ -108,7 +108,7 @@ def show_tracks(made: TracksMade, console: Console) -> None:
     first = next(iter(passages.values()))
     hidden = len(passages) - LONGEST_TABLE
     caption = f"and {hidden} more; --json has them all" if hidden > 0 else None
-    table = Table(box=SIMPLE, padding=0, caption=caption)
+    table = Table(box=SIMPLE, padding=0, caption=caption, caption_justify="left")
     columns = ("event", "hits", *(f"edges, {stage}" for stage in first.edges), "tracks", "s")
     for heading in columns:
         table.add_column(heading, justify="left" if heading == "event" else "right")

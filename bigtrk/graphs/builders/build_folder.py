@@ -114,7 +114,8 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     more = f"and {hidden} more in {MANIFEST}; " if hidden > 0 else ""
     caption = f"{more}all: sums, and means over events. " if len(records) > 1 else ""
     caption += RATIOS if known else ""
-    table = Table(box=SIMPLE, padding=0, caption=caption or None)  # fits 80 columns
+    # fits 80 columns
+    table = Table(box=SIMPLE, padding=0, caption=caption or None, caption_justify="left")
     table.add_column("event", no_wrap=True)
     for heading in ("nodes", "edges", *(SHOWN[key] for key in known), "MB"):
         table.add_column(heading, no_wrap=True, justify="right")
