@@ -9,8 +9,7 @@ import pytest
 from tests.programs import CHECKOUT, Run, run_in_one, run_shell
 
 TUTORIAL = (CHECKOUT / "docs" / "tutorial.md").read_text()
-FOUND = re.findall(r"```sh\n(.*?)```", TUTORIAL, flags=re.DOTALL)
-COMMANDS = [line for block in FOUND for line in block.splitlines()]
+COMMANDS = "".join(re.findall(r"```sh\n(.*?)```", TUTORIAL, flags=re.DOTALL)).splitlines()
 ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 
 
