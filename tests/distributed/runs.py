@@ -9,11 +9,13 @@ import torch
 
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_metrics, read_run
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import resumed_configuration
 from bigtrk.training.data.event_source import Events, split_validation
+from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.run import Job, completed, open_run
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph, write_cut, write_graphs
@@ -105,3 +107,7 @@ def fit_all(ranks: Ranks, configuration: Configuration, resume: Path | None = No
 def losses(run: Path) -> list[float]:
     """Returns the losses of a run's steps, except those that had none."""
     return [step.loss for step in read_run(run).steps if step.loss is not None]
+
+
+def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
+    return evaluate_run(run, [data], None, ranks)

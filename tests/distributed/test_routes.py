@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bigtrk.cost.machines import find_machine
-from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
@@ -17,7 +16,7 @@ from bigtrk.training.fitting import make_cost
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import training_router
 from tests.distributed.graphs import random_graph, write_cut, write_graphs
-from tests.distributed.ranks import Done, run_all
+from tests.distributed.ranks import Done, message, run_all
 from tests.distributed.runs import fit, losses
 
 PARTS = 4
@@ -72,12 +71,8 @@ def train(ranks: Ranks, configuration: Configuration) -> None:
     fit(configuration, ranks, Events(train, train[:1]), None)
 
 
-def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> str:
-    try:
-        training_router(configuration, ranks, open_events(folders))
-    except InputError as error:
-        return str(error)
-    return ""
+def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> str | None:
+    return message(lambda: training_router(configuration, ranks, open_events(folders)))
 
 
 # The number of sectors of the large event, by that of ranks.

@@ -6,20 +6,14 @@ from pathlib import Path
 import pytest
 
 from bigtrk.disk.files import seal, unseal
-from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.runs import routes
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from tests.distributed.ranks import run_all, run_ranks
-from tests.distributed.runs import settings, step_folders, steps, train
-
-
-def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
-    return evaluate_run(run, [data], None, ranks)
+from tests.distributed.runs import evaluated, settings, step_folders, steps, train
+from tests.present import present
 
 
 def test_damage_costs_the_steps_since_the_checkpoint_before(
@@ -61,8 +55,7 @@ def test_the_plateau_is_resumed(tmp_path: Path, graphs: Path) -> None:
     run_ranks(1, train, start)
     saved = last_good(run).checkpoint.progress
     (epoch,) = read_run(run).epochs
-    assert epoch.validation is not None
-    assert saved.plateau == Plateau(epoch.validation.loss, 0, 0)
+    assert saved.plateau == Plateau(present(epoch.validation).loss, 0, 0)
     never_so_good_again(run)
     run_ranks(1, train, start, run)
     rates = [lr for _, _, lr in steps(run)]
@@ -77,8 +70,7 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert sorted(routes(run).values()) == [1, 2, 2, 2]
     assert [epoch.epoch for epoch in run.epochs] == [0, 1]
     assert all(step.pt_loss is not None and step.pt_loss > 0 for step in run.steps)
-    shares = run.epochs[0].shares
-    assert shares is not None
+    shares = present(run.epochs[0].shares)
     assert shares.exchange > 0
     assert sum(shares.model_dump().values()) == pytest.approx(1)
 

@@ -9,14 +9,13 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import training_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle
 from tests.distributed.ranks import Done, run_all
-from tests.distributed.runs import ENGINES, fit_all, losses, write_in_sectors
+from tests.distributed.runs import ENGINES, evaluated, fit_all, losses, write_in_sectors
 from tests.distributed.test_parity import check_step, configuration, sector_step
 from tests.models import user_models
 
@@ -69,11 +68,6 @@ def settings(events: Path, run: Path, **sections: Any) -> Configuration:
 
 
 NAIVE: dict[str, Any] = {"data": {"sectors": "naive"}}
-
-
-def evaluated(ranks: Ranks, run: Path, graphs: Path) -> float | None:
-    """The loss of a run's model on the whole graph of the event that was held back."""
-    return evaluate_run(run, [graphs], None, ranks).edge_metrics.loss
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cut]]:
@@ -163,7 +157,7 @@ def test_models_of_naive_sectors_are_validated_on_whole_graphs(done: Done) -> No
     [on_graphs] = done.of[1]["naive, whole"]
     for world_size in (1, 3):
         last = validation(done.folder / f"naive {world_size}")[-1]
-        assert last == pytest.approx(on_graphs, rel=1e-5), world_size
+        assert last == pytest.approx(on_graphs.edge_metrics.loss, rel=1e-5), world_size
 
 
 def test_a_model_of_the_simple_form_has_the_sectors_of_a_rank_merged(done: Done) -> None:
