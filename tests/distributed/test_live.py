@@ -14,6 +14,7 @@ from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE, FORKSERVER, run_ranks
 from tests.distributed.runs import settings, train
 from tests.distributed.test_stopping import before_step
+from tests.present import present
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
@@ -69,8 +70,7 @@ def test_a_killed_training_is_lost_until_it_is_resumed(tmp_path: Path, graphs: P
     follower = RunFollower(run)
     found = follower.look()
     assert (found.status, found.step, found.steps) == (Status.LOST, 3, 4)
-    assert found.owner is not None
-    assert found.owner.process == killed.pid
+    assert present(found.owner).process == killed.pid
     run_ranks(1, train, configuration, run, "training.epochs=2")
     found = follower.look()
     assert (found.status, found.step) == (Status.FINISHED, 4)

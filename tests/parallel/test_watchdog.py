@@ -5,6 +5,7 @@ import threading
 from bigtrk.errors import InputError
 from bigtrk.parallel.watchdog import Beat, Verdict, late, listening, silence, stall, tell
 from bigtrk.tracing import moves, traced, waiting
+from tests.present import present
 
 VERDICT = Verdict(text="rank 1 says nothing", stalled=(1,))
 
@@ -48,15 +49,13 @@ def test_who_does_not_wait_for_others_keeps_them_waiting() -> None:
 
 def test_who_keeps_others_waiting_is_noted_before_the_run_ends() -> None:
     waits, busy = beat("step 5, reduce", True), beat("step 5, data", process=99)
-    found = late({0: waits, 1: busy, 2: waits}, {}, 10)
-    assert found is not None
+    found = present(late({0: waits, 1: busy, 2: waits}, {}, 10))
     assert (found.stalled, found.silent) == ((1,), ())
     assert found.text == (
         "rank 1 has not moved for 40 s, in step 5, data (process 99 on node1). "
         "Others: rank 0 and 1 more in step 5, reduce"
     )
-    silent = late({0: waits, 1: waits}, {1: waits}, 10)
-    assert silent is not None
+    silent = present(late({0: waits, 1: waits}, {1: waits}, 10))
     assert silent.text.startswith("rank 1 says nothing, last seen in step 5, reduce (process 7 on")
     for beats, seconds in ({}, 10), ({0: waits, 1: waits}, 10), ({0: waits, 1: busy}, 50):
         assert late(beats, {}, seconds) is None, "all move, or wait for nobody"

@@ -20,6 +20,7 @@ from bigtrk.proof.prove import EVALUATED, PARTS, Proof, prove, prove_configured
 from bigtrk.proof.sectors import KINDS
 from tests.models.graphs import F, G
 from tests.models.user_models import Embedding, Layered, Simple
+from tests.present import present
 from tests.proof import right_models, wrong_models
 
 
@@ -57,8 +58,7 @@ def test_our_models_are_exact(config: ModelConfig) -> None:
     torch.manual_seed(0)
     proof = prove_configured(config, F, G)
     assert proof.first_difference is None
-    assert proof.worst is not None
-    assert proof.worst < 1e-12
+    assert present(proof.worst) < 1e-12
     assert len(proof.trials) == 2 + len(KINDS) * len(PARTS) + 2 + len(EVALUATED)
 
 
@@ -85,18 +85,15 @@ def test_models_of_users_are_exact(model: type[nn.Module]) -> None:
     options = {"hidden": 4, "layers": 2} if model is Layered else {}
     proof = proof_of(model, **options)
     assert proof.first_difference is None
-    assert proof.worst is not None
-    assert proof.worst < 1e-12
-    assert proof.exchanges is not None
-    assert len(proof.exchanges) == (0 if model is Embedding else 2)
+    assert present(proof.worst) < 1e-12
+    assert len(present(proof.exchanges)) == (0 if model is Embedding else 2)
 
 
 @pytest.mark.usefixtures("in_three")
 def test_rounding_is_no_difference() -> None:
     proof = proof_of(right_models.Float32)
     assert proof.exact
-    assert proof.worst is not None
-    assert 1e-9 < proof.worst < 1e-5
+    assert 1e-9 < present(proof.worst) < 1e-5
 
 
 READS_HALO = "reads rows of halo nodes that differ"
@@ -131,16 +128,15 @@ MIXES = "normalises or reduces over all rows"
 def test_what_is_wrong_is_found(model: str, layer: str, why: str) -> None:
     proof = proof_of(getattr(wrong_models, model))
     assert not proof.exact
-    assert proof.first_difference is not None
-    assert proof.first_difference.startswith(layer), proof.first_difference
-    assert why in proof.first_difference
-    assert "\n" not in proof.first_difference
+    found = present(proof.first_difference)
+    assert found.startswith(layer), found
+    assert why in found
+    assert "\n" not in found
 
 
 @pytest.mark.usefixtures("in_three")
 def test_what_is_wrong_in_eval_mode_alone_is_found() -> None:
-    first = proof_of(wrong_models.CentredInEval).first_difference
-    assert first is not None
+    first = present(proof_of(wrong_models.CentredInEval).first_difference)
     assert re.match(r"CentredInEval, mean in wrong_models.py.*\(in eval mode alone", first)
     assert MIXES in first
 

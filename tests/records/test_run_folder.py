@@ -8,6 +8,7 @@ from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import MeanEdgeMetrics, MetricsRecord
 from bigtrk.records.run_folder import append_metrics, labels, read_epochs, read_run
+from tests.present import present
 from tests.reports.run_folders import (
     MakeRun,
     epoch_record,
@@ -28,11 +29,9 @@ def test_reads_what_the_trainer_wrote(make_run: MakeRun) -> None:
     assert run.steps[1].routes == {"event2": 1, "event3": 2}
     assert [step.step for step in run.steps] == list(range(9))
     assert [epoch.seconds for epoch in run.epochs] == [4.0, 2.0, 1.0]
-    assert run.epochs[0].validation is not None
-    assert run.epochs[0].validation.purity is None
+    assert present(run.epochs[0].validation).purity is None
     (evaluation,) = run.evaluations
-    assert evaluation.tracks is not None
-    assert evaluation.tracks.matching[0].n_matched == 121
+    assert present(evaluation.tracks).matching[0].n_matched == 121
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import Sector, empty_sector, whole_sector
 from bigtrk.graphs.features import EDGE_FEATURES, edge_columns, with_eta
 from bigtrk.sampling.wedges import cut_wedge, turn
+from tests.present import present
 
 PARTS, OFFSET = 5, 2.0
 
@@ -41,18 +42,14 @@ def test_wedges_share_out_the_hits(event: Sector) -> None:
 
 
 def test_a_wedge_has_the_edges_between_its_hits(event: Sector) -> None:
-    assert event.y is not None
-    assert event.modules is not None
     wedge = cut_wedge(event, 2, PARTS, OFFSET)
     nodes = set(wedge.node_id.tolist())
     expected = [i for i, (a, b) in enumerate(event.edge_index.T.tolist()) if {a, b} <= nodes]
     assert expected
     assert wedge.edge_id.tolist() == event.edge_id[expected].tolist()
     assert wedge.node_id[wedge.edge_index].tolist() == event.edge_index[:, expected].tolist()
-    assert wedge.y is not None
-    assert wedge.y.tolist() == event.y[expected].tolist()
-    assert wedge.modules is not None
-    assert wedge.modules.tolist() == event.modules[wedge.node_id].tolist()
+    assert present(wedge.y).tolist() == present(event.y)[expected].tolist()
+    assert present(wedge.modules).tolist() == present(event.modules)[wedge.node_id].tolist()
 
 
 @pytest.mark.parametrize("mirror_phi", [False, True])

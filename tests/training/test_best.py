@@ -15,6 +15,7 @@ from bigtrk.records.metrics import (
 )
 from bigtrk.training.schedule import Best, check_recorded
 from bigtrk.training.settings import Configuration, Metric
+from tests.present import present
 from tests.reports.run_folders import epoch_record
 
 
@@ -35,20 +36,17 @@ def test_the_first_of_the_best_values_counts(metric: Metric, best: Any) -> None:
     for _ in range(50):
         values = [drawn.choice((0.1, 0.2, 0.3, 0.4)) for _ in range(8)]
         search, at = after(metric, list(values)), values.index(best(values))
-        assert search.best is not None
-        assert (search.best.value, search.best.epoch) == (values[at], at)
+        found = present(search.best)
+        assert (found.value, found.epoch) == (values[at], at)
         assert search.waited == 7 - at
-        found = search.record
-        assert found is not None
-        assert found.checkpoint == f"step-{10 * (at + 1):08d}"
+        assert present(search.record).checkpoint == f"step-{10 * (at + 1):08d}"
 
 
 def test_values_that_are_not_known_are_no_better() -> None:
     search = after("loss", [None, float("nan")])
     assert (search.record, search.waited, search.kept(20)) == (None, 2, [])
     search = after("loss", [None, 0.5, None, float("nan")])
-    assert search.best is not None
-    assert (search.best.epoch, search.waited) == (1, 2)
+    assert (present(search.best).epoch, search.waited) == (1, 2)
 
 
 def test_who_falls_back_on_the_checkpoint_before_finds_its_best() -> None:

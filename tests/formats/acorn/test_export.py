@@ -29,6 +29,7 @@ from bigtrk.pipeline.models import load_scorer
 from tests.formats.acorn.events import columns, in_older_names, load, write
 from tests.formats.acorn.folders import drawn_run, folder_of
 from tests.hostile.reader import same
+from tests.present import present
 
 NAME = "event000000001"
 MADE_ANEW = ("edge_dr", "dr", "batch", "ptr", "num_nodes")
@@ -139,9 +140,9 @@ def test_our_graphs_for_acorn(tmp_path: Path) -> None:
     assert found["track_to_edge_map"].tolist() == places
     assert -1 in places
     assert sorted(one for one in places if one >= 0) == found["edge_y"].nonzero()[:, 0].tolist()
-    assert event.particles is not None
-    listed = event.particles["particle_id"].tolist()
-    momenta = np.hypot(event.particles["px"], event.particles["py"]).tolist()
+    table = present(event.particles)
+    listed = table["particle_id"].tolist()
+    momenta = np.hypot(table["px"], table["py"]).tolist()
     for one, pt in zip(
         found["track_particle_id"].tolist(), found["track_particle_pt"].tolist(), strict=True
     ):

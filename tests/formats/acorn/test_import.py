@@ -16,6 +16,7 @@ from bigtrk.pipeline.graphs import filter_folder
 from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.formats.acorn.folders import drawn_run
+from tests.present import present
 from tests.programs import Run
 
 
@@ -42,12 +43,9 @@ def test_an_event_against_plain_loops(tmp_path: Path) -> None:
         content["track_edges"].T.tolist(), content["track_particle_id"].tolist(), strict=True
     ):
         particle[a] = particle[b] = one
-    assert graph.particle_id is not None
-    assert graph.particle_id.tolist() == particle
-    assert graph.hit_id is not None
-    assert graph.hit_id.tolist() == list(range(1, len(r) + 1)), "TrackML counts from 1"
-    assert graph.y is not None
-    assert torch.equal(graph.y, content["edge_y"])
+    assert present(graph.particle_id).tolist() == particle
+    assert present(graph.hit_id).tolist() == list(range(1, len(r) + 1)), "TrackML counts from 1"
+    assert torch.equal(present(graph.y), content["edge_y"])
     names = ("r", "phi", "z", "eta", "cluster_r_1")
     assert graph.node_feature_names == names
     for column, name in enumerate(names[:4]):
@@ -79,13 +77,11 @@ def test_hits_in_strip_end_caps_are_their_own_clusters(
 @pytest.mark.parametrize("reader", ["TrackMLReader", "AthenaRootReader", "ActsReader"])
 def test_particles_in_the_units_of_their_reader(reader: str, tmp_path: Path) -> None:
     graph = read(tmp_path / "event000000001.pyg", columns(reader=reader))
-    table = graph.particles
-    assert table is not None
+    table = present(graph.particles)
     assert table.particle_id.tolist() == IDS.tolist()
     assert table.pt.tolist() == [0.5 + 0.25 * one for one in range(len(IDS))]
     assert table.nhits.tolist() == [LAYERS] * len(IDS)
-    assert graph.hit_id is not None
-    assert int(graph.hit_id[0]) == (reader == "TrackMLReader")
+    assert int(present(graph.hit_id)[0]) == (reader == "TrackMLReader")
 
 
 def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
@@ -94,8 +90,7 @@ def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
         read_acorn(path, "event1")
     units: dict[PtUnit, float] = {"gev": 0.5, "mev": 0.0005}
     for unit, of_first in units.items():
-        table = read_acorn(path, "event1", unit)[0].particles
-        assert table is not None
+        table = present(read_acorn(path, "event1", unit)[0].particles)
         assert float(table.pt[0]) == pytest.approx(of_first)
 
 
@@ -218,12 +213,10 @@ def test_what_a_file_may_lack(
     assert (graph.particle_id, graph.particles) == (None, None)
     assert "event000000001.pyg: has no track_particle_id" in capsys.readouterr().err
     graph = read(tmp_path / "event000000001.pyg", without("track_particle_pt"))
-    assert graph.particles is not None
-    assert graph.particles.pt.isnan().all()
+    assert present(graph.particles).pt.isnan().all()
     assert "has no track_particle_pt (pt)" in capsys.readouterr().err
     counted = read(tmp_path / "event000000001.pyg", without("track_particle_nhits")).particles
-    assert counted is not None
-    assert counted.nhits.tolist() == [LAYERS] * len(IDS)
+    assert present(counted).nhits.tolist() == [LAYERS] * len(IDS)
 
 
 def changed(name: str, row: int, value: float) -> dict[str, Any]:

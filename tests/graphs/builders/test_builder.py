@@ -16,6 +16,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_wit
 from bigtrk.graphs.builders.windows import build_doublets, builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES, EDGE_FEATURES, NODE_FEATURES
+from tests.present import present
 
 WINDOWS = builtin_windows()
 
@@ -31,8 +32,7 @@ def graph(event: Event) -> EventGraph:
 
 
 def test_every_hit_is_a_node(event: Event, graph: EventGraph) -> None:
-    assert graph.hit_id is not None
-    assert graph.hit_id.tolist() == event.hits["hit_id"].tolist()
+    assert present(graph.hit_id).tolist() == event.hits["hit_id"].tolist()
     assert graph.node_feature_names == NODE_FEATURES + CELL_FEATURES
     assert graph.node_features.dtype == graph.edge_features.dtype == torch.float32
     r, phi, z = (graph.node_features[:, i].numpy() for i in range(3))
@@ -44,9 +44,8 @@ def test_every_hit_is_a_node(event: Event, graph: EventGraph) -> None:
 def test_edges_are_the_doublets_sorted(event: Event, graph: EventGraph) -> None:
     edges = graph.edge_index.T.tolist()
     assert edges == sorted(build_doublets(event.hits, WINDOWS).T.tolist(), key=lambda e: e[::-1])
-    assert graph.y is not None
     true = set(map(tuple, true_edges(event).T.tolist()))
-    assert graph.y.tolist() == [tuple(edge) in true for edge in edges]
+    assert present(graph.y).tolist() == [tuple(edge) in true for edge in edges]
     r = graph.node_features[:, 0]
     source, destination = graph.edge_index
     dr = graph.edge_features[:, EDGE_FEATURES.index("dr")]
@@ -55,14 +54,11 @@ def test_edges_are_the_doublets_sorted(event: Event, graph: EventGraph) -> None:
 
 
 def test_record_against_pandas(event: Event, graph: EventGraph) -> None:
-    assert graph.y is not None
-    assert event.truth is not None
-    assert event.particles is not None
     hits = pd.DataFrame({"hit_id": event.hits["hit_id"]}).merge(pd.DataFrame(event.truth))
     hits["n"] = hits.groupby("particle_id")["hit_id"].transform("size")
     hits = hits.merge(pd.DataFrame(event.particles), on="particle_id", how="left")
     target = ((np.hypot(hits.px, hits.py) > 1) & (hits.n >= 3)).to_numpy()
-    true, y = true_edges(event), graph.y.numpy()
+    true, y = true_edges(event), present(graph.y).numpy()
     found_target = y & target[graph.edge_index[0].numpy()]
     _, record = build_with_record(event, WindowBuilder(WINDOWS))
     assert record == {
@@ -79,14 +75,11 @@ def test_record_against_pandas(event: Event, graph: EventGraph) -> None:
 
 
 def test_particles_and_weights(event: Event, graph: EventGraph) -> None:
-    assert graph.particles is not None
-    assert graph.particle_id is not None
-    assert graph.hit_weight is not None
-    assert event.truth is not None
-    is_known = graph.particles.rows_of(graph.particle_id) >= 0
-    assert torch.equal(is_known, graph.particle_id != 0)
-    assert graph.hit_weight.tolist() == event.truth["weight"].tolist()
-    assert graph.hit_weight.dtype == torch.float64
+    particle_id, weight = present(graph.particle_id), present(graph.hit_weight)
+    is_known = present(graph.particles).rows_of(particle_id) >= 0
+    assert torch.equal(is_known, particle_id != 0)
+    assert weight.tolist() == present(event.truth)["weight"].tolist()
+    assert weight.dtype == torch.float64
 
 
 def test_without_truth_or_cells(event: Event, graph: EventGraph) -> None:
@@ -103,14 +96,14 @@ def test_without_truth_or_cells(event: Event, graph: EventGraph) -> None:
 
 def test_particles_of_unknown_momentum_stay(testdata: Path) -> None:
     event = read_event(testdata / "data" / "trackml_subevent")
-    assert event.particles is not None
-    kept = {name: column[1:] for name, column in event.particles.items()}
+    table = present(event.particles)
+    kept = {name: column[1:] for name, column in table.items()}
     graph = build_graph(replace(event, particles=kept), WindowBuilder(WINDOWS))
-    assert graph.particles is not None
-    missing = graph.particles.rows_of(torch.tensor([int(event.particles["particle_id"][0])]))
+    found = present(graph.particles)
+    missing = found.rows_of(torch.tensor([int(table["particle_id"][0])]))
     assert missing.item() >= 0
-    assert graph.particles.pt.dtype == torch.float32
-    assert graph.particles.pt[missing].isnan().all()
+    assert found.pt.dtype == torch.float32
+    assert found.pt[missing].isnan().all()
 
 
 def test_an_event_without_hits_is_an_empty_graph(event: Event) -> None:

@@ -19,6 +19,7 @@ from bigtrk.reports.figures import wilson
 from bigtrk.reports.page import write_page
 from bigtrk.reports.terminal import show
 from bigtrk.studies.scaling.report import Point, points, read_series, run_name, series_report
+from tests.present import present
 from tests.reports.pages import Page, row_of, self_contained
 from tests.reports.run_folders import METRICS, epoch_record, run_record, run_writer, step_record
 
@@ -103,10 +104,9 @@ def test_strong_efficiency_is_t1_over_n_tn(tmp_path: Path) -> None:
 
 def test_metrics_have_errors_over_repeats_and_edges(tmp_path: Path) -> None:
     two = measured(series_folder(tmp_path / "weak"))[2]
-    auc, intervals = two.metrics["auc"], two.intervals
+    auc, intervals = present(two.metrics["auc"]), two.intervals
     assert set(intervals) == {"efficiency", "target_purity", "total_purity"}
     assert intervals["target_purity"] == pytest.approx(wilson(0.87831, 2500))
-    assert auc is not None
     assert auc.mean == pytest.approx(0.982)
     assert auc.error == pytest.approx(0.001 / math.sqrt(3))
     text, table = printed(tmp_path / "weak"), "Validation after the last epoch"
@@ -121,11 +121,8 @@ def test_metrics_have_errors_over_repeats_and_edges(tmp_path: Path) -> None:
 def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
     folder = series_folder(tmp_path / "gpu", power=POWER, price=1.8)
     two = measured(folder)[2]
-    energy, cost = two.power["kilowatt_hours"], two.power["dollars"]
-    assert energy is not None
-    assert energy.mean == pytest.approx(3.0)
-    assert cost is not None
-    assert cost.mean == pytest.approx(1.8 * 2 * 13 / 3600)
+    assert present(two.power["kilowatt_hours"]).mean == pytest.approx(3.0)
+    assert present(two.power["dollars"]).mean == pytest.approx(1.8 * 2 * 13 / 3600)
     shown = row_of(printed(folder), "Memory, energy and cost per epoch", "gpu")
     assert shown[2:] == [
         *("512 MiB", "60.0 ±0.0", "25.0 ±0.0", "7,200,000 ±0", "3,600,000 ±0", "3", "0.0055")

@@ -34,6 +34,7 @@ from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, train, write_events
+from tests.present import present
 
 MEASURED = MeasuredScales(nodes={"pulse": (7.0, 2.0)})
 # AdamW's steps are then too small to change a float32.
@@ -139,18 +140,14 @@ def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
     run = earlier_run(tmp_path)
     beside = configuration(tmp_path, run / WEIGHTS)
     assert earlier_events(beside) == ("far away",)
-    described = earlier_description(beside)
-    assert described is not None
-    assert described.measured == MEASURED
+    assert present(earlier_description(beside)).measured == MEASURED
     alone = Path(shutil.copy(run / WEIGHTS, tmp_path / "weights.safetensors"))
     made = configuration(tmp_path, alone)
     started = load_file(run / WEIGHTS)
     for one in (beside, made):
         found = starting_model(one)[0].state_dict()
         assert all(torch.equal(found[name], started[name]) for name in found)
-    told = starting_model(made)[1]
-    assert told is not None
-    assert told.endswith("so test on events that surely did not")
+    assert str(starting_model(made)[1]).endswith("so test on events that surely did not")
     assert earlier_events(made) == ()
     assert earlier_description(made) is None
     alone.unlink()
