@@ -218,7 +218,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.partition(GRAPH, 2, method="metiss"), "method=metiss.* mean 'metis'"),
         (lambda: bigtrk.configure("model"), "model: no such file; a setting is written"),
         (lambda: bigtrk.train(bigtrk.configure("data.train=[absent]")), "absent: no such folder"),
-        (lambda: bigtrk.load_model("absent"), "absent/config.json: no such file"),
+        (lambda: bigtrk.load_model("absent"), "absent: no such folder; name the folder"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
         (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),

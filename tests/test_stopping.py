@@ -97,12 +97,10 @@ def test_sigterm_saves_and_asks_to_be_started_again(
         said = training.ended_by(signal.SIGTERM)[-1]
     done = len(read_run(run).steps)
     assert training.poll() == 75
-    assert said == (
-        f"bigtrk/train.py: SIGTERM (rank 0): stopped after step {done}, saved; continue with "
-        f"--resume {run}"
-    )
+    saved = f"bigtrk/train.py: SIGTERM (rank 0): stopped after step {done}, saved"
+    assert said == f"{saved}; continue with 'bigtrk resume {run}'"
     assert not (run / LOCK).exists()
-    resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
+    resume = ["bigtrk/train.py", "--resume", str(run), *SMALL, "training.minutes=1e-9"]
     status, printed, _ = run_program(resume)
     assert status == 0
     assert "reports lack" not in printed
@@ -156,7 +154,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
         os.killpg(launch.pid, signal.SIGINT)
         said = launch.communicate(timeout=300)[1]
     steps = len(read_run(run).steps)
-    assert f"stopped after step {steps}, saved; continue with --resume {run}" in said
+    assert f"after step {steps}, saved; continue with 'bigtrk resume {run}', under torchrun" in said
     assert said.count("saving after this step") == 1
 
 

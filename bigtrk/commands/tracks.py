@@ -114,7 +114,9 @@ def baseline(
     found = baseline_folder(events, out, chain_settings(settings or []))
     tracks = sum(one["tracks"] for one in found.values())
     counts = f"{number_of(tracks, 'track')} of {number_of(len(found), 'event')}"
-    said = f"found {counts} in {out}; tracks that were there already are kept"
+    said = f"found {counts} in {out}"
+    if sum(1 for _ in out.glob("*-tracks.parquet")) > len(found):
+        said += "; tracks that were there already are kept"
     print_result({"events": found}, as_json, lambda: say(said))
 
 

@@ -57,7 +57,8 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except Exception as error:  # a bad value of a known tag raises whatever its class does
-        raise ValueError(" ".join(str(error).split())) from None
+        said = str(error).replace('"<unicode string>", ', "")
+        raise ValueError(" ".join(said.split())) from None
 
 
 def types_of(annotation: Any) -> Types:

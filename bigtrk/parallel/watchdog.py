@@ -335,7 +335,8 @@ def _silent(before: Mapping[int, Beat], after: Mapping[int, Beat]) -> dict[int, 
 
 
 def _print(verdict: Verdict) -> None:
-    said = f"stalled: {verdict.text}. Check that rank's host, then continue with --resume RUN"
+    then = "Check that rank's host, then continue with 'bigtrk resume RUN'"
+    said = f"stalled: {verdict.text}. {then}"
     if _folders:
         said += f" (what the other ranks were doing: torchfrtrace {_folders[-1]})"
     complain(f"bigtrk: error: {said}")

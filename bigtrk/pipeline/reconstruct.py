@@ -5,7 +5,7 @@ Ranks share the events, and write the tracks of all to one folder.
 
 import math
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from bigtrk.console import complain, follow, say
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import InputError, RankError
+from bigtrk.errors import InputError, RankError, number_of
 from bigtrk.events.reader import event_sizes, read_event
 from bigtrk.graphs.builders.build_folder import LONGEST_TABLE
 from bigtrk.graphs.event_graph import EventGraph
@@ -39,6 +39,7 @@ from bigtrk.tracks.files import (
     write_submission,
     write_tracks,
 )
+from bigtrk.tracks.fits import parameters_path
 from bigtrk.tracks.matching import Ids
 from bigtrk.training.spill import HeldSectors, SpillFolder, spill_scoring
 
@@ -86,7 +87,7 @@ def make_folder(out: Path) -> None:
         raise InputError(f"{out}: cannot be made ({error.strerror}); name another folder") from None
 
 
-def clear_folder(out: Path, names: Iterable[str]) -> None:
+def clear_folder(out: Path, names: Collection[str]) -> None:
     """Makes a folder without tracks of these events; InputError if it holds tracks of others."""
     make_folder(out)
     files = {tracks_path(out, name) for name in names}
@@ -95,8 +96,11 @@ def clear_folder(out: Path, names: Iterable[str]) -> None:
         raise InputError(
             f"{out}: holds tracks of other events, such as {others[0].name}; name another folder"
         )
+    if replaced := sum(file.exists() for file in files):
+        complain(f"{out}: replacing the tracks of {number_of(replaced, 'event')} that were there")
     with disk_errors():
-        for file in (out / SUBMISSION, *files):
+        fits = (parameters_path(out, name) for name in names)  # of the tracks before
+        for file in (out / SUBMISSION, *files, *fits):
             file.unlink(missing_ok=True)
 
 

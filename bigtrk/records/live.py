@@ -14,7 +14,13 @@ from bigtrk.errors import InputError, shell_word
 from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
 from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
-from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
+from bigtrk.records.run_folder import (
+    METRICS,
+    RUN,
+    check_no_pipeline,
+    metrics_record,
+    read_run_record,
+)
 from bigtrk.records.studies import is_search
 
 # A run that is about to begin has its lock, and what a search's trial prints.
@@ -97,6 +103,7 @@ class RunFollower:
             report = f"bigtrk report {shell_word(self._folder)}"
             raise InputError(f"{self._folder}: holds a search; '{report}' shows it")
         if not is_run and (self._folder.is_file() or any(others)):
+            check_no_pipeline(self._folder)
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
                 f"that of a run, such as runs/0001, or one that a run is about to make"

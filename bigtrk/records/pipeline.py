@@ -19,9 +19,8 @@ from bigtrk.records.record import (
     read_record,
 )
 from bigtrk.records.run import RunRecord
+from bigtrk.records.run_folder import PIPELINE as PIPELINE
 from bigtrk.records.run_folder import RUN
-
-PIPELINE = "pipeline.json"
 
 
 class ThresholdPoint(Record):

@@ -28,7 +28,8 @@ FEW = 20  # tracks, of which no width is given
 @dataclass(frozen=True)
 class FitErrors:
     """Fits of the J judged particles, which come from the beam line: pt (GeV), eta [J], and for
-    each of P parameters error and pull [J, P]. tracks, converged: numbers of all fits.
+    each of P parameters error and pull [J, P]. tracks, converged: numbers of all fits of tracks
+    that are there; `bigtrk fit --chi2-max` also writes the fits of those that it drops.
     """
 
     tracks: int
@@ -72,10 +73,11 @@ def fit_errors(event: Event, track_id: Ids, file: Path) -> FitErrors:
     }
     error = np.stack([columns[name] - true[name] for name in PARAMETERS], axis=1)
     error[:, 2] = (error[:, 2] + np.pi) % (2 * np.pi) - np.pi
-    chosen = columns["converged"] & (np.hypot(vx, vy) < BORN_WITHIN)
+    converged = columns["converged"] & known
+    chosen = converged & (np.hypot(vx, vy) < BORN_WITHIN)
     return FitErrors(
-        len(chosen),
-        int(columns["converged"].sum()),
+        int(known.sum()),
+        int(converged.sum()),
         pt[chosen],
         np.arcsinh(pz / pt)[chosen],
         error[chosen],

@@ -22,7 +22,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
 from bigtrk.records.record import Place
 from bigtrk.records.run import MeasuredScales
-from bigtrk.records.run_folder import RUN, read_run_record
+from bigtrk.records.run_folder import RUN, check_run, read_run_record
 from bigtrk.training.checkpoint.manifest import Shape, read_header
 from bigtrk.training.data.batch import NOTHING_MEASURED
 from bigtrk.training.data.event_source import Events
@@ -90,6 +90,7 @@ def read_description(run: Path) -> Description:
     """Reads the description of a run's trained model; raises InputError where it is damaged."""
     path = run_of(run) / DESCRIPTION
     if not path.exists():
+        check_run(run_of(run))
         raise InputError(
             f"{path}: no such file, which a run writes when its training ends; name the folder of "
             f"a run that has ended"

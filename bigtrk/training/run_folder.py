@@ -53,10 +53,12 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         hold(lock, folder)
         if any((folder / name).exists() for name in (RUN, METRICS, CHECKPOINTS)):
-            raise InputError(
-                f"{folder}: already holds a run; continue it with --resume {shell_word(folder)}, "
-                f"or choose another run.folder"
-            )
+            way = "it has no checkpoint to continue from, so remove the folder, or "
+            if any((folder / CHECKPOINTS).glob("step-*")):
+                way = f"continue it with 'bigtrk resume {shell_word(folder)}', or "
+            elif (folder / WEIGHTS).exists():
+                way = ""  # such as an imported model
+            raise InputError(f"{folder}: already holds a run; {way}choose another run.folder")
         here = {
             "bigtrk": bigtrk.__version__,
             "git": _git_hash(),

@@ -125,7 +125,7 @@ class StepRunner:
         if not guarded and not math.isfinite(trained):
             raise InputError(
                 f"the loss became {trained}; lower optimizer.lr or set "
-                f"optimizer.gradient_clipping, and continue with --resume RUN"
+                f"optimizer.gradient_clipping, and continue with 'bigtrk resume RUN'"
             )
         measured, spike = self._norms() if norms or guarded else None, False
         if measured is not None and guarded:
@@ -232,7 +232,8 @@ def train(run: Run) -> None:
     if trainer.stopped:
         raise StoppedError(
             f"{run.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
-            f"--resume {shell_word(run.folder)}"
+            f"'bigtrk resume {shell_word(run.folder)}'"
+            f"{'' if ranks.launcher == 'python' else f', under {ranks.launcher}'}"
         )
     run.writer.save_model(trainer.end, trainer.best, trainer.step)
 

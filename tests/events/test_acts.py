@@ -78,12 +78,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, testdata: Path) -> Path:
 TABLES = {
     "map of no hits": ("measurement-simhit-map", "0,0", "0,100000", "100000 is not in the 100"),
     "map of others": ("measurement-simhit-map", "0,0", "9999,0", "measurement_id 9999 is not"),
-    "cells of others": (
-        "cells",
-        "\n",
-        "\n1,9999,0,0,0,0\n",
-        "row 2: measurement_id 9999 is not in",
-    ),
+    "other cells": ("cells", "\n", "\n1,9999,0,0,0,0\n", "row 2: measurement_id 9999 is not in"),
     "cut map": ("measurement-simhit-map", "\n99,99\n", "\n", "1 of 100 .* measurement 99 first"),
     "repeated": ("measurements", "\n1,", "\n0,", "measurement_id 0 appears a second"),
     "large number": ("hits", "\n176,0,4,", "\n4096,0,4,", "particle_id_pv is 4096"),

@@ -23,6 +23,7 @@ from tests.hostile.reader import one_line, refusal
         ("1" + ":59" * 200_000, "digits"),
         ("!!timestamp x", "not valid YAML"),
         ("!!bool x", "not valid YAML"),
+        ("a: ]", r"found '\]' in line 1, column 4: a: \] \^\)"),
         ("2001-99-99", "not valid YAML"),
         ("x" * (1 << 20) + "x", "larger than the 1 MiB"),
         ("a: \ud800".encode("utf-8", "surrogatepass"), "not valid YAML"),

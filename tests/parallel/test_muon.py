@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
 
 from bigtrk.config import apply_overrides
 from bigtrk.errors import InputError
@@ -36,17 +37,15 @@ def give_gradients(of: nn.Module, seed: int) -> None:
 def by_two_optimizers() -> dict[str, Tensor]:
     """Trains by torch's own, one for each parameter."""
     made = model()
-    optimizers: list[tuple[torch.optim.Optimizer, float]] = []
+    optimizers: list[tuple[Optimizer, float]] = []
     for name, parameter in made.named_parameters():
         fitting = [factor for start, factor in FACTORS.items() if name.startswith(start[:-1])]
         factor = fitting[0] if fitting else 1.0
         decay: dict[str, Any] = {"weight_decay": SETTINGS.weight_decay}
         if parameter.ndim == 2 and min(parameter.shape) >= 16:
-            one: torch.optim.Optimizer = torch.optim.Muon(
-                [parameter], adjust_lr_fn="match_rms_adamw", **decay
-            )
+            one: Optimizer = Muon([parameter], adjust_lr_fn="match_rms_adamw", **decay)
         else:
-            one = torch.optim.AdamW([parameter], **decay)
+            one = AdamW([parameter], **decay)
         optimizers.append((one, factor))
     for step, rate in enumerate(RATES):
         give_gradients(made, step)
@@ -102,4 +101,6 @@ def test_a_run_goes_on_with_its_own_optimizer(tmp_path: Path) -> None:
     configuration = Configuration.model_validate({"data": {"train": ["graphs"]}})
     write_run_record(tmp_path, run_record(config=configuration.model_dump(mode="json")))
     with pytest.raises(InputError, match="a resumed run keeps its optimizer"):
-        resumed_configuration(tmp_path, ["optimizer.name=muon"])
+        resumed_configuration(tmp_path, ["data.train=graphs", "optimizer.name=muon"])
+    with pytest.raises(InputError, match=r"only training.epochs, .*, all of engine, .*; start a"):
+        resumed_configuration(tmp_path, ["data.train=others"])

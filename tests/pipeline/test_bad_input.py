@@ -49,17 +49,24 @@ def only_radius(folder: Path) -> None:
 def no_cells(folder: Path) -> None:
     """Leaves an embedding of clusters, and events without cells."""
     described = folder / "embedding" / "config.json"
-    described.write_text(described.read_text().replace('"eta"', '"cluster_count"'))
-    described.write_text(
-        described.read_text().replace('"cluster_count": 2.0', '"cluster_count": 10.0')
-    )
+    content = described.read_text().replace('"eta"', '"cluster_count"')
+    described.write_text(content.replace('"cluster_count": 2.0', '"cluster_count": 10.0'))
     for cells in (folder / "events").glob("*-cells.*"):
         cells.unlink()
 
 
+def pipeline(folder: Path) -> None:
+    (folder / "p").mkdir()
+    (folder / "p" / "embedding.json").touch()
+
+
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "classifier"], "classifies edges; name a run of model.name=embedding", None),
-    (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing/config.json: no such file", None),
+    (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing: no such folder; name the", None),
+    (["bigtrk", "evaluate", "nothing", "graphs"], "nothing: no such folder; name the f", None),
+    (["bigtrk", "filter", "p", "graphs", "out"], "p: is a pipeline, not a run; 'bigtrk", pipeline),
+    (["bigtrk", "resume", "p"], "'bigtrk pipeline train EVENTS p' continues it", pipeline),
+    (["bigtrk", "watch", "p"], "or name the run of a stage, such as p/classifier", pipeline),
     ([*NEAR, "embedding", "--radius", "0"], "--radius 0 joins no hits; give a larger one", None),
     (
         [*NEAR, "embedding"],

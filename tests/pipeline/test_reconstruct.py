@@ -39,9 +39,7 @@ def test_hits_without_truth_become_tracks(folder: Path, typed: Typed) -> None:
     assert [*open_tracks(Path("tracks/submission.csv")).events] == [10, 11]
     for tracks in ("tracks", "tracks/submission.csv"):
         judged = typed("score", tracks, folder / "others")
-        strict = next(
-            m for m in judged["matching"] if (m["style"], m["mode"]) == ("ATLAS", "strict")
-        )
+        [strict] = [m for m in judged["matching"] if (m["style"], m["mode"]) == ("ATLAS", "strict")]
         assert strict["efficiency"] > 0.6
         assert strict["fake_rate"] < 0.3
 
@@ -67,19 +65,17 @@ def test_another_threshold_makes_other_tracks(
 @pytest.mark.usefixtures("workdir")
 def test_inferred_tracks_are_those_that_evaluate_judges(folder: Path, typed: Typed) -> None:
     record = json.loads((folder / "out" / "pipeline.json").read_text())
-    build_radius_graphs(
-        folder / "others", Path("near"), folder / "out" / "embedding", record["radius"], None
-    )
-    filter_folder(folder / "out" / "filter", Path("near"), Path("thin"), record["cut"], None)
+    near, thin, out = Path("near"), Path("thin"), folder / "out"
+    build_radius_graphs(folder / "others", near, out / "embedding", record["radius"], None)
+    filter_folder(out / "filter", near, thin, record["cut"], None)
     run = str(folder / "out" / "classifier")
 
     def strict(*words: str) -> tuple[Any, ...]:
         found = typed(*words)
         rows = found.get("tracks", found) if words[0] == "evaluate" else found
         [row] = [r for r in rows["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
-        return tuple(
-            row[key] for key in ("n_particles", "n_reconstructed", "n_tracks", "n_matched")
-        )
+        counts = ("n_particles", "n_reconstructed", "n_tracks", "n_matched")
+        return tuple(row[key] for key in counts)
 
     options = ("--builder", "walk", "--score-cut", "0.8")
     typed("infer", run, "thin", "tracks", *options)
@@ -93,9 +89,7 @@ def reconstructed(folder: Path, events: Path, out: Path) -> TracksMade:
         return reconstruct_folder(folder / "out", events, out / "tracks", MakingOptions(), ALONE)
 
 
-def test_events_with_few_hits_or_strange_ones_are_reconstructed(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_events_of_few_or_strange_hits_are_reconstructed(folder: Path, tmp_path: Path) -> None:
     event = read_event(folder / "hits", "event000000010")
     few = {name: column[:300] for name, column in event.hits.items()}
     in_one_place = {**few, **{axis: np.full(300, 7.0) for axis in "xyz"}}
@@ -113,19 +107,22 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     assert made.tracks["event000000003"] > 50
 
 
-def test_an_event_without_hits_has_no_tracks(
-    folder: Path, tmp_path: Path, run_program: Run
-) -> None:
+def test_events_without_hits_have_no_tracks(folder: Path, tmp_path: Path, run_program: Run) -> None:
     events = tmp_path / "hits"
     shutil.copytree(folder / "hits", events)
     (events / "event000000001-hits.csv").write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n")
     command = ["bigtrk", "reconstruct", str(folder / "out"), str(events), str(tmp_path / "tracks")]
-    status, printed, _ = run_program([*command, "--json"])
+    (tmp_path / "tracks").mkdir()
+    for kind in ("tracks", "parameters"):
+        (tmp_path / "tracks" / f"event000000001-{kind}.parquet").touch()
+    status, printed, told = run_program([*command, "--json"])
+    assert "tracks: replacing the tracks of 1 event that were there" in told
     made = json.loads(printed)
     assert (status, made["failed"]) == (0, {})
     empty = made["events"]["event000000001"]
     assert (empty["hits"], empty["tracks"]) == (0, 0)
     assert [*open_tracks(tmp_path / "tracks").events] == [1, 10, 11]
+    assert not [*(tmp_path / "tracks").glob("*-parameters.*")], "of other tracks"
 
 
 def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:

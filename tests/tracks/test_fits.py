@@ -47,6 +47,8 @@ def test_widths_are_those_that_were_made(tmp_path: Path) -> None:
     found = score_fits([fit_errors(event, track_id, file)])
     assert found
     assert (found.tracks, found.converged, found.judged) == (P, P * 4 // 5, P * 3 // 5)
+    fewer = fit_errors(event, np.where(track_id < 10, track_id, -1), file)
+    assert (fewer.tracks, fewer.converged, len(fewer.pt)) == (10, 8, 6)
     for one, sigma in zip(found.parameters, SIGMA, strict=True):
         assert one.pull_median == pytest.approx(0, abs=0.15)
         assert one.pull_width == pytest.approx(WIDE, rel=0.1)

@@ -90,9 +90,7 @@ def test_linked_checkpoints_are_neither_read_nor_removed(tmp_path: Path, name: s
     assert last_good(other).folder == kept[1]
 
 
-def test_a_trace_is_not_written_through_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "host")
     run, outside = tmp_path / "run", tmp_path / "outside"
     run.mkdir()
@@ -124,6 +122,6 @@ def test_runs_that_are_written_and_links_are_not_removed(tmp_path: Path) -> None
 @pytest.mark.parametrize("left", [RUN, METRICS, CHECKPOINTS])
 def test_a_folder_that_holds_part_of_a_run_is_not_taken(tmp_path: Path, left: str) -> None:
     (tmp_path / left).touch()
-    with FolderLock() as lock, pytest.raises(InputError, match="already holds a run"):
+    with FolderLock() as lock, pytest.raises(InputError, match="it has no checkpoint to continue"):
         create_run(lock, tmp_path, run_record())
     assert list(tmp_path.iterdir()) == [tmp_path / left]

@@ -4,14 +4,16 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from bigtrk.config import apply_overrides
+from bigtrk.config import apply_overrides, parse
 from bigtrk.console import say, warn_once
 from bigtrk.disk.files import (
     atomic_path,
+    by_numbers,
     disk_errors,
     seal,
     sync_folder,
@@ -24,7 +26,14 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, Resumption, RunRecord
-from bigtrk.records.run_folder import METRICS, RUN, read_metrics, read_run_record, write_run_record
+from bigtrk.records.run_folder import (
+    METRICS,
+    RUN,
+    check_run,
+    read_metrics,
+    read_run_record,
+    write_run_record,
+)
 from bigtrk.training.checkpoint.manifest import (
     FORMAT,
     LATEST,
@@ -200,7 +209,8 @@ CHANGEABLE = (
     "training.memory_gib",
     "training.routing",
     "training.spill",
-    "training.spike_",
+    "training.spike_guard",
+    "training.spike_threshold",
     "optimizer.",
     "engine.",
     "run.silent_seconds",
@@ -215,21 +225,31 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     """Returns a run's configuration with `overrides`; InputError if one would make another run."""
-    content = read_run_record(run).config
+    check_run(run)
+    content, source = read_run_record(run).config, str(run / RUN)
     if not content:
-        raise InputError(f"{run / RUN}: holds no config to resume with; start a new run")
+        raise InputError(f"{source}: holds no config to resume with; start a new run")
     for override in overrides:
+        is_fixed = override.startswith(FIXED) or not override.startswith(CHANGEABLE)
+        if not is_fixed or not _changes(content, override, source):
+            continue
         if override.startswith(FIXED):
             raise InputError(
                 f"{override}: a resumed run keeps its optimizer; leave it out, or start a new run "
                 "with model.init_from=RUN once this one has ended"
             )
-        if not override.startswith(CHANGEABLE):
-            raise InputError(
-                f"{override}: a resumed run can change only {', '.join(CHANGEABLE)}; start a new "
-                "run for other changes"
-            )
-    return apply_overrides(Configuration, content, overrides, str(run / RUN))
+        named = [f"all of {key[:-1]}" if key.endswith(".") else key for key in CHANGEABLE]
+        raise InputError(
+            f"{override}: a resumed run can change only {', '.join(named)}; start a new run for "
+            "other changes"
+        )
+    return apply_overrides(Configuration, content, overrides, source)
+
+
+def _changes(content: dict[str, Any], override: str, source: str) -> bool:
+    """Whether an override changes the settings in `content`; InputError if it is no setting."""
+    changed = apply_overrides(Configuration, deepcopy(content), [override], source)
+    return changed != parse(Configuration, content, source)
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
@@ -243,7 +263,8 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
         raise InputError(
-            f"{run}: its data folders hold other events than it was trained on; restore them, or "
+            f"{run}: its data folders hold other events than it was trained on: "
+            f"{on_first_rank(_first_other, run, events, checkpoint.progress)}; restore them, or "
             "start a new run"
         )
     if ranks.is_first:
@@ -252,6 +273,18 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
             f"{number_of(len(checkpoint.shards), 'rank')}"
         )
     return found
+
+
+def _first_other(run: Path, events: Events, progress: Progress) -> str:
+    """Names the first event that a run was trained on and that is gone, or the first new one."""
+    steps = (line for _, line in read_metrics(run) if isinstance(line, StepRecord))
+    trained = {name for step in steps for name in step.routes}
+    names = [source.name for source in events.train]
+    for gone in sorted(trained.difference(names), key=by_numbers)[:1]:
+        return f"{gone} is missing"
+    for new in [name for name in names if name not in trained and progress.epoch][:1]:
+        return f"{new} is new"
+    return "their names are the same, but not their graphs"
 
 
 def _check_not_done(configuration: Configuration, run: Path, progress: Progress) -> None:

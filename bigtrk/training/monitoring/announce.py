@@ -76,11 +76,13 @@ class EpochLines:
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
         self._ranks, self._settings = ranks, settings
         self._start, self._epochs, self._trained = time.monotonic(), 0, 0.0
-        self._tenths = 0
+        self._tenths = self._timed = 0
 
     def show(self, record: EpochRecord) -> None:
         """Prints the line of an epoch."""
         self._epochs += 1
+        if record.batch_seconds is not None:  # else all its steps were trained before
+            self._timed += 1
         self._trained += record.seconds
         if not self._ranks.is_first or not (self._is_due(record.epoch + 1) or console.is_terminal):
             return
@@ -105,7 +107,9 @@ class EpochLines:
         return few or self._epochs == 1 or self._tenths > told
 
     def _seconds_left(self, done: int) -> float:
-        pace = (time.monotonic() - self._start) / self._epochs
+        if not self._timed:
+            return 0.0
+        pace = (time.monotonic() - self._start) / self._timed
         left = pace * (self._settings.epochs - done)
         minutes = self._settings.minutes
         return left if minutes is None else min(left, 60 * minutes - self._trained)

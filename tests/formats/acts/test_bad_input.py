@@ -42,7 +42,7 @@ def no_package(_: Path) -> None: ...
 
 
 CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
-    ("absent", None, "absent/config.json: no such file, which a run writes when its training ends"),
+    ("absent", None, "absent: no such folder; name the folder of a run, such as runs/0001"),
     ("mine/classifier", attention, "ACTS cannot load its model (attention); export a run"),
     ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
     ("mine", another, "out: holds other files, such as notes.txt; name another folder"),

@@ -181,7 +181,7 @@ def test_acts_reads_the_table_of_parameters(folder: Path, tmp_path: Path) -> Non
 
 def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
     write_hepmc3(tmp_path / "collisions.hepmc3")
-    run_in_one(
+    said = run_in_one(
         [
             "bigtrk simulate events --with acts --particles 60 --events 2 --clusters",
             "bigtrk simulate collisions --with acts --events 2 --hepmc3 collisions.hepmc3",
@@ -194,8 +194,10 @@ def test_commands_from_collisions_to_fits(tmp_path: Path) -> None:
         ],
         tmp_path,
     )
+    assert "there already are kept" in said
     # The same names, other hits: tracks there are of other events.
-    run_in_one(["bigtrk baseline collisions other", "bigtrk baseline events other"], tmp_path)
+    again = [f"bigtrk baseline {events} other" for events in ("collisions", "events")]
+    assert "kept" not in run_in_one(again, tmp_path)
     counts = [len(open_tracks(tmp_path / "other").read(event).hit_id) for event in (0, 1)]
     events = [len(read_event(tmp_path / "events", f"event{n:09d}").hits["x"]) for n in (0, 1)]
     assert counts == events

@@ -29,11 +29,13 @@ def lines(
     rank: int = 0,
     average: AverageRecord | None = None,
 ) -> list[str]:
-    """The lines of epochs 3 and 4 of 20, which took 50 s each, of which 40 s of training."""
+    """The lines of epochs 3 and 4 of 20, of 50 s each, 40 s of training; 2 was trained before."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     settings = TrainingSettings(epochs=20, minutes=minutes)
     shown = EpochLines(Ranks(rank, 2, rank, 2, "test"), settings)
+    shown.show(record(1, 1e-9, batch_seconds=None))
+    assert " left" not in capsys.readouterr().out
     for epoch in (2, 3):
         now[0] += 50
         shown.show(record(epoch, 40, average=average))
@@ -68,9 +70,7 @@ def test_a_log_has_a_line_of_each_tenth(
     assert [line.partition("  ")[0] for line in told] == [
         f"epoch {number}/200" for number in (1, *range(last // 10, last + 1, last // 10))
     ]
-
-
-def test_a_log_of_few_epochs_has_a_line_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    # One of few epochs has a line of each.
     shown = EpochLines(Ranks(0, 1, 0, 1, "test"), TrainingSettings(epochs=12))
     for epoch in range(12):
         shown.show(record(epoch))
@@ -88,9 +88,8 @@ def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(search, "epochs") == [best]
     ended = "no better epoch in the last 4: training.best.patience ends the run"
     assert told(search, "patience") == [ended, best]
-    assert told(Best("auc"), "epochs") == [
-        "no epoch recorded auc (training.best.metric), so none is the best"
-    ]
+    none = "no epoch recorded auc (training.best.metric), so none is the best"
+    assert told(Best("auc"), "epochs") == [none]
     assert told(None, "epochs") == []
 
 
