@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.console import warn_once
 from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import Source, open_source
@@ -29,7 +30,6 @@ from bigtrk.events.trackml import (
     CELLS,
     check_known,
     check_unique,
-    check_whole,
     fail_at,
     parse_table,
     split_prefix,
@@ -152,8 +152,12 @@ class ActsEvents:
         row, every = pairs["hit_id"].astype(np.int64), np.arange(len(simulated["tx"]))
         check_known(pairs, "hit_id", where, every, f"the {len(every):,} rows of {where_hits}")
         check_known(pairs, "measurement_id", where, known, where_known)
-        noise = "add them, noise to a hit of particle 0"
-        check_whole(pairs["measurement_id"], where, known, "measurement", noise)
+        if len(noise := np.setdiff1d(known, pairs["measurement_id"])):
+            warn_once(
+                "noise",
+                f"{where}: {len(noise):,} of {len(known):,} measurements have no row, "
+                f"{noise[0]} first; they count as noise, unless the file is cut",
+            )
         truth = {"hit_id": pairs["measurement_id"]}
         truth |= {name: values[row] for name, values in _truth_of(simulated, where_hits).items()}
         deposit = simulated["deltae"][row] if "deltae" in simulated else np.zeros(len(row))

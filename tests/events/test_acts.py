@@ -79,7 +79,6 @@ TABLES = {
     "map of no hits": ("measurement-simhit-map", "0,0", "0,100000", "100000 is not in the 100"),
     "map of others": ("measurement-simhit-map", "0,0", "9999,0", "measurement_id 9999 is not"),
     "other cells": ("cells", "\n", "\n1,9999,0,0,0,0\n", "row 2: measurement_id 9999 is not in"),
-    "cut map": ("measurement-simhit-map", "\n99,99\n", "\n", "1 of 100 .* measurement 99 first"),
     "repeated": ("measurements", "\n1,", "\n0,", "measurement_id 0 appears a second"),
     "large number": ("hits", "\n176,0,4,", "\n4096,0,4,", "particle_id_pv is 4096"),
     "no columns": ("hits", "particle_id_pv", "other", "has neither particle_id nor"),
@@ -98,6 +97,17 @@ def test_bad_tables_are_refused(
     file.write_text(content.replace(old, new, 1))
     with pytest.raises(InputError, match=message):
         read_event(folder)
+
+
+def test_a_measurement_without_a_simulated_hit_is_noise(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "events"
+    shutil.copytree(small, folder)
+    file = folder / f"{NAME}-measurement-simhit-map.csv"
+    file.write_text(file.read_text().replace("\n99,99\n", "\n"))
+    assert hit_particles(read_event(folder))[99] == 0
+    assert "1 of 100 measurements have no row, 99 first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stem", ["hits", "measurement-simhit-map", "measurements"])
