@@ -262,10 +262,10 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
         _check_not_done(configuration, run, checkpoint.progress)
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
+        other = on_first_rank(_first_other, configuration, run, events, checkpoint.progress)
         raise InputError(
-            f"{run}: its data folders hold other events than it was trained on: "
-            f"{on_first_rank(_first_other, run, events, checkpoint.progress)}; restore them, or "
-            "start a new run"
+            f"{run}: its data folders hold other events than it was trained on: {other}; restore "
+            "them, or start a new run"
         )
     if ranks.is_first:
         say(
@@ -275,7 +275,9 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     return found
 
 
-def _first_other(run: Path, events: Events, progress: Progress) -> str:
+def _first_other(
+    configuration: Configuration, run: Path, events: Events, progress: Progress
+) -> str:
     """Names the first event that a run was trained on and that is gone, or the first new one."""
     steps = (line for _, line in read_metrics(run) if isinstance(line, StepRecord))
     trained = {name for step in steps for name in step.routes}
@@ -283,7 +285,9 @@ def _first_other(run: Path, events: Events, progress: Progress) -> str:
     for gone in sorted(trained.difference(names), key=by_numbers)[:1]:
         return f"{gone} is missing"
     for new in [name for name in names if name not in trained and progress.epoch][:1]:
-        return f"{new} is new"
+        held = configuration.data.validation
+        last = f" (data.validation={held} holds the last back)" if isinstance(held, int) else ""
+        return f"{new} was not among them{last}"
     return "their names are the same, but not their graphs"
 
 
