@@ -1,11 +1,10 @@
 """Ranks whose models would wait for each other end in one line, before they train."""
 
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bigtrk.models.settings import InteractionGNNConfig, make_model
 from bigtrk.parallel.ranks import Ranks
@@ -36,15 +35,11 @@ def trained_with_others(ranks: Ranks, folder: Path) -> str | None:
     def other(configuration: Configuration) -> nn.Module:
         model = build_model(configuration)
         if ranks.rank == 1:
-            model.forward = _column
+            model.forward = lambda _, edge_features, *__: torch.ones(len(edge_features), 1)
         return model
 
     with mock.patch("bigtrk.training.model_files.build_model", other):
         return message(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
-
-
-def _column(_: Tensor, edge_features: Tensor, *__: Any) -> Tensor:
-    return torch.ones(len(edge_features), 1)
 
 
 def test_a_run_ends_before_its_first_step(tmp_path: Path) -> None:

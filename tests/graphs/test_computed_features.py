@@ -14,7 +14,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
-from bigtrk.graphs.event_graph import EventGraph, Sector, whole_sector
+from bigtrk.graphs.event_graph import Sector, whole_sector
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     ComputedFeatures,
@@ -64,7 +64,7 @@ def test_positions_give_the_features_of_edges_that_a_graph_lacks() -> None:
     event = simulate_event(20, seed=0, event_id=0)
     graph = build_with_record(event, WindowBuilder(builtin_windows()))[0]
     features = ComputedFeatures({}, {"own:sum": lambda edges, *_: edges["dz"]}, EDGE_FEATURES)
-    without = without_edge_features(graph)
+    without = replace(graph, edge_features=torch.empty(graph.n_edges, 0), edge_feature_names=())
     for bare in (without, replace(without, node_feature_names=("r", "phi", "z", "charge"))):
         made = features.of(whole_sector(bare))
         features.check_by_row(whole_sector(bare))
@@ -89,10 +89,6 @@ def test_edges_of_a_straight_track_have_its_z0_and_waves() -> None:
         torch.testing.assert_close(found[:, chosen.index(name)], wave, rtol=0, atol=1e-5)
     wave = torch.cos(2 * math.pi * found[:, 0] / 0.0016)
     torch.testing.assert_close(found[:, 4], wave, rtol=0, atol=1e-5)
-
-
-def without_edge_features(graph: EventGraph) -> EventGraph:
-    return replace(graph, edge_features=torch.empty(graph.n_edges, 0), edge_feature_names=())
 
 
 @pytest.mark.parametrize(

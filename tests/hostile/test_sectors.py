@@ -15,6 +15,7 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.training.data.event_source import Events, open_events
 from partition.sectors import cut
 from tests.hostile import sectors as hostile
+from tests.hostile.reader import refusal
 from tests.hostile.sectors import (
     EVENT,
     GRAPH,
@@ -33,12 +34,6 @@ def read_all(folder: Path) -> None:
     opened = SectorFolder(folder)
     for part in range(opened.parts(EVENT)):
         opened.read(EVENT, part, opened.parts(EVENT))
-
-
-def message(folder: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        read_all(folder)
-    return str(caught.value)
 
 
 UNFIT: list[tuple[Callable[[Sectors], Sectors], str]] = [
@@ -69,11 +64,6 @@ def test_sectors_that_do_not_fit_are_refused_by_all_who_open_them(
     assert "remove manifest.json and run 'python -m partition GRAPHS" in said
 
 
-def edge_elsewhere(s: Sector) -> dict[str, Tensor]:
-    last = torch.tensor([s.n_nodes - 1, s.n_nodes - 1])
-    return {"edge_index": put(s.edge_index, (slice(None), -1), last)}
-
-
 LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
     (lambda s: {"node_id": swapped(s.node_id, 0, 1)}, "node_id is out of order at row 1"),
     (
@@ -85,7 +75,10 @@ LIES: list[tuple[Callable[[Sector], dict[str, Tensor]], str]] = [
         lambda s: {"edge_index": s.edge_index.flip(1)},
         "edges are out of order: first those between owned",
     ),
-    (edge_elsewhere, r"edge \d+ joins two nodes of other sectors"),
+    (
+        lambda s: {"edge_index": put(s.edge_index, (slice(None), -1), s.n_nodes - 1)},
+        r"edge \d+ joins two nodes of other sectors",
+    ),
     (hostile.other_edge_id, "its ids have another sum"),
     (  # a node that has no edge
         lambda s: {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)},
@@ -114,7 +107,8 @@ def test_the_only_sector_is_in_order_too(tmp_path: Path) -> None:
     """ShaDow relies on it, and ended in an AssertionError."""
     [whole] = good(1)
     store(tmp_path, changed([whole], 0, edge_index=whole.edge_index.flip(1)))
-    assert "edges are out of order: first those between owned" in message(tmp_path)
+    with pytest.raises(InputError, match="edges are out of order: first those between owned"):
+        read_all(tmp_path)
 
 
 def test_good_sectors_are_read(tmp_path: Path) -> None:
@@ -130,7 +124,7 @@ def test_a_particle_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     ids = put(particles.particle_id, 1, particles.particle_id[0])
     twice = replace(particles, particle_id=ids)
     path = store(tmp_path, [replace(sector, particles=twice) for sector in good()])
-    assert message(tmp_path) == (
+    assert str(refusal(lambda: read_all(tmp_path))) == (
         f"{path}, particles: particle {int(ids[0])} is listed twice; correct it, or make it again"
     )
 

@@ -14,7 +14,7 @@ from bigtrk.models.edges import fused, schedule
 from bigtrk.models.edges.fused_mlp import mlp_of
 from bigtrk.models.edges.passes import Activation
 from bigtrk.models.edges.states import Workspace
-from tests.models.fused import DEVICE, Results, usable_everywhere
+from tests.models.fused import DEVICE, Results, grad_of, usable_everywhere
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16", "generation")]
@@ -57,14 +57,9 @@ def exact(case: Case, dtype: torch.dtype = torch.float64) -> Results:
         made = layer_norm(made, made.shape[-1:]) if one == "norm" else made
         made = made if one == "linear" else made.relu()
     made.backward(grad.to(dtype))
-    of_rows = [] if case.n_inputs else [torch.where(rows > 0, _grad(rows), 0)]
-    each = made.detach(), *map(_grad, weights), *of_rows
+    of_rows = [] if case.n_inputs else [torch.where(rows > 0, grad_of(rows), 0)]
+    each = made.detach(), *map(grad_of, weights), *of_rows
     return Results({str(i): values for i, values in enumerate(each)})
-
-
-def _grad(values: Tensor) -> Tensor:
-    assert values.grad is not None
-    return values.grad
 
 
 def computed(case: Case, lost: bool = False) -> Results:

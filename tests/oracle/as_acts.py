@@ -5,7 +5,7 @@ Shapes: N hits, E edges, F columns of x, D dimensions of an embedding.
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -66,21 +66,16 @@ OPEN = {"onnx": open_onnx, "pt": open_torchscript}
 
 def given_x(graph: EventGraph, stage: Stage) -> Tensor:
     """Returns the columns of hits that ACTS would hand to a stage: x [N, F] float32."""
-    names = graph.node_feature_names
-    columns = [
-        graph.node_features[:, names.index(name)].double() / scale
-        for name, scale in stage.columns.scales.items()
-    ]
-    return torch.stack(columns, dim=1).float()
+    return _scaled(graph.node_features, graph.node_feature_names, stage.columns.scales)
 
 
 def given_edge_attr(graph: EventGraph) -> Tensor:
     """Returns a graph's features of edges in ACTS's units: edge_attr [E, 6] float32."""
-    names = graph.edge_feature_names
-    columns = [
-        graph.edge_features[:, names.index(name)].double() / scale
-        for name, scale in EDGE_SCALES.items()
-    ]
+    return _scaled(graph.edge_features, graph.edge_feature_names, EDGE_SCALES)
+
+
+def _scaled(values: Tensor, names: Sequence[str], scales: Mapping[str, float]) -> Tensor:
+    columns = [values[:, names.index(name)].double() / scale for name, scale in scales.items()]
     return torch.stack(columns, dim=1).float()
 
 

@@ -8,7 +8,6 @@ from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.matching import Matching, Particles, TrackMetrics, match_tracks, pooled
 from bigtrk.tracks.merge_tree_training import (
     THRESHOLDS,
-    KnownEvent,
     choose_threshold,
     cross_fitted_scan,
     known_event,
@@ -45,7 +44,8 @@ def test_events_are_judged_by_what_the_others_taught(monkeypatch: pytest.MonkeyP
     events = [(known_event(*one), particles_of(one[1])) for one in graphs]
     scan = cross_fitted_scan(events, seed=4)
     assert tuple(scan) == THRESHOLDS
-    qualities = [train_quality(others(events, row), seed=4) for row in range(3)]
+    others = [[event for event, _ in events[:row] + events[row + 1 :]] for row in range(3)]
+    qualities = [train_quality(known, seed=4) for known in others]
     for threshold in (THRESHOLDS[3], THRESHOLDS[20], THRESHOLDS[-1]):
         judged = [
             match_tracks(
@@ -62,7 +62,3 @@ def particles_of(particle_id: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Par
     """Lists the particles of hits; half of them are too soft to count."""
     ids, counts = np.unique(particle_id, return_counts=True)
     return Particles(ids, np.where(ids % 2, 0.5, 2.0), counts)
-
-
-def others(events: list[tuple[KnownEvent, Particles]], row: int) -> list[KnownEvent]:
-    return [event for event, _ in events[:row] + events[row + 1 :]]

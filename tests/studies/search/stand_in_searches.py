@@ -5,7 +5,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,25 @@ def search_there(folder: Path, environment: dict[str, str], trials: int, at_once
     exit_on_bad_input("search", lambda: run_search(planned, trials, at_once, 1, None))
 
 
-def start_search(seconds: float, trials: int, at_once: int = 1) -> Any:
-    """Starts a searcher as a process of its own, whose epochs take so long."""
+@contextmanager
+def searcher(seconds: float, trials: int, at_once: int = 1) -> Iterator[Any]:
+    """A searcher as a process of its own, whose epochs take so long, until the block ends."""
     environment = {**os.environ, "STAND_IN_SECONDS": str(seconds)}
     given = Path.cwd(), environment, trials, at_once
     process = FORKSERVER.Process(target=search_there, args=given)
     process.start()
-    return process
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def stop(process: Any) -> None:
+    """Asks a searcher to end, which it does as one that is to be started again."""
+    process.terminate()
+    process.join()
+    assert process.exitcode == os.EX_TEMPFAIL
 
 
 def trainings() -> list[int]:

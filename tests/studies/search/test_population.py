@@ -1,6 +1,5 @@
 """Populations, with a training that a stand-in writes: the same decisions whatever happens."""
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ from tests.studies.search.stand_in_searches import (
     kill,
     recorded,
     result,
-    start_search,
+    searcher,
+    stop,
     trainings,
     wait_for,
 )
@@ -75,20 +75,15 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -
     Path("search").rename("alone")
     plan(SPACE, TRIALS).open()
     for delay in (0.1, 0.6):
-        process = start_search(0.05, TRIALS)
-        try:
+        with searcher(0.05, TRIALS):
             training = wait_for(trainings)[0]
             assert wait_for(lambda: read_search(Path("search")).rounds)[0].source is None
             time.sleep(delay)
             kill(training)
-        finally:
-            process.kill()
-            process.join()
-    process = start_search(0.1, TRIALS)
-    wait_for(lambda: any(f"-{process.pid}-" in path.name for path in Path("search").glob("lock/*")))
-    process.terminate()
-    process.join()
-    assert process.exitcode == os.EX_TEMPFAIL
+    with searcher(0.1, TRIALS) as process:
+        own = f"-{process.pid}-"
+        wait_for(lambda: any(own in path.name for path in Path("search").glob("lock/*")))
+        stop(process)
     wait_for(lambda: not trainings())  # it has told them to end
     run_search(plan(SPACE, TRIALS), TRIALS, 2, 1, None)
     assert result()["rounds"] == alone

@@ -1,6 +1,5 @@
 """Searches, with a training that a stand-in writes: pruned, failed, killed and gone on with."""
 
-import os
 import random
 import re
 import time
@@ -20,7 +19,8 @@ from tests.studies.search.stand_in_searches import (
     kill,
     recorded,
     result,
-    start_search,
+    searcher,
+    stop,
     trainings,
     wait_for,
 )
@@ -97,8 +97,7 @@ def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
     plan(UNPRUNED, 4).open()
     rng = random.Random(5)
     for victims in ("searcher", "both", "training"):
-        process = start_search(0.15, trials=4)
-        try:
+        with searcher(0.15, trials=4) as process:
             (training,) = wait_for(trainings)
             time.sleep(rng.uniform(0, 0.4))
             if victims != "searcher":
@@ -106,17 +105,13 @@ def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
             if victims == "training":
                 process.join()
                 assert process.exitcode == 0
-        finally:
-            process.kill()
-            process.join()
     check_accounts(4)
 
 
 def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(plan: Plan) -> None:
     plan(UNPRUNED, 2).open()
     assert read_search(Path("search")).trials == ()
-    process = start_search(0.3, trials=2)
-    try:
+    with searcher(0.3, trials=2) as process:
         wait_for(trainings)
         (first,) = wait_for(lambda: read_search(Path("search")).trials)
         assert (first.record.state, first.is_training) == ("running", True)
@@ -125,11 +120,7 @@ def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(p
         assert [trial.record.state for trial in known] == ["complete", "running"]
         assert known[0].record.value == known[0].epochs[-1].train_loss
         wait_for(trainings)
-        process.terminate()
-        process.join()
-        assert process.exitcode == os.EX_TEMPFAIL
-    finally:
-        process.kill()
+        stop(process)
     wait_for(lambda: not trainings())
     (_, left) = read_search(Path("search")).trials
     assert (left.record.state, left.is_training) == ("running", False)
@@ -140,12 +131,8 @@ def test_a_search_is_known_while_it_trains_and_a_stopped_one_saves_and_goes_on(p
 
 def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) -> None:
     plan(UNPRUNED, 1).open()
-    process = start_search(0.3, trials=1)
-    try:
+    with searcher(0.3, trials=1):
         (training,) = wait_for(trainings)
-    finally:
-        process.kill()
-        process.join()
     run_search(plan(UNPRUNED, 1), 1, 1, 1, None)
     check_accounts(1)
     log = Path("search/trial0000/train.log").read_text().split()

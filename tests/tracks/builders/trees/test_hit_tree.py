@@ -34,10 +34,6 @@ def defined(graph: ScoredGraph) -> list[tuple[frozenset[int], float]]:
     return kruskal(list(edges), graph.position.tolist(), modules)
 
 
-def line(n_hits: int) -> list[list[float]]:
-    return [[float(hit), 0, 0] for hit in range(n_hits)]
-
-
 @pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize(
     ("module", "other", "at", "united"),
@@ -112,5 +108,6 @@ def test_the_best_disjoint_unions_are_taken() -> None:
     ],
 )
 def test_what_is_taken_of_two_pairs_and_their_union(values: list[float], taken: list[int]) -> None:
-    tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line(4)))
+    line: list[list[float]] = [[hit, 0, 0] for hit in range(4)]
+    tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line))
     assert tree.take_best(np.array(values)).tolist() == taken
