@@ -1,6 +1,7 @@
 """Configuration: overrides, unknown keys, bad values."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,8 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
 def test_settings_of_sections_that_do_not_go_together_are_named(
     overrides: list[str], blamed: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=f"^{re.escape(blamed)}"):
         load_settings(Configuration, DEFAULT, overrides)
-    assert str(refused.value).startswith(blamed)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,8 @@ def test_settings_of_sections_that_do_not_go_together_are_named(
     ],
 )
 def test_options_of_other_models_are_refused(name: str, override: str, complaint: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=re.escape(complaint)):
         load_settings(Configuration, DEFAULT, [f"model.name={name}", override])
-    assert complaint in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +152,8 @@ def test_a_file_is_read_by_the_types_of_its_settings(
 def test_a_value_that_yaml_reads_otherwise_is_refused_in_a_plain_line(
     typed: str, told: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match="^" + re.escape(f"setting {typed!r}: {told}")):
         load_settings(Configuration, None, [typed])
-    assert str(refused.value).startswith(f"setting {typed!r}: {told}")
 
 
 @pytest.mark.parametrize("path", ["$EMPTY/x", "~no_such_user/x"])

@@ -46,9 +46,8 @@ def test_columns_that_are_no_integers_are_named(
     tmp_path: Path, table: dict[str, pa.Array], message: str
 ) -> None:
     names = ["a", *table] if "twice" not in table else ["a", "b", "b"]
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"{tmp_path / 'x'}.*{message}"):
         read(tmp_path / "x", pa.table([GOOD, *table.values()], names=names))
-    assert str(tmp_path / "x") in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1" * 100])

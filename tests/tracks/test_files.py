@@ -93,9 +93,8 @@ def test_broken_csv_names_the_row(tmp_path: Path, content: str, message: str) ->
     is_acts = content.startswith("track_id")
     path = tmp_path / (f"{FIRST}-tracks_ckf.csv" if is_acts else "mine.csv")
     path.write_text(content)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"^{path}.*{message}"):
         open_tracks(path).read(21)
-    assert str(caught.value).startswith(str(path))
 
 
 def test_a_parquet_file_may_name_its_event(tmp_path: Path) -> None:
@@ -253,9 +252,8 @@ def test_a_broken_parquet_submission_is_told_in_one_line(
     path = tmp_path / "mine.parquet"
     columns = {key: one for key, one in {**GOOD, name: column}.items() if one is not None}
     pq.write_table(pa.table(columns), path, row_group_size=1)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"^{path}.*{message}") as caught:
         open_tracks(path).read(2)
-    assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
 

@@ -50,9 +50,8 @@ def test_round_trip(tmp_path: Path) -> None:
 )
 def test_bad_windows_are_named(tmp_path: Path, rows: list[str], complaint: str) -> None:
     path = written(tmp_path / "bad.yaml", *rows)
-    with pytest.raises(InputError, match=complaint) as raised:
+    with pytest.raises(InputError, match=f"{path}.*{complaint}"):
         read_windows(path)
-    assert str(path) in str(raised.value)
 
 
 def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> None:
