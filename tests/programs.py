@@ -41,8 +41,22 @@ def run_here(
         MAINS[command[0]]()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def output_of(ended: tuple[int, str, str]) -> str:
+    """Returns what a program printed, which must have succeeded."""
+    status, out, errors = ended
+    assert status == 0, errors
+    return out
+
+
+def refusal_of(ended: tuple[int, str, str]) -> str:
+    """Returns what a program said that must have refused its input, and printed nothing."""
+    status, out, errors = ended
+    assert (status, out) == (2, ""), errors
+    return errors
 
 
 def run_in_one(commands: list[str], folder: Path) -> str:

@@ -41,7 +41,7 @@ from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
-from tests.programs import CHECKOUT, Run, run_in_one
+from tests.programs import CHECKOUT, Run, output_of, run_in_one
 from tests.tracks.builders import test_every_builder as every_builder
 from tests.tracks.builders.graphs import on_a_line
 
@@ -209,8 +209,7 @@ def test_features_and_a_loss_train_as_the_page_says(
     monkeypatch.setattr(sys, "path", list(sys.path))
     for command in reads:
         monkeypatch.setattr(user_code, "_allowed", set())
-        status, _, error = run_program(command.split())
-        assert status == 0, error
+        output_of(run_program(command.split()))
     del sys.modules["mine"]
     run = read_run(tmp_path / "runs" / "0001")
     assert len(run.epochs) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.trackml import write_event
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 
 HITS = "event000000000-hits.csv.gz"
 
@@ -50,8 +50,7 @@ def test_a_bad_event(tmp_path: Path, run_program: Run) -> None:
 def test_what_is_missing_is_named(
     command: list[str], named: str, workdir: Path, run_program: Run
 ) -> None:
-    status, _, errors = run_program(command)
-    assert status == 2
+    errors = refusal_of(run_program(command))
     assert len(errors.strip().splitlines()) == 1
     assert named in errors
     assert list(workdir.iterdir()) == []

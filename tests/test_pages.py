@@ -12,7 +12,7 @@ from bigtrk.records.live import scalars
 from bigtrk.studies.search.plan import read_space
 from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import columns, load, write
-from tests.programs import CHECKOUT, Run, run_in_one
+from tests.programs import CHECKOUT, Run, output_of, run_in_one
 from tests.reports.run_folders import epoch_record, run_writer, step_record
 
 ACORN_PAGE = (CHECKOUT / "docs" / "acorn.md").read_text()
@@ -70,8 +70,7 @@ def test_the_page_of_colliderml(
         if CACHE in command:
             lay_like_the_cache(workdir / "sample", workdir)
         small = re.sub(r"--particles \d+", "--particles 60", command).split()
-        status, _, error = run_program(small)
-        assert status == 0, error
+        output_of(run_program(small))
     (script,) = re.findall(r"```python\n(.*?)```", READING, flags=re.DOTALL)
     variables: dict[str, object] = {}
     exec(script, variables)

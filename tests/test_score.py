@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bigtrk.tracks.files import write_parquet_submission, write_submission, write_tracks
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (
     FIRST,
@@ -33,8 +33,7 @@ def test_event_1000_from_another_folder(testdata: Path, run_program: Run) -> Non
     track_id = np.where(hits.kept, hits.particle_id, -1)
     write_tracks(Path("mine"), "event000001000", hits.hit_id.to_numpy(), track_id)
 
-    status, text, _ = run_program(["bigtrk", "score", "mine", str(data)])
-    assert status == 0
+    text = output_of(run_program(["bigtrk", "score", "mine", str(data)]))
     assert text.startswith("Tracks of event000001000, 104 K hits\n")
     assert "TrackML score unknown" in text
     command = ["bigtrk", "score", "mine", str(data), "--json"]
@@ -84,9 +83,7 @@ def test_files_of_others_end_in_one_line(rows: str, tmp_path: Path, run_program:
     events, tracks = write_events(tmp_path / "events"), tmp_path / "mine.csv"
     tracks.write_text("event_id,hit_id,track_id\n" + rows)
     command = ["bigtrk", "score", str(tracks), str(events)]
-    status, out, errors = run_program(command)
-    assert (status, out) == (2, "")
-    assert f"{tracks}, {BAD_ROWS[rows]}" in one_line(errors)
+    assert f"{tracks}, {BAD_ROWS[rows]}" in one_line(refusal_of(run_program(command)))
 
 
 @pytest.mark.usefixtures("workdir")
@@ -121,8 +118,7 @@ def test_the_public_task_beside_the_strict_metrics(run_program: Run) -> None:
     strict = found["matching"][1]
     assert (strict["style"], strict["mode"]) == ("ATLAS", "strict")
     assert (strict["n_particles"], strict["n_reconstructed"]) == (3, 2)
-    status, text, _ = run_program(command)
-    assert status == 0
+    text = output_of(run_program(command))
     assert text.startswith("ColliderML's tracking task, its own metrics\n")
     assert "1 of the events are not in the submission, and judged" in text
     without = json.loads(run_program([*command[:4], "--json"])[1])

@@ -16,7 +16,7 @@ from bigtrk.errors import InputError, printable
 from bigtrk.records.run import RunRecord
 from bigtrk.reports.terminal import at_width
 from tests.distributed.graphs import random_graph, write_graphs
-from tests.programs import Run, run_python
+from tests.programs import Run, output_of, refusal_of, run_python
 from tests.reports.run_folders import epoch_record, run_record, run_writer
 
 ESCAPES = ["\x1b[31m", "\x1b]8;;http://x\x1b\\", "\x07", "\r", "\x9b2J", "\u202e", "\udcff", "a\nb"]
@@ -94,8 +94,7 @@ def test_progress_takes_ten_lines_of_a_log(
 def test_bad_command_lines_are_told_in_one_harmless_line(
     command: list[str], run_program: Run
 ) -> None:
-    status, printed, errors = run_program(command)
-    assert (status, printed) == (2, "")
+    errors = refusal_of(run_program(command))
     assert errors.endswith("\n")
     assert errors[:-1].isprintable()
     assert "error: " in errors
@@ -123,8 +122,7 @@ def test_a_run_of_hostile_texts_is_reported(tmp_path: Path, run_program: Run) ->
     assert "\\x1b[31mred" in printed
     assert harmless(printed)
     assert harmless(page.read_text("utf-8").replace(get_plotlyjs(), ""))
-    status, printed, _ = run_program([*command[:3], "--json"])
-    assert status == 0
+    printed = output_of(run_program([*command[:3], "--json"]))
     assert harmless(printed)
     assert json.loads(printed)["runs"][0]["config"]["model"][ESCAPE] == ESCAPE
 
@@ -134,7 +132,5 @@ def test_a_script_for_slurm_holds_no_line_of_a_name(workdir: Path, run_program: 
     write_graphs(workdir / "graphs", [random_graph(number, 40, 200) for number in range(3)])
     options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
     command = ["bigtrk", "scale", "weak", "graphs", *options]
-    status, printed, errors = run_program(command)
-    assert (status, printed) == (2, "")
-    assert "'x\\ndate': has unprintable characters" in errors
+    assert "'x\\ndate': has unprintable characters" in refusal_of(run_program(command))
     assert not Path("x\ndate").exists()

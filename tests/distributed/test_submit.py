@@ -10,7 +10,7 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.pipelines import write_pipeline
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 
 @pytest.fixture
@@ -26,9 +26,7 @@ def home(workdir: Path) -> Path:
 @pytest.mark.usefixtures("home")
 def test_what_is_submitted_is_what_reconstruct_makes(run_program: Run) -> None:
     submit = ["bigtrk", "submit", "pipeline", "hits", "mine.parquet"]
-    status, text, errors = run_program(submit)
-    assert status == 0, errors
-    assert text.startswith("mine.parquet: 2 events, ")
+    assert output_of(run_program(submit)).startswith("mine.parquet: 2 events, ")
     made = run_program(["bigtrk", "reconstruct", "pipeline", "hits", "made"])
     assert made[0] == 0
     rows, tracks = pq.read_table("mine.parquet").to_pylist(), open_tracks(Path("made"))

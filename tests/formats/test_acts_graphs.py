@@ -10,7 +10,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.storage.event_folder import GraphFolder
 from bigtrk.pipeline.models import load_scorer
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,7 @@ def test_the_scores_of_a_run(graphs: Path, run_program: Run) -> None:
     train = f"bigtrk/train.py data.train=[{graphs}] {settings}"
     assert run_program(train.split())[0] == 0
     command = f"bigtrk export acts-graphs {graphs} out --run runs/0001 --code own_code"
-    status, text, errors = run_program(command.split())
-    assert (status, text) == (0, "2 files in out\n"), errors
+    assert output_of(run_program(command.split())) == "2 files in out\n"
     scorer, folder = load_scorer(Path("runs/0001")), GraphFolder(graphs)
     for name in folder.events:
         graph, found = folder.read(name), rows(Path(f"out/{name}-gnn-graph.csv"))

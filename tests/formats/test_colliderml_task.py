@@ -16,7 +16,7 @@ from bigtrk.events.event import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.tracks.files import write_tracks
-from tests.programs import CHECKOUT, Run, run_in_one
+from tests.programs import CHECKOUT, Run, output_of, run_in_one
 
 SECTION = (CHECKOUT / "docs" / "colliderml.md").read_text().split("## Submission and score")[1]
 OF_HITS = {
@@ -68,9 +68,7 @@ def test_the_package_gives_the_same(pruned: bool, run_program: Run) -> None:
         prune_particles()
 
     def typed(command: str) -> str:
-        status, text, errors = run_program(command.split())
-        assert status == 0, errors
-        return text
+        return output_of(run_program(command.split()))
 
     typed("bigtrk submit tracks events mine.parquet --majority-particles")
     found = json.loads(typed("bigtrk score mine.parquet events --task colliderml --json"))

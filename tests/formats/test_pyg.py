@@ -17,7 +17,7 @@ from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import load_model
 from tests.graphs.test_pyg_data import bare, random_data
 from tests.hostile.reader import same
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 
 
 def save(path: Path, content: Any) -> Path:
@@ -61,11 +61,9 @@ def test_the_command(tmp_path: Path, run_program: Run) -> None:
         unlabelled.check(["r"], ["dr"], with_pt=False)
     assert run_program(command)[0] == 0
     assert GraphFolder(out).read("a").node_feature_names == ("x0", "x1"), "other names: made again"
-    status, _, err = run_program([*named, "--learn-windows"])
-    assert status == 2
+    err = refusal_of(run_program([*named, "--learn-windows"]))
     assert "more than one way to make graphs" in err
-    status, _, err = run_program(["bigtrk", "build", *named[4:]])
-    assert status == 2
+    err = refusal_of(run_program(["bigtrk", "build", *named[4:]]))
     assert "--edge-features needs --from pyg" in err
 
 

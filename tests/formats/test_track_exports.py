@@ -10,7 +10,7 @@ import pytest
 from colliderml.tasks.tracking.task import TrackingTask
 
 from bigtrk.tracks.files import open_tracks, write_submission, write_tracks
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 from tests.test_bad_input import one_line
 from tests.tracks.judged_events import (
     FIRST,
@@ -36,10 +36,7 @@ def home(workdir: Path) -> Path:
 
 
 def exported(rest: str, run_program: Run) -> str:
-    command = f"bigtrk export tracks tracks {rest}"
-    status, text, errors = run_program(command.split())
-    assert status == 0, errors
-    return text
+    return output_of(run_program(f"bigtrk export tracks tracks {rest}".split()))
 
 
 def test_a_trackml_submission(run_program: Run) -> None:
@@ -89,8 +86,8 @@ def test_prototracks_of_acts(run_program: Run) -> None:
 
 
 def test_a_row_for_each_hit(monkeypatch: pytest.MonkeyPatch, run_program: Run) -> None:
-    status, text, _ = run_program(["bigtrk", "submit", "tracks", "events", "mine.parquet"])
-    assert (status, text) == (0, "mine.parquet: 2 events, 15 hits, 4 tracks\n")
+    printed = output_of(run_program(["bigtrk", "submit", "tracks", "events", "mine.parquet"]))
+    assert printed == "mine.parquet: 2 events, 15 hits, 4 tracks\n"
     table = pd.read_parquet("mine.parquet")
     assert list(table.columns) == ["event_id", "hit_id", "track_id"]
     rows = {number: one.track_id.tolist() for number, one in table.groupby("event_id")}
@@ -162,8 +159,6 @@ def test_bad_input_is_told_in_one_line_and_leaves_the_former(
     for file in Path("events").glob("*-hits.*"):
         (Path("hits") / file.name).write_bytes(file.read_bytes())
     before = sorted(home.iterdir())
-    status, out, errors = run_program(["bigtrk", *command.split()])
-    assert (status, out) == (2, "")
-    assert named in one_line(errors)
+    assert named in one_line(refusal_of(run_program(["bigtrk", *command.split()])))
     assert Path("mine.parquet").read_text() == "the former"
     assert sorted(home.iterdir()) == before

@@ -16,7 +16,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from tests.pipeline.small_pipeline import Typed, make_pipeline
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +67,6 @@ def typed(run_program: Run) -> Typed:
 
     def run(*words: str | Path) -> Any:
         command = ["bigtrk", *map(str, words), "--json"]
-        status, printed, _ = run_program(command)
-        assert status == 0
-        return json.loads(printed)
+        return json.loads(output_of(run_program(command)))
 
     return run

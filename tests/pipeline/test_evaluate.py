@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.small_pipeline import Typed
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 from tests.test_bad_input import one_line
 
 
@@ -59,8 +59,7 @@ def test_events_that_stages_were_trained_on_are_left_out(
     trained.mkdir()
     for file in (folder / "events").glob("event000000000-*"):
         shutil.copy(file, trained)
-    status, printed, _ = run_program(["bigtrk", "evaluate", str(evaluated), str(trained)])
-    assert status == 0
+    printed = output_of(run_program(["bigtrk", "evaluate", str(evaluated), str(trained)]))
     assert "trained on 1 of these events" in " ".join(printed.split())
 
 
@@ -84,7 +83,5 @@ def test_an_evaluation_that_cannot_be_is_told_in_one_line(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-    status, _, errors = run_program(["bigtrk", "evaluate", "out", *words])
-    assert status == 2
-    assert told in one_line(errors)
+    assert told in one_line(refusal_of(run_program(["bigtrk", "evaluate", "out", *words])))
     assert not (folder / "out" / "evaluations").exists()

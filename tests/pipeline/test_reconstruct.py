@@ -23,7 +23,7 @@ from bigtrk.tracks.builders.merge_tree import read_merge_tree
 from bigtrk.tracks.files import open_tracks
 from tests.distributed.ranks import ALONE
 from tests.pipeline.small_pipeline import Typed
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 from tests.test_bad_input import one_line
 
 
@@ -57,8 +57,7 @@ def test_another_threshold_makes_other_tracks(
     assert tracks("--threshold", "0.1") > tracks("--threshold", "0.9") > 0
     assert tracks("--threshold", "1") == 0
     for wrong in ("1.1", "nan"):
-        status, _, errors = run_program(["bigtrk", *command, "--threshold", wrong])
-        assert status == 2
+        errors = refusal_of(run_program(["bigtrk", *command, "--threshold", wrong]))
         assert "threshold" in one_line(errors)
 
 

@@ -13,7 +13,7 @@ from bigtrk.records.run import RunRecord
 from bigtrk.records.studies import SERIES, SeriesRecord
 from bigtrk.studies.scaling.report import run_name
 from bigtrk.training.settings import Configuration
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 from tests.reports.run_folders import evaluation_record, run_record, run_writer
 
 EVALUATION = "graphs-*.json"  # in `evaluations`
@@ -84,8 +84,7 @@ def test_programs_end_in_one_line(series: Path, name: str, command: str, run_pro
     path, folder = spoilt(series, name, newer), series
     if name != "series.json":
         folder /= run_name(1, 1)
-    status, printed, errors = run_program([*command.split(), str(folder)])
-    assert (status, printed) == (2, "")
+    errors = refusal_of(run_program([*command.split(), str(folder)]))
     told = f"has format {newer}, but this bigtrk reads format {newer - 1}; update bigtrk\n"
     assert errors.endswith(f"error: {path}: {told}")
     assert errors.count("\n") == 1

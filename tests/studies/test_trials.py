@@ -15,7 +15,7 @@ from bigtrk.training.automatic import Limit, Option, Task, options
 from bigtrk.training.fitting import GIB
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph, write_graphs
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 
 SMALL = ["model.hidden=8", "model.layers=1", "model.mlp_layers=1"]
 
@@ -63,8 +63,7 @@ def test_the_choice_is_what_trained_fastest(
     ended = ["data.events=1", "training.minutes=1e-9", "data.validation=1"]
     best = ["training.best.metric=auc", "training.best.patience=1"]
     options = ["--ranks", "2", "--memory", "9", "--json", *ended, *best]
-    status, out, err = asked(str(graphs), *options)
-    assert status == 0, err
+    out = output_of(asked(str(graphs), *options))
     answer = json.loads(out)
     tried: list[dict[str, Any]] = answer["trials"]
     assert [row["parts"] for row in tried] == [2, 2, 2], "events were cut"
@@ -80,8 +79,7 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
 ) -> None:
     monkeypatch.setattr(trials, "_STEPS", 4)
     options = ["model.recompute=chunk", "--ranks", "1"]
-    status, out, err = asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30")
-    assert (status, out) == (2, "")
+    err = refusal_of(asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30"))
     assert "the loss became" in err
     assert "none of 1 options could be trained; the first failed with: " in err
 
@@ -96,14 +94,12 @@ def test_trials_that_take_too_much_are_not_chosen(
 
     monkeypatch.setattr(trials, "_train", pretend)
     known = ["--ranks", "1", "--memory", "9", "--json"]
-    status, out, err = asked(str(graphs), *known)
-    assert status == 0, err
+    out = output_of(asked(str(graphs), *known))
     answer = json.loads(out)
     assert [row["peak"] for row in answer["trials"]] == [99e9, 1e9, 99e9]
     assert answer["choice"]["settings"]["model.recompute"] == "layer"
     peaks = iter([99e9] * 3)
-    status, _, err = asked(str(graphs), *known)
-    assert status == 2
+    err = refusal_of(asked(str(graphs), *known))
     assert "none of 3 options fits into 98% of the 9.00 GiB of memory per rank" in err
 
 
@@ -118,7 +114,6 @@ def test_what_cannot_be_tried_is_refused(
     graphs: Path, asked: Callable[..., tuple[int, str, str]], options: list[str], said: str
 ) -> None:
     arguments = [str(graphs) if one == "GRAPHS" else one for one in options]
-    status, out, err = asked(*arguments, "--memory", "9")
-    assert (status, out) == (2, "")
+    err = refusal_of(asked(*arguments, "--memory", "9"))
     assert said in err
     assert len(err.splitlines()) == 1

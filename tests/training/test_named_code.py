@@ -14,7 +14,7 @@ from bigtrk.graphs.builders.build_folder import build_folder, build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.records.run_folder import read_run_record
 from tests.models import user_models
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 
 NAME = "named_models:Simple"
 Started = Callable[..., tuple[int, str, str]]
@@ -77,15 +77,12 @@ def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Sta
         ("bigtrk", "plan", "graphs", "--measured", "run", "--ranks", "1"),
         ("bigtrk", "resume", "run", "training.epochs=2"),
     ):
-        status, _, said = run(*command)
-        assert status == 2, command
+        said = refusal_of(run(*command))
         assert "if you trust this module, add --code named_models" in said, command
         assert "named_models" not in sys.modules
         status, _, said = run(*command, "--code", "named_models")
         assert (status, "warning" in said) == (0, False), said
-    status, printed, _ = run("bigtrk", "report", "run")
-    assert status == 0
-    assert f"{NAME} {digest[:12]}" in "".join(printed.split("\n"))
+    assert f"{NAME} {digest[:12]}" in "".join(output_of(run("bigtrk", "report", "run")).split("\n"))
     assert "named_models" not in sys.modules
     status, _, said = run(
         "bigtrk", "infer", "run", "graphs", "t2", "--precision", "bf16", "--code", "named_models"
@@ -127,12 +124,10 @@ def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Sta
             "        return super().forward(*inputs)[:, None]\n"
         )
     for command in (("bigtrk", "plan", "graphs"), ("bigtrk", "train", "data.train=[graphs]")):
-        status, _, said = run(*command, "model.name=named_models:Column")
-        assert status == 2
+        said = refusal_of(run(*command, "model.name=named_models:Column"))
         assert "Column: returns a tensor of shape [" in said
         assert len(said.splitlines()) == 1
-        status, _, said = run(*command, f"model.name={NAME}", "model.options.hiden=3")
-        assert status == 2
+        said = refusal_of(run(*command, f"model.name={NAME}", "model.options.hiden=3"))
         assert "takes no model.options.hiden; did you mean 'hidden'?" in said
     assert not (folder / "runs").exists()
 
@@ -140,10 +135,7 @@ def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Sta
 def test_an_embedding_of_the_users_own_makes_graphs(folder: Path, run: Started) -> None:
     own = ("model.name=named_models:Embedding", "model.gives=hit", "data.train=[truth]")
     few = ("training.epochs=1", "sampling.method=wedges", f"run.folder={folder / 'run'}")
-    status, _, said = run("bigtrk/train.py", *own, *few)
-    assert status == 0, said
+    output_of(run("bigtrk/train.py", *own, *few))
     build = ("bigtrk", "build", "events", "near", "--embedding", "run", "--radius", "0.01")
-    status, _, said = run(*build)
-    assert status == 2
-    assert "if you trust this module, add --code named_models" in said
+    assert "if you trust this module, add --code named_models" in refusal_of(run(*build))
     assert run(*build, "--code", "named_models")[0] == 0

@@ -21,7 +21,7 @@ from tests.formats.acorn.acorn_model import (
     our_scores,
     settings,
 )
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 
 
 def trained(run: Path, **sections: Any) -> StoredModel:
@@ -115,8 +115,7 @@ def test_what_acorn_cannot_hold_is_refused(case: str, tmp_path: Path, run_progra
     run = tmp_path / "run"
     trained(run, **sections)
     command = ["bigtrk", "export", "acorn-model", str(run), str(tmp_path / "a.ckpt")]
-    status, printed, error = run_program(command)
-    assert (status, printed) == (2, "")
+    error = refusal_of(run_program(command))
     assert error.startswith(f"bigtrk: error: {run}: ")
     assert said in error
     assert (

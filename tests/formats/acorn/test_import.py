@@ -17,7 +17,7 @@ from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.formats.acorn.folders import drawn_run
 from tests.present import present
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 
 def read(path: Path, content: dict[str, Any], **options: Any) -> EventGraph:
@@ -100,8 +100,7 @@ def test_a_stage_with_its_sub_folders(tmp_path: Path, run_program: Run) -> None:
     write(stage / "trainset" / "mine_event000000002-graph.pyg", columns(2))
     write(stage / "valset" / "event000000003.pyg.gz", columns(3), batch=True)
     command = ["bigtrk", "build", "--from", "acorn", str(stage), str(out)]
-    status, _, error = run_program(command)
-    assert status == 0, error
+    output_of(run_program(command))
     graphs = GraphFolder(out)
     assert graphs.events == ["event000000001", "event000000002", "event000000003"]
     first = file_of(out, "event000000001").stat().st_mtime_ns

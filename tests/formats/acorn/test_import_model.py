@@ -25,7 +25,7 @@ from tests.formats.acorn.acorn_model import (
     settings,
 )
 from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 FOUR = ["r", "phi", "z", "eta"]
 ROUNDED = [1000.0, 3.14, 1000.0, 1.0]
@@ -87,8 +87,7 @@ def test_acorns_own_model_gives_its_own_logits(
     golden = read_golden(testdata)
     file = golden_checkpoint(testdata, workdir / "golden.ckpt")
     command = ["bigtrk", "import-model", "acorn", str(file), "run"]
-    status, said, _ = run_program(command)
-    assert (status, said) == (0, "run: a model of 11,969 parameters\n")
+    assert output_of(run_program(command)) == "run: a model of 11,969 parameters\n"
     files = sorted(path.name for path in Path("run").iterdir())
     assert files == [CARD, "config.json", "model.safetensors", "run.json"]
     with pytest.raises(InputError, match=r"no checkpoint to resume from.*model\.init_from"):
@@ -97,15 +96,13 @@ def test_acorns_own_model_gives_its_own_logits(
     found = bigtrk.load_model("run").score(graph)
     torch.testing.assert_close(found, logits.sigmoid().double(), rtol=0, atol=1e-6)
     write_graphs(Path("graphs"), [graph])
-    status, said, _ = run_program(["bigtrk", "evaluate", "run", "graphs", "--json"])
-    assert status == 0
+    said = output_of(run_program(["bigtrk", "evaluate", "run", "graphs", "--json"]))
     found_loss = json.loads(said)["edge_metrics"]["loss"]
     assert found_loss == pytest.approx(golden["out.loss"].item(), rel=1e-5)
     card = Path("run", CARD).read_text("utf-8")
     assert "### Evaluation on 1 event of" in card
     assert "what it was trained on is not known" in card
-    status, said, _ = run_program(["bigtrk", "report", "run"])
-    assert status == 0
+    said = output_of(run_program(["bigtrk", "report", "run"]))
     assert "imported from acorn's golden.ckpt" in said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bigtrk.formats.acts import export
-from tests.programs import Run
+from tests.programs import Run, refusal_of
 from tests.test_bad_input import one_line
 
 
@@ -69,7 +69,5 @@ def test_bad_input_is_told_in_one_line(
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     command = ["bigtrk", "export", "acts", run, "out"]
-    status, said, errors = run_program(command)
-    assert (status, said) == (2, "")
-    assert told in one_line(errors)
+    assert told in one_line(refusal_of(run_program(command)))
     assert sorted(folder.iterdir()) == before

@@ -21,7 +21,7 @@ from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS
 from tests.formats.acts.stages import MODELS, stage
 from tests.oracle.as_acts import OPEN, changed_tracks, parity
-from tests.programs import Run
+from tests.programs import Run, output_of
 
 # As gnn4itk_example.py of ACTS orders the features of the ITk.
 ITK = [f"{of}{place}" for of in ("", "Cluster1", "Cluster2") for place in ("R", "Phi", "Z", "Eta")]
@@ -62,8 +62,7 @@ def test_all_stages_of_a_pipeline(
 ) -> None:
     out = tmp_path / "for" / "acts"
     command = ["bigtrk", "export", "acts", str(made / "mine"), str(out)]
-    status, said, errors = run_program(command)
-    assert status == 0, errors
+    said = output_of(run_program(command))
     files = ["README.md", *FILES["classifier"], *FILES["embedding"], *FILES["filter"]]
     assert sorted(path.name for path in out.iterdir()) == sorted(files)
     assert "README.md" in said

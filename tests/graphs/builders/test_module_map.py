@@ -35,7 +35,7 @@ from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.event_graph import Section
 from bigtrk.graphs.features import Floats
 from bigtrk.graphs.storage.event_folder import GraphFolder, SectionFile, write_sections
-from tests.programs import Run
+from tests.programs import Run, output_of, refusal_of
 from tests.test_bad_input import one_line
 
 # Volume, layer, module: two layers of two modules each and one of one; none of them is in a row of
@@ -295,8 +295,7 @@ def test_a_learnt_map_builds_the_same_again(
     made: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run
 ) -> None:
     monkeypatch.chdir(made)
-    status, out, _ = run_program([*BUILD, "learnt", "--learn-module-map"])
-    assert status == 0
+    out = output_of(run_program([*BUILD, "learnt", "--learn-module-map"]))
     assert "judge it on other events, built with --module-map" in out
     given = ["--module-map", "learnt/module_map.safetensors"]
     assert run_program([*BUILD, "again", *given])[0] == 0
@@ -321,7 +320,5 @@ def test_bad_input_is_named(
     made: Path, monkeypatch: pytest.MonkeyPatch, run_program: Run, options: list[str], told: str
 ) -> None:
     monkeypatch.chdir(made)
-    status, _, errors = run_program([*BUILD, "out", *options])
-    assert status == 2
-    assert told in " ".join(one_line(errors).split())
+    assert told in " ".join(one_line(refusal_of(run_program([*BUILD, "out", *options]))).split())
     assert not (made / "out").exists()

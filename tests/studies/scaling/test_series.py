@@ -27,7 +27,7 @@ from bigtrk.studies.scaling.report import read_series
 from bigtrk.studies.scaling.run_series import ScalingSeries, plan_series, run_series, slurm_script
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
-from tests.programs import run_here
+from tests.programs import output_of, refusal_of, run_here
 from tests.studies.search.stand_in_searches import write_checkpoint
 
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=2")
@@ -251,12 +251,9 @@ def test_a_small_series_from_its_command_to_its_report(
     size = ["--events", "2", "--validation", "1", "--repeats", "1", "--out", str(out)]
     command = ["bigtrk", "scale", "weak", "graphs", *SMALL, *size]
     command += ["--ranks", "1,2"]
-    status, printed, error = run_here(command, monkeypatch, capfd)
-    assert status == 0, error
-    assert "epoch 2/2  train loss" in printed
+    assert "epoch 2/2  train loss" in output_of(run_here(command, monkeypatch, capfd))
     kept = (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns
-    status, printed, error = run_here(command, monkeypatch, capfd)
-    assert status == 0, error
+    printed = output_of(run_here(command, monkeypatch, capfd))
     assert "[2/2] ranks0002-1: trained already" in printed
     assert "Memory, energy and cost per epoch" in printed
     assert (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns == kept
@@ -275,9 +272,8 @@ def test_a_small_series_from_its_command_to_its_report(
     assert 'class="plot"' in (out / "report.html").read_text()
     page = tmp_path / "series.html"
     report = ["bigtrk", "report", str(out), "--json", "--html", str(page)]
-    status, printed, _ = run_here(report, monkeypatch, capfd)
+    printed = output_of(run_here(report, monkeypatch, capfd))
     assert page.exists()
     assert [json.loads(line)["ranks"] for line in printed.splitlines()] == [1, 2]
-    status, _, error = run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd)
-    assert status == 2
+    error = refusal_of(run_here([*command, "--ranks-per-node", "2"], monkeypatch, capfd))
     assert "without --slurm all ranks share this host; leave out --ranks-per-node" in error
