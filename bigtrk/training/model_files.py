@@ -90,7 +90,8 @@ def read_description(run: Path) -> Description:
     """Reads the description of a run's trained model; raises InputError where it is damaged."""
     path = run_of(run) / DESCRIPTION
     if not path.exists():
-        check_run(run_of(run))
+        if not weights_of(run).exists():
+            check_run(run_of(run))
         raise InputError(
             f"{path}: no such file, which a run writes when its training ends; name the folder of "
             f"a run that has ended"

@@ -134,6 +134,6 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         export_model(tmp_path / "run", tmp_path / "absent" / "b.ckpt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"config\.json: no such file"):
+    with pytest.raises(InputError, match=r"empty: holds no run\.json"):
         export_model(tmp_path / "empty", tmp_path / "c.ckpt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "empty", "run"]
