@@ -25,6 +25,7 @@ from scripts.results import Results, add_options
 SIMULATIONS = {"simulated": (10_000, ""), "fatras": (8_800, "--with acts")}  # particles, options
 QUICK = {"simulated": (300, ""), "fatras": (300, "--with acts")}
 TRAINING, JUDGED = 22, 4  # events
+SHOWN = ("efficiency", "fake", "duplicate", "two_way", "two_way_fake")
 
 
 def mix(folders: list[Path], out: Path) -> Path:
@@ -74,7 +75,8 @@ def main() -> None:
         place = out / name
         file = shipped(f"configs/{settings}.yaml")
         how = f"bigtrk reconstruct {trained(place / 'training', place / 'pipeline', file)}"
-        found[name] = {on: found_by(how, sets[on], place / f"tracks_{on}") for on in sets}
+        judged = {on: found_by(how, sets[on], place / f"tracks_{on}") for on in sets}
+        found[name] = {on: {key: row[key] for key in SHOWN} for on, row in judged.items()}
     Screen(width=120).print(table(found))
     results.write(found, training={"events": training}, judged={"events": JUDGED})
 
