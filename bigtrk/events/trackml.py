@@ -224,8 +224,7 @@ class TrackmlEvents:
             if spec in found:
                 check_known(found[spec], "hit_id", where[spec], hits["hit_id"], where[HITS])
         if TRUTH in found:
-            noise = f"add them, noise with particle_id {NOISE}"
-            check_whole(found[TRUTH]["hit_id"], where[TRUTH], hits["hit_id"], "hit", noise)
+            _check_whole(found[TRUTH]["hit_id"], where[TRUTH], hits["hit_id"])
         return Event(name, hits, *(found.get(spec) for spec in (CELLS, PARTICLES, TRUTH)))
 
 
@@ -319,19 +318,13 @@ def check_known(
         fail_at(where, row, f"{named or key} {ids[row]} is not in {where_known}", remedy)
 
 
-def check_whole(
-    listed: NDArray[np.generic], where: str, known: NDArray[np.generic], what: str, remedy: str
-) -> None:
-    """Refuses truth that lists not all `known` hits, since a file may be cut at the end of a row.
-
-    what: the name of a hit in the file.
-    """
-    if np.array_equal(listed, known):
-        return
-    for first in (missing := np.setdiff1d(known, listed))[:1].tolist():
+def _check_whole(listed: NDArray[np.generic], where: str, known: NDArray[np.generic]) -> None:
+    """Refuses truth that lacks a row for some of the hits `known`: its file may be cut off."""
+    missing = np.setdiff1d(known, listed)
+    if len(missing):
         raise InputError(
-            f"{where}: {len(missing):,} of {number_of(len(known), what)} have no row, {what} "
-            f"{first} first; {remedy}, or take a whole file"
+            f"{where}: {len(missing):,} of {number_of(len(known), 'hit')} have no row, hit "
+            f"{missing[0]} first; add them, noise with particle_id {NOISE}, or take a whole file"
         )
 
 
