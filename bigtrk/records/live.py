@@ -12,15 +12,10 @@ from bigtrk.disk.folder_lock import LOCK, LockWatch, Owner
 from bigtrk.disk.json_lines import JsonTail
 from bigtrk.errors import InputError, shell_word
 from bigtrk.records.metrics import X_AXES, MetricsRecord, StepRecord
+from bigtrk.records.pipeline import check_no_pipeline
 from bigtrk.records.record import read_if_any
 from bigtrk.records.run import STALL, RunRecord, StallRecord
-from bigtrk.records.run_folder import (
-    METRICS,
-    RUN,
-    check_no_pipeline,
-    metrics_record,
-    read_run_record,
-)
+from bigtrk.records.run_folder import METRICS, RUN, metrics_record, read_run_record
 from bigtrk.records.studies import is_search
 
 # A run that is about to begin has its lock, and what a search's trial prints.

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, shell_word
 from bigtrk.records.evaluation import PipelineEvaluationRecord, read_evaluations
 from bigtrk.records.record import (
     MOST,
@@ -19,8 +19,9 @@ from bigtrk.records.record import (
     read_record,
 )
 from bigtrk.records.run import RunRecord
-from bigtrk.records.run_folder import PIPELINE as PIPELINE
-from bigtrk.records.run_folder import RUN
+from bigtrk.records.run_folder import RUN, check_run
+
+PIPELINE = "pipeline.json"
 
 
 class ThresholdPoint(Record):
@@ -75,6 +76,23 @@ class PipelineFolder:
 def is_pipeline(folder: Path) -> bool:
     """Whether a pipeline's training has come to its end in `folder`."""
     return (folder / PIPELINE).is_file()
+
+
+def check_is_run(folder: Path) -> None:
+    """Raises InputError unless a folder holds a run; it says what to name instead."""
+    check_no_pipeline(folder)
+    check_run(folder)
+
+
+def check_no_pipeline(folder: Path) -> None:
+    """Raises InputError, which names commands, for a pipeline's folder, also a half-trained one."""
+    if (folder / PIPELINE).exists() or (folder / f"{TRAINED[0]}.json").exists():
+        named = shell_word(folder)
+        raise InputError(
+            f"{folder}: is a pipeline, not a run; 'bigtrk pipeline train EVENTS {named}' continues "
+            f"it, 'bigtrk reconstruct {named} EVENTS OUT' makes tracks; or name the run of a "
+            f"stage, such as {folder / TRAINED[-1]}"
+        )
 
 
 def read_pipeline(folder: Path) -> PipelineFolder:

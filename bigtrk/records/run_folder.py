@@ -23,7 +23,6 @@ from bigtrk.records.record import Record, read_if_any, read_record, write_record
 from bigtrk.records.run import BEST, BestRecord, RunRecord
 
 RUN = "run.json"
-PIPELINE = "pipeline.json"
 METRICS = "metrics.jsonl"
 _EPOCH_LINE = b'"kind": "epoch"'  # in the lines of epochs, of which there are few
 Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
@@ -98,24 +97,12 @@ def read_run(folder: Path) -> Run:
 
 def check_run(folder: Path) -> None:
     """Raises InputError unless a folder holds a run; it says what to name instead."""
-    check_no_pipeline(folder)
     if (folder / RUN).is_file():
         return
     found = f"holds no {RUN}, so it is not the folder of a training run"
     if not folder.is_dir():
         found = "is a file" if folder.is_file() else "no such folder"
     raise InputError(f"{folder}: {found}; name the folder of a run, such as runs/0001")
-
-
-def check_no_pipeline(folder: Path) -> None:
-    """Raises InputError, which names commands, for a pipeline's folder, also a half-trained one."""
-    if (folder / PIPELINE).exists() or (folder / "embedding.json").exists():
-        named = shell_word(folder)
-        raise InputError(
-            f"{folder}: is a pipeline, not a run; 'bigtrk pipeline train EVENTS {named}' continues "
-            f"it, 'bigtrk reconstruct {named} EVENTS OUT' makes tracks; or name the run of a "
-            f"stage, such as {folder / 'classifier'}"
-        )
 
 
 def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:

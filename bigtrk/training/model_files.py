@@ -20,9 +20,10 @@ from bigtrk.models.settings import make_model
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.proof.prove import check_on_all_ranks
+from bigtrk.records.pipeline import check_is_run
 from bigtrk.records.record import Place
 from bigtrk.records.run import MeasuredScales
-from bigtrk.records.run_folder import RUN, check_run, read_run_record
+from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.training.checkpoint.manifest import Shape, read_header
 from bigtrk.training.data.batch import NOTHING_MEASURED
 from bigtrk.training.data.event_source import Events
@@ -91,7 +92,7 @@ def read_description(run: Path) -> Description:
     path = run_of(run) / DESCRIPTION
     if not path.exists():
         if not weights_of(run).exists():
-            check_run(run_of(run))
+            check_is_run(run_of(run))
         raise InputError(
             f"{path}: no such file, which a run writes when its training ends; name the folder of "
             f"a run that has ended"

@@ -24,16 +24,10 @@ from bigtrk.errors import InputError, number_of
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
+from bigtrk.records.pipeline import check_is_run
 from bigtrk.records.record import write_record
 from bigtrk.records.run import BEST, Resumption, RunRecord
-from bigtrk.records.run_folder import (
-    METRICS,
-    RUN,
-    check_run,
-    read_metrics,
-    read_run_record,
-    write_run_record,
-)
+from bigtrk.records.run_folder import METRICS, RUN, read_metrics, read_run_record, write_run_record
 from bigtrk.training.checkpoint.manifest import (
     FORMAT,
     LATEST,
@@ -225,7 +219,7 @@ CONTINUED = ("launcher", "world_size", "engine_detail", "code")
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     """Returns a run's configuration with `overrides`; InputError if one would make another run."""
-    check_run(run)
+    check_is_run(run)
     content, source = read_run_record(run).config, str(run / RUN)
     if not content:
         raise InputError(f"{source}: holds no config to resume with; start a new run")
@@ -284,7 +278,9 @@ def _first_other(
     names = [source.name for source in events.train]
     for gone in sorted(trained.difference(names), key=by_numbers)[:1]:
         return f"{gone} is missing"
-    for new in [name for name in names if name not in trained and progress.epoch][:1]:
+    if not progress.epoch:
+        return "which ones is not known before the end of its first epoch"
+    for new in [name for name in names if name not in trained][:1]:
         held = configuration.data.validation
         last = f" (data.validation={held} holds the last back)" if isinstance(held, int) else ""
         return f"{new} was not among them{last}"

@@ -18,8 +18,9 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, write_evaluation
+from bigtrk.records.pipeline import check_is_run
 from bigtrk.records.run import MeasuredScales
-from bigtrk.records.run_folder import RUN, check_run
+from bigtrk.records.run_folder import RUN
 from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_metrics import edge_bins, edge_scores_record, score_counts
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
@@ -55,7 +56,7 @@ def evaluated_configuration(run: Path) -> Configuration:
     """Reads the configuration of `load_evaluated`'s model; raises InputError without one."""
     if _is_finished(run):
         return model_configuration(run)
-    check_run(run)
+    check_is_run(run)
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
             f"{run}: holds neither a trained model ({WEIGHTS} and {DESCRIPTION}) nor "

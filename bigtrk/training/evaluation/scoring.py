@@ -161,7 +161,7 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss) -> EventMetrics:
-    """Computes an event's loss and metrics; raises RankError where a score or it is not finite."""
+    """Computes an event's loss and metrics. RankError if a score or the loss is not finite."""
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
