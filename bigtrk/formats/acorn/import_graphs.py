@@ -240,8 +240,8 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
     source = hashlib.sha256(file.read_bytes()).hexdigest()
 
     def make() -> MadeWithMore:
-        graph, record, beside = read_acorn(file, event, pt_unit)
-        return graph, {**record, FOLDER: folder}, beside
+        graph, record, sections = read_acorn(file, event, pt_unit)
+        return graph, {**record, FOLDER: folder}, sections
 
     return GraphToMake(event, source, make)
 
@@ -261,8 +261,8 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> MadeWith
     # Trainings that read a column refuse numbers beyond float32 and NaN in it.
     with np.errstate(over="ignore", invalid="ignore"):
         graph, turned = _graph(columns, name, pt_unit)
-    beside = {SECTION: AcornSource(columns.tensors, turned, columns.plain).section()}
-    return graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside
+    sections = {SECTION: AcornSource(columns.tensors, turned, columns.plain).section()}
+    return graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, sections
 
 
 def _origin(columns: AcornColumns, name: str) -> str:

@@ -105,7 +105,7 @@ def check_exportable(run: str, configuration: Configuration) -> None:
 
 class Features(nn.Module):
     """Makes the features that a model reads, of order one, from scaled columns: [N, F] ->
-    [N, chosen]. For nodes the second column is phi, of which it may take sine and cosine.
+    [N, chosen]. For nodes the second column is phi; features may be its sine and cosine.
 
     scales: of the columns, by name. shifts: by feature, what is subtracted from it.
     """

@@ -36,10 +36,10 @@ def write_graph(
     folder: Path,
     graph: EventGraph,
     record: dict[str, Any],
-    beside: Mapping[str, Section] | None = None,
+    sections: Mapping[str, Section] | None = None,
 ) -> Path:
     """Writes one graph to its file in `folder`, atomically; returns the path. `GraphFolder.record`
-    gives back `record`, which is JSON-able. beside: sections that a graph itself has no place for.
+    gives back `record`, which is JSON-able. sections: further sections of the file, by name.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     described = {
@@ -52,7 +52,7 @@ def write_graph(
         "edges": graph.n_edges,
     }
     path = file_of(folder, graph.name)
-    write_sections(path, {**graph_sections(graph), **(beside or {})}, described)
+    write_sections(path, {**graph_sections(graph), **(sections or {})}, described)
     return path
 
 
@@ -101,9 +101,9 @@ def fill_folder(
     for task in follow(tasks, total, what):
         event, made_from = f"{prefix}{task.event}", {**parameters, "source": task.source}
         if not _is_made(out, event, made_from, alone):
-            graph, record, *beside = task.make()
+            graph, record, *sections = task.make()
             record = {**record, "made_from": made_from}
-            write_graph(out, replace(graph, name=event), record, *beside)
+            write_graph(out, replace(graph, name=event), record, *sections)
         events.append(event)
 
     def options(record: dict[str, Any]) -> dict[str, Any]:
@@ -210,8 +210,8 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         opened = SectionFile(path)
         parse(GraphEntry, describe(opened), str(path))
         graph_of(opened)
-        for beside in opened.digests.keys() - {"graph", "particles"}:
-            opened.read(beside)
+        for section in opened.digests.keys() - {"graph", "particles"}:
+            opened.read(section)
     except InputError:
         return False  # it is damaged, or no graph: made again
     if not replaces:

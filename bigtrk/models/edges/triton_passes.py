@@ -120,7 +120,10 @@ def _installed() -> bool:
 
 
 def _lacks() -> str:
-    """Names what Triton lacks to compile here, and the remedy; it takes all of CC for a name."""
+    """Names what Triton lacks to compile here, and the remedy; "" if nothing.
+
+    Triton takes all of CC for the name of a compiler.
+    """
     named = os.environ.get("CC")
     compilers = ("gcc", "clang") if named is None else (named,)
     if not any(map(shutil.which, compilers)):

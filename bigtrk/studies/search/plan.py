@@ -125,13 +125,13 @@ class Choices(tuple[Any, ...]):
 
 class Pruning(Settings):
     """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
-    after each `factor` times as many, the best 1/`factor` of the trials that came so far continue.
+    after each `factor` times as many, the best 1/`factor` of the trials that got there continue.
     """
 
     first: int = Field(1, ge=1)
     """The epochs that each trial trains [epochs]."""
     factor: int = Field(3, ge=2)
-    """The number of trials of which one continues."""
+    """One of this many trials continues."""
 
 
 class Population(Settings):
