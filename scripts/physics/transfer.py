@@ -23,7 +23,7 @@ from scripts.physics.scoreboard import found_by, trained
 from scripts.results import Results, add_options
 
 SIMULATIONS = {"simulated": (10_000, ""), "fatras": (8_800, "--with acts")}  # particles, options
-QUICK = {"simulated": (300, ""), "fatras": (300, "--with acts")}
+QUICK = 300  # particles
 TRAINING, JUDGED = 22, 4  # events
 SHOWN = ("efficiency", "fake", "duplicate", "two_way", "two_way_fake")
 
@@ -60,11 +60,11 @@ def main() -> None:
     results = Results("transfer", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
     training, settings = (6, "pipeline_quick") if quick else (TRAINING, "pipeline")
-    for name, (particles, options) in (QUICK if quick else SIMULATIONS).items():
+    for name, (particles, options) in SIMULATIONS.items():
         for part, first, events in (("training", 0, training), ("judged", training, JUDGED)):
             run(
                 f"bigtrk simulate {out / name / part} {options} --events {events} "
-                f"--first-event {first} --particles {particles}"
+                f"--first-event {first} --particles {QUICK if quick else particles}"
             )
     mix([out / name / "training" for name in SIMULATIONS], out / "both" / "training")
     sets = {name: out / name / "judged" for name in SIMULATIONS}
