@@ -230,10 +230,13 @@ def train(run: Run) -> None:
     announce_best(ranks, trainer.best, trainer.end)
     run.checkpoints.wait()
     if trainer.stopped:
+        folder = shell_word(run.folder)
+        way = f"--resume {folder} in place of the settings, under {ranks.launcher}"
+        if ranks.launcher == "python":
+            way = f"'bigtrk resume {folder}'"
         raise StoppedError(
             f"{run.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
-            f"'bigtrk resume {shell_word(run.folder)}'"
-            f"{'' if ranks.launcher == 'python' else f', under {ranks.launcher}'}"
+            f"{way}"
         )
     run.writer.save_model(trainer.end, trainer.best, trainer.step)
 
