@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 # Read when torch is first imported, here and in programs that tests start. Several processes test
-# at once: with two threads each on two cores, those of three rooms took 2.8 times as long.
+# at once: with two threads each on two cores, those of three packages took 2.8 times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
