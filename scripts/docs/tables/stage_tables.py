@@ -52,8 +52,8 @@ def targets(found: Any) -> Table:
         [f"{alone}, event 1000", "", "97 %; 1 % fakes", tracks("pixel_event1000")],
         [f"{part}, simulated", "", "", tracks("pixel_part")],
         [f"{part}, event 1000", "", "", tracks("pixel_part_event1000")],
-        ["edges after the filter, 98.8 % of target edges", "0.36 M", "0.2 M", edges],
-        ["merge tree against components, equal fakes", "+4 %", "+8 %", of("builder_gain")],
+        ["edges after the filter, at 98.8 % of the target edges", "0.36 M", "0.2 M", edges],
+        ["merge tree over components, equal fakes (points)", "+4 %", "+8 %", of("builder_gain")],
         [
             "seconds of a simulated event, hits to tracks",
             "10",
