@@ -3,10 +3,10 @@
     python scripts/gpu/gpu_suite.py [--work FOLDER] [--parts NAME...] [--output FILE] [--publish]
     python scripts/gpu/gpu_suite.py --dry-run
 
-One command for a machine with a card. Each part (docs/gpu.md lists them) is a process of its own,
-whose findings are kept in FOLDER. After 10 minutes the suite ends, and the next call at the same
-commit goes on. Graphs are kept, too, and may be brought along from a machine without a card, where
-`--graphs` makes them. Times are medians, by the device's clock.
+One command for a machine with a card. Each of PARTS is a process of its own, whose findings are
+kept in FOLDER. After 10 minutes the suite ends, and the next call at the same commit goes on.
+Graphs are kept, too, and may be brought along from a machine without a card, where `--graphs` makes
+them. Times are medians, by the device's clock.
 
 Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
 sizes and with Triton's interpreter. The last line is one JSON object.
