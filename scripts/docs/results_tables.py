@@ -129,8 +129,9 @@ class Page:
         found = read_json(file)
         link = f"[{RESULTS.name}/{file.name}]({os.path.relpath(file, self.path.parent)})"
         at = found["commit"]
-        commit = f"Measured at {at[:7]}" if at else "Measured before results named their commit"
-        return self._replaced(match, f"\n\n{make(found).markdown()}\n\n{commit}: {link}.\n\n")
+        commit = f"commit {at[:7]}" if at else "an earlier commit, not recorded"
+        origin = f"Measured at {commit}: {link}."
+        return self._replaced(match, f"\n\n{make(found).markdown()}\n\n{origin}\n\n")
 
     def _number(self, match: re.Match[str]) -> str:
         place, _, form = match["what"].rpartition(" ")

@@ -74,7 +74,8 @@ def test_a_table_is_made_from_its_file(checkout: Path) -> None:
         "| sectors | step | in exchanges, with waiting | transfer alone | packing |\n"
         "|--:|--:|--:|--:|--:|\n"
         "| 2 | 4.0 s | 2.5 % | 0.50 % | < 0.01 % |\n\n"
-        "Measured at 0123456: [results/exchange_cost.json](../results/exchange_cost.json).\n\n"
+        "Measured at commit 0123456: "
+        "[results/exchange_cost.json](../results/exchange_cost.json).\n\n"
         "<!-- /results -->\n\nMore\n"
     )
 

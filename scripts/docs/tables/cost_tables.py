@@ -19,7 +19,7 @@ def hot_path(found: Any) -> Table:
         if row["size"] == "300 K" and not row["infer"]
     }
     sides = dict.fromkeys(side for side, _ in at)
-    columns = ("", "step", "memory", "step, freed memory kept", "memory")
+    columns = ("", "step", "memory", "step, freed memory kept", "memory, likewise")
     rows = [[_side(s), *at[s, False], *at.get((s, True), ["", ""])] for s in sides]
     return Table(columns, rows)
 

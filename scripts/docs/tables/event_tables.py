@@ -29,7 +29,7 @@ def large_events(found: Any) -> Table:
         ]
         for stage in ratios
     ]
-    metis = ["of it METIS", "", *(f"{row['metis_seconds']:.1f} s" for row in rows), ""]
+    metis = ["partition: METIS alone", "", *(f"{row['metis_seconds']:.1f} s" for row in rows), ""]
     after = [row[0] for row in stages].index("partition") + 1
     hits = ["hits", "", *(f"{row['hits']:,}" for row in rows), ""]
     columns = ("", "start", *(f"{row['edges'] / 1e6:.1f} M edges" for row in rows), "ratio")

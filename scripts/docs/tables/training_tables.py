@@ -40,7 +40,7 @@ def sampling(found: Any) -> Table:
         [side, *(f"{row[name]:.0f}" for name in names), f"{row['edges_per_batch']:,.0f}"]
         for side, row in found["rows"].items()
     ]
-    columns = ("", "mini-batches per second", "slowest round", "fastest", "edges of one")
+    columns = ("", "mini-batches per second", "slowest round", "fastest round", "edges of each")
     return Table(columns, rows)
 
 
