@@ -9,7 +9,7 @@
 # %% [markdown]
 # # First tracks
 #
-# From simulated collisions to tracks in one process: a minute or two on a laptop. Run
+# From simulated collisions to tracks in one process, in a minute or two on a laptop. Run
 # `python first_tracks.py`, or make a notebook by `jupytext --to notebook first_tracks.py`. It
 # writes to the folder where you run it.
 
@@ -38,7 +38,7 @@ print(f"{event.name}: tables {', '.join(event.hits)} of {len(event.hits['x'])} h
 # ## Graphs
 #
 # Hits are nodes. An edge joins two hits on neighbouring layers that one particle may have made. `y`
-# is the truth: whether one particle made both.
+# of an edge is true if one particle made both, one after the other.
 
 # %%
 graphs = bigtrk.build_graphs("events", "graphs")
@@ -49,8 +49,8 @@ for graph in graphs[:3]:
 # %% [markdown]
 # ## Training
 #
-# An interaction network learns which edges are true. Settings are those of `bigtrk train`. The last
-# two events are held back.
+# An interaction network learns which edges are true. Settings are those of `bigtrk train`.
+# `data.validation=2` holds the last two events back, to validate on.
 
 # %%
 configuration = bigtrk.configure(
@@ -66,7 +66,7 @@ run = bigtrk.train(configuration)
 # %% [markdown]
 # ## Scores and tracks
 #
-# Take an event that was held back. A walk follows the edges with the best scores.
+# Take an event that was held back. The track builder `walk` follows the edges with the best scores.
 
 # %%
 model = bigtrk.load_model(run)

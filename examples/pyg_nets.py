@@ -1,11 +1,11 @@
-"""Networks of PyG's layers, written for one device and one whole graph; bigtrk trains them cut.
+"""Networks of PyG's layers, written for one whole graph on one device; bigtrk trains in sectors.
 
     bigtrk check-model pyg model.options.module=pyg_nets:GAT
     torchrun --nproc-per-node=2 bigtrk/train.py model.name=pyg model.options.module=pyg_nets:GAT \
         "data.train=sectors"
 
-Each maps node features x [N, F] and edges [2, E], GAT also edge features [E, G], to embeddings of
-nodes [N, width]; bigtrk adds the classifier of edges.
+Each maps node features x [N, F] and edges [2, E] (GAT also edge features [E, G]) to embeddings of
+nodes [N, width]. bigtrk adds the network that classifies edges by these.
 """
 
 from itertools import pairwise

@@ -10,7 +10,7 @@
 # # Your own data
 #
 # Train on graphs of your own detector, given as PyTorch Geometric's `Data`, with columns and a
-# feature of their own. Run `python your_own_data.py`, or make a notebook by
+# feature that bigtrk does not know. Run `python your_own_data.py`, or make a notebook by
 # `jupytext --to notebook your_own_data.py`. It writes to the folder where you run it.
 
 # %%
@@ -30,8 +30,8 @@ EVENTS, PARTICLES, EPOCHS = 16, 60, 12
 # Eight cylinders measure where and when a particle passes. Particles fly straight from the origin,
 # at different speeds. In your own script, read your files instead.
 #
-# Tracks need the positions of hits: `r` [mm], `phi` [rad] and `z` [mm]. Choose the names of other
-# columns, such as `time` [ns].
+# To make tracks, bigtrk needs the columns `r` [mm], `phi` [rad] and `z` [mm] of hits. Name other
+# columns as you like, such as `time` [ns].
 
 # %%
 RADII = np.linspace(100.0, 800.0, 8)
@@ -95,7 +95,7 @@ print(
 )
 
 # %% [markdown]
-# If you have saved files, a command does the same:
+# If the graphs are in files of `torch.save`, as the next cell writes them, a command does the same:
 #
 # ```sh
 # bigtrk build --from pyg FOLDER graphs
@@ -109,8 +109,8 @@ for data in events:
 # %% [markdown]
 # ## A feature of your own
 #
-# A feature is a function in your module. It gets columns, and returns one number for each edge.
-# Here it is the time that a particle on that edge takes for a millimetre.
+# A feature of edges is a function in a module of yours. It gets the columns of edges and of their
+# two hits, and returns a number for each edge: here the time that a particle takes per millimetre.
 
 # %%
 Path("my_features.py").write_text('''
@@ -140,7 +140,7 @@ run = bigtrk.train(configuration)
 # %% [markdown]
 # ## Tracks
 #
-# A run names your module. To load the run, allow the import of that module.
+# The run needs your module. To load the run, allow bigtrk to import it.
 
 # %%
 model = bigtrk.load_model(run, code=["my_features"])

@@ -10,7 +10,7 @@
 # # Your own model on an event cut in four
 #
 # Write a network of PyTorch Geometric's layers for one graph on one device. Train it on events that
-# are cut into four sectors, with a process each: it has the same losses as on whole events. Run
+# are cut into four sectors, each in its own process: losses are the same as on whole events. Run
 # `python your_own_model.py`, or make a notebook by `jupytext --to notebook your_own_model.py`. It
 # writes to the folder where you run it.
 
@@ -28,7 +28,7 @@ EVENTS, PARTICLES, EPOCHS, SECTORS = 6, 500, 3, 4
 # ## The network
 #
 # It maps features of hits `x [N, F]`, edges `[2, E]` and their features `[E, G]` to embeddings of
-# hits. No line of it deals with ranks or sectors. It is in a module that a run can name.
+# hits. No line of it deals with ranks or sectors. It is in a module, so that settings can name it.
 
 # %%
 Path("my_gat.py").write_text('''
@@ -64,15 +64,15 @@ def run(*command: str) -> str:
 # %% [markdown]
 # ## Is it exact?
 #
-# `bigtrk check-model` runs it on small graphs, whole and in sectors, and compares all results and
-# gradients. The last line gives the verdict, or names the layer that differs and why.
+# `bigtrk check-model` runs the network on small graphs, whole and in sectors, and compares all
+# results and gradients. If they differ, its last line names the layer and the reason.
 
 # %%
 checked = run("bigtrk", "check-model", "pyg", *MODEL[1:], "--json")
 assert json.loads(checked)["exact"]
 
 # %% [markdown]
-# BatchNorm averages over the nodes of a sector, so it is another network there:
+# With BatchNorm, which averages over all nodes of a graph, the network differs in sectors:
 
 # %%
 code = Path("my_gat.py").read_text()
@@ -91,8 +91,8 @@ run("partition", "graphs", "sectors", "--parts", str(SECTORS))
 # %% [markdown]
 # ## Training
 #
-# Train on whole events in this process, and on sectors in four others. A launcher starts these:
-# torchrun here, `deepspeed` or `srun` on a cluster.
+# Train on whole events in this process, and on sectors in four other processes, which a launcher
+# starts: torchrun here, `deepspeed` or `srun` on a cluster.
 
 # %%
 SETTINGS = [*MODEL, "data.validation=1", "optimizer.lr=0.01", f"training.epochs={EPOCHS}"]
@@ -117,8 +117,8 @@ for step, (one, four) in enumerate(zip(losses(whole), losses("cut"), strict=True
     assert abs(four - one) < 1e-4 * one
 
 # %% [markdown]
-# The run that was trained in sectors scores whole graphs. It names your module. To load the run,
-# allow the import of that module.
+# The model that was trained in sectors scores whole graphs. To load its run, allow bigtrk to import
+# your module.
 
 # %%
 model = bigtrk.load_model("cut", code=["my_gat"])

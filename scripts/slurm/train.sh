@@ -1,15 +1,15 @@
 # Sourced by the batch files: what is the same on every SLURM cluster.
 # shellcheck shell=bash
 
-# train ARGUMENT...: run `bigtrk train` under srun, one rank per task, as run runs/JOBID. When
-# SLURM's signal says that the time limit is near, let the training save after its step, for 45 s at
-# most, and requeue the job; what an earlier part of the job has trained is continued.
+# train ARGUMENT...: run `bigtrk train` under srun, one rank per task, in runs/JOBID. When SLURM
+# signals that the time limit is near, give the training 45 s to save, and requeue the job. A
+# requeued job continues the run.
 #
 # BIGTRK_STAGE="graphs sectors" first copies these folders to each node's /tmp (or BIGTRK_LOCAL)
 # and trains on the copies.
 #
-# A task N of a job array trains BIGTRK_ARRAY_RUN-N with the seed BIGTRK_ARRAY_SEED + N - 1, where
-# these are set (bigtrk scale --slurm).
+# If BIGTRK_ARRAY_RUN and BIGTRK_ARRAY_SEED are set (by bigtrk scale --slurm), task N of a job array
+# trains BIGTRK_ARRAY_RUN-N with the seed BIGTRK_ARRAY_SEED + N - 1.
 train() {
     local run=runs/$SLURM_JOB_ID local_data=${BIGTRK_LOCAL:-/tmp}/bigtrk-$SLURM_JOB_ID
     local arguments=("$@" "run.folder=$run") status=0
@@ -42,8 +42,8 @@ train_until_limit() {
     trap 'near=yes; [[ ! $training ]] || kill -USR1 "$training"' USR1
     # srun no longer takes the cores of a task from the job, since SLURM 22.05.
     SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 bigtrk train "$@" &
-    # In one command, which a trap does not part: a signal from before it is passed on by hand, once
-    # the new process is srun and not bash, whose trap would swallow it.
+    # One command, so that no trap comes between: pass on a signal that came before it, once the new
+    # process is srun and not bash, whose trap would swallow it.
     training=$! early=$near
     [[ ! $early ]] || { sleep 1 && kill -USR1 "$training"; }
     wait "$training" || status=$?
@@ -58,7 +58,7 @@ train_until_limit() {
     fi
     status=0
     wait "$training" || status=$?
-    # 75: saved. Without a handler yet, the training ended by the signal.
+    # 75: it saved. 128 + USR1: the signal came so early that the training could not save yet.
     if ((status == 75 || status == 128 + $(kill -l USR1))); then
         echo "Requeueing"
         scontrol requeue "$SLURM_JOB_ID"
@@ -66,7 +66,7 @@ train_until_limit() {
     return "$status"
 }
 
-# Until a process has ended, or some seconds have passed.
+# await PROCESS SECONDS: wait until the process has ended, but no longer than this.
 await() {
     local seconds
     for ((seconds = 0; seconds < $2; seconds++)); do
@@ -75,8 +75,8 @@ await() {
     done
 }
 
-# A requeued job may find what it staged before; it comes out the same. The name is easily guessed:
-# what another user, or a link, has there ends the job.
+# A requeued job copies again over its earlier copies. The name is easily guessed: if another user
+# has made a folder or a link of this name, the job ends.
 stage() {
     # shellcheck disable=SC2016  # expanded on the nodes
     on_each_node bash -c 'mkdir -p -m 700 "$1" && [[ -O $1 && ! -L $1 ]]' stage "$1" || {
