@@ -65,7 +65,7 @@ def _options(
 
 
 # The commands of each panel of `--help`, in the order in which a newcomer meets them.
-_HAND_OVER = "Make tracks and hand over"
+_HAND_OVER = "Make tracks and exchange files"
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Data": (data.simulate, data.build, data.partition, data.filter_graphs),
     "Train": (training.train, training.resume, judge.watch, plan.search),

@@ -62,7 +62,7 @@ def table(report: dict[str, Any]) -> Table:
     hidden = len(report["events"]) - len(shown)
     more = f"and {hidden} more in {REPORT}; " if hidden else ""
     caption = (
-        f"{more}cut: share of the edges; halo: received rows per node; imbalance: most edges of a "
+        f"{more}cut: share of edges cut; halo: received rows per node; imbalance: most edges of a "
         "sector over the mean; neighbours: sectors that a sector exchanges rows with (mean)\n"
         "s: seconds to read, partition and cut, without writing"
     )
@@ -102,11 +102,11 @@ def partition(
     graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
     out: Annotated[Path, typer.Argument(help="folder for the sectors")],
     parts: Annotated[
-        int | None, typer.Option(min=1, help="sectors of every event; best a power of two")
+        int | None, typer.Option(min=1, help="sectors of each event; best a power of two")
     ] = None,
     max_edges: Annotated[
         int | None,
-        typer.Option(min=1, help="most edges of a sector: cut into 1, 2, 4 ... sectors"),
+        typer.Option(min=1, help="most edges of a sector; cuts into 1, 2, 4 ... sectors"),
     ] = None,
     method: Annotated[
         Method, typer.Option(help="metis: fewest cut edges; wedges: by the azimuth phi")
@@ -116,14 +116,14 @@ def partition(
         typer.Option(min=1, help="worker processes; default: one per core, none for small jobs"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="seed of METIS")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON alone")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print only JSON")] = False,
 ) -> None:
     """Cut graphs into sectors that train together.
 
-    Events that OUT holds already, cut with the same options from the same graph, are kept. So are
-    events of other folders, but another event of the same name is refused. Events that cannot be
-    cut are named at the end, with exit status 2. Under srun and other launchers each rank cuts its
-    share. The last one to finish prints the report, the others how many events are left.
+    Events that OUT has already, cut with the same options from the same graph, are kept. An event
+    with the name of another event in OUT is refused. Events that cannot be cut are named at the
+    end, with exit status 2. Under srun and other launchers each rank cuts its share. The last one
+    to finish prints the report, the others how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")

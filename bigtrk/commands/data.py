@@ -32,20 +32,20 @@ def simulate(
     detectors: Annotated[
         str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv file")
     ] = "trackml",
-    no_truth: Annotated[bool, typer.Option("--no-truth", help="write hits alone")] = False,
+    no_truth: Annotated[bool, typer.Option("--no-truth", help="write only hits")] = False,
     file_format: Annotated[
         EventFormat,
-        typer.Option("--format", help="TrackML's CSV or ColliderML's Parquet; acts: see --with"),
+        typer.Option("--format", help="format of files: TrackML's CSV or ColliderML's Parquet"),
     ] = EventFormat.TRACKML,
     simulator: Annotated[
         Literal["own", "acts"],
-        typer.Option("--with", help="acts: ACTS's Fatras; pip install 'bigtrk[acts]'"),
+        typer.Option("--with", help="acts: simulate by ACTS's Fatras (pip install 'bigtrk[acts]')"),
     ] = "own",
     hepmc3: Annotated[
-        Path | None, typer.Option(help="with acts: HepMC3 file of collisions, instead of pions")
+        Path | None, typer.Option(help="with --with acts: HepMC3 file of collisions to simulate")
     ] = None,
     clusters: Annotated[
-        bool, typer.Option("--clusters", help="with acts: make hits of cells, without smearing")
+        bool, typer.Option("--clusters", help="with --with acts: hits from clusters of cells")
     ] = False,
 ) -> None:
     """Simulate events and write them as files.
@@ -75,20 +75,20 @@ def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
     source: Annotated[
-        Source, typer.Option("--from", help="format of EVENTS: of events, or of finished graphs")
+        Source, typer.Option("--from", help="format of EVENTS; needed to import finished graphs")
     ] = _TRACKML,
     event_range: Annotated[
-        str | None, typer.Option("--events", help="FIRST-LAST: only events of these numbers")
+        str | None, typer.Option("--events", help="only events of these numbers, such as 0-99")
     ] = None,
     windows: Annotated[
-        str | None, typer.Option(help="trackml, odd or a file; default: by the events' detector")
+        str | None, typer.Option(help="trackml, odd or a file; default: those of the detector")
     ] = None,
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
     ] = False,
     pt_min: Annotated[
         float,
-        typer.Option(min=0, help="least pT to learn from, GeV: the lower, the larger the graphs"),
+        typer.Option(min=0, help="least pT to learn from, GeV; a lower one makes larger graphs"),
     ] = 1.0,
     module_map: Annotated[
         Path | None, typer.Option(help="file of a module map: join the hits that it allows")
@@ -103,21 +103,22 @@ def build(
         float | None, typer.Option(min=0, max=1e6, help="with --embedding: largest distance")
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="with --embedding: share of target edges to keep: 0.99")
+        float | None, typer.Option(help="with --embedding: share of target edges to keep")
     ] = None,
     true_edges: Annotated[
-        bool, typer.Option("--true-edges", help="join true edges only, to train an embedding on")
+        bool, typer.Option("--true-edges", help="make true edges only, to train an embedding")
     ] = False,
     node_features: Columns = None,
     edge_features: Columns = None,
     pt_unit: Annotated[
-        PtUnit | None, typer.Option(help="unit of pT in imported graphs, if files do not say it")
+        PtUnit | None, typer.Option(help="unit of pT in imported graphs, if files do not name it")
     ] = None,
     prefix: Annotated[
-        str, typer.Option(help="beginning of the graphs' names, if OUT has graphs of these names")
+        str, typer.Option(help="put before the graphs' names, if OUT has others of these names")
     ] = "",
     phi_sections: Annotated[
-        int | None, typer.Option(min=1, help="sections in phi of imported events; 1: whole events")
+        int | None,
+        typer.Option(min=1, help="sections in phi into which HEPTrkX cut events; 1: none"),
     ] = None,
     code: Code = None,
     as_json: AsJson = False,
@@ -192,7 +193,7 @@ def filter_graphs(
         float | None, typer.Option(help="share of target edges to keep; default: 0.995")
     ] = None,
     score_cut: Annotated[
-        float | None, typer.Option(min=0, max=1, help="least score to keep, instead")
+        float | None, typer.Option(min=0, max=1, help="instead of --efficiency: least score")
     ] = None,
     code: Code = None,
     as_json: AsJson = False,

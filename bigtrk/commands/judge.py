@@ -41,7 +41,7 @@ def evaluate(
     builder: Builder = None,
     score_cut: ScoreCut = None,
     scan_cuts: Annotated[
-        bool, typer.Option("--scan-cuts", help="with --tracks: at 17 other score cuts, too")
+        bool, typer.Option("--scan-cuts", help="with --tracks: also try 17 other score cuts")
     ] = False,
     hits_min: HitsMin = 3,
     pt_min: PtMin = 1.0,
@@ -123,7 +123,7 @@ def score(
         typer.Option(min=0, max=1, help="share of hits that must match; 0.5: more than half"),
     ] = 0.5,
     task: Annotated[
-        Task | None, typer.Option(help="also the metrics of this public task, over all of EVENTS")
+        Task | None, typer.Option(help="also judge by this public task, over all EVENTS")
     ] = None,
     no_track: Annotated[
         int, typer.Option(help="track id of hits that are in no track, besides -1")
@@ -151,14 +151,14 @@ def score(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="folders of runs, pipelines or `bigtrk scale`, or one of a search"),
+        typer.Argument(help="folders of runs, pipelines or `bigtrk scale`, or of one search"),
     ],
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Show results of runs, series, pipelines or a search.
 
-    Several runs, series or pipelines stand side by side. A search is shown while it goes on, too.
+    Several runs, series or pipelines are shown side by side. A search may still be running.
     For series --json prints one line per number of ranks.
     """
     from bigtrk.records.pipeline import is_pipeline, read_pipeline
@@ -188,7 +188,7 @@ def report(
 
 
 def watch(
-    runs: Annotated[list[Path], typer.Argument(help="folders of runs, also of runs to come")],
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, even before they start")],
 ) -> None:
     """Show runs while they train.
 
@@ -210,7 +210,7 @@ def display(
     score_cut: ScoreCut = None,
     hits_min: HitsMin = 3,
     pt_min: PtMin = 1.0,
-    parts: Annotated[int | None, typer.Option(min=1, help="sectors to cut it into")] = None,
+    parts: Annotated[int | None, typer.Option(min=1, help="sectors to cut the event into")] = None,
     code: Code = None,
 ) -> None:
     """Draw an event: its hits, tracks and sectors.

@@ -36,7 +36,7 @@ Arguments = Annotated[
         help="settings, as bigtrk train takes them, and folders of graphs or sectors",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON alone")]
+AsJson = Annotated[bool, typer.Option("--json", help="print only JSON")]
 Builder = Annotated[
     BuilderName | None, typer.Option(help="how scored edges become tracks; default: components")
 ]
@@ -44,21 +44,17 @@ MaxEdges = Annotated[
     int | None,
     typer.Option(min=1, help="most edges that a rank holds; larger graphs are cut over the ranks"),
 ]
-HitsMin = Annotated[
-    int, typer.Option("--hits-min", min=1, max=10**6, help="hits of the shortest track")
-]
+HitsMin = Annotated[int, typer.Option("--hits-min", min=1, max=10**6, help="least hits of a track")]
 Page = Annotated[
     Path | None, typer.Option(help="also write an HTML page with plots", callback=check_page)
 ]
 Precise = Annotated[
     Precision | None, typer.Option(help="precision of the classifier; default: as it was trained")
 ]
-PtMin = Annotated[
-    float, typer.Option(min=0, help="least pT of the particles that are to be found, GeV")
-]
+PtMin = Annotated[float, typer.Option(min=0, help="least pT of particles to be found, GeV")]
 ScoreCut = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="use edges of a higher score; default: the builder's cut"),
+    typer.Option(min=0, max=1, help="use only edges of a higher score; default: the builder's"),
 ]
 _spill = "folder on a local disk for edges that do not fit the memory"
 Spill = Annotated[
@@ -66,5 +62,5 @@ Spill = Annotated[
 ]
 TracksFrom = Annotated[
     Path,
-    typer.Argument(help="folder of event<id>-tracks.parquet, one such file, or a submission"),
+    typer.Argument(help="folder of files event...-tracks.parquet, one file, or a submission"),
 ]

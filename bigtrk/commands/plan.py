@@ -25,7 +25,7 @@ def plan(
         str | None, typer.Option(help="cpu, A100, H100 or H200; default: this machine")
     ] = None,
     measured: Annotated[
-        Path | None, typer.Option(help="folder of a run whose measured step gives the seconds")
+        Path | None, typer.Option(help="folder of a run, whose measured steps give the seconds")
     ] = None,
     choose: Annotated[
         bool, typer.Option("--choose", help="choose settings that fit --ranks and --memory")
@@ -39,8 +39,8 @@ def plan(
     """Count the memory and the sectors that a training needs.
 
     Seconds are a rough estimate (a roofline), or follow the measured step of --measured RUN.
-    --choose takes the first settings that fit, keeps those you give, and prints the commands that
-    cut the events and train. With --try it trains a few steps with some that fit, on this host, and
+    --choose finds settings that fit, keeps those you give, and prints the commands that cut the
+    events and train. With --try it trains a few steps with some of these settings on this host, and
     takes the fastest.
     """
     from bigtrk.planning import tables
@@ -67,10 +67,10 @@ def plan(
 def scale(
     kind: Annotated[
         Literal["weak", "strong"],
-        typer.Argument(help="weak: a fixed number of events per rank; strong: of all ranks"),
+        typer.Argument(help="weak: a fixed number of events per rank; strong: in all"),
     ],
     arguments: Arguments = None,
-    out: Annotated[Path, typer.Option(help="folder; a series in it is continued")] = Path(
+    out: Annotated[Path, typer.Option(help="folder; a series there is continued")] = Path(
         "scaling"
     ),
     ranks: Annotated[str, typer.Option(help="numbers of ranks")] = "1,2,4",
@@ -82,11 +82,13 @@ def scale(
     slurm: Annotated[
         bool, typer.Option("--slurm", help="only print a script that submits job arrays")
     ] = False,
-    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="with --slurm (4)")] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="with --slurm: 4 by default")
+    ] = None,
 ) -> None:
     """Train on several numbers of ranks and report scaling.
 
-    An unfinished series goes on. `bigtrk report FOLDER...` shows series again, or side by side.
+    Repeat it to continue a series. `bigtrk report FOLDER...` shows series again, or side by side.
     """
     from bigtrk.shipped import DEFAULT
     from bigtrk.studies.scaling.run_series import plan_series, run_series, slurm_script
@@ -113,12 +115,14 @@ def search(
     ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on one host")] = 1,
     launcher: Annotated[
         str | None,
-        typer.Option(metavar="COMMAND", help='instead of torchrun: "srun --ntasks 8 python"'),
+        typer.Option(
+            metavar="COMMAND", help='instead of torchrun, such as "srun --ntasks 8 python"'
+        ),
     ] = None,
 ) -> None:
     """Search for the settings that make a metric best.
 
-    Trials are chosen by TPE, and bad ones end early. Each is a run folder, such as OUT/trial0007.
+    Trials are chosen by TPE, and bad ones end early. Each is a run, such as OUT/trial0007.
     The same command continues a search; a larger --trials adds to it.
     """
     from bigtrk.shipped import DEFAULT

@@ -37,7 +37,7 @@ def train_stages(
         Path | None, typer.Argument(metavar="[PIPELINE.yaml]", help="settings of the stages")
     ] = None,
     launcher: Annotated[
-        str | None, typer.Option(help="command that starts a training: 'deepspeed --num_gpus 2'")
+        str | None, typer.Option(help="command that starts a training, as 'deepspeed --num_gpus 2'")
     ] = None,
 ) -> None:
     """Train all stages from hits to tracks.
@@ -126,9 +126,9 @@ def fit(
     out: Annotated[Path, typer.Argument(help="folder for the fitted parameters")],
     chi2_max: Annotated[
         float | None,
-        typer.Option(min=0, help="also write the tracks of at most this chi2 / ndf"),
+        typer.Option(min=0, help="also write the tracks with at most this chi2 / ndf"),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="also write them as ACTS's CSV")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="write ACTS's CSV, too")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit tracks by ACTS's Kalman filter.
@@ -175,7 +175,10 @@ def submit(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="file to write, such as mine.parquet")],
     majority_particles: Annotated[
-        bool, typer.Option("--majority-particles", help="add each track's particle, from the truth")
+        bool,
+        typer.Option(
+            "--majority-particles", help="add each track's majority particle, by the truth"
+        ),
     ] = False,
     max_edges: MaxEdges = None,
     spill: Spill = None,
@@ -185,7 +188,9 @@ def submit(
     """Write a submission to ColliderML's tracking task.
 
     It has a row for each hit. A pipeline makes the tracks first, in a folder next to OUT, such as
-    mine-tracks for mine.parquet. Ranks share this: torchrun --nproc-per-node 4 -m bigtrk submit ...
+    mine-tracks for mine.parquet.
+
+    Ranks share the events: torchrun --nproc-per-node 4 -m bigtrk submit ...
     """
     from bigtrk.formats.track_files import check_submission_name, submit_tracks
     from bigtrk.parallel.ranks import discover

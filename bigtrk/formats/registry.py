@@ -53,7 +53,7 @@ GRAPH_WRITERS = {
     ),
     "acorn": Format(
         "bigtrk.formats.acorn.export_graphs:export_acorn_folder",
-        "Write graphs for acorn's trainings or, with scores, tracks.\n\n"
+        "Write graphs for acorn to train on or, with --run, to track.\n\n"
         "Graphs that came from acorn go back with its own columns, edges and their order.",
         takes=("run",),
     ),
@@ -70,7 +70,7 @@ MODEL_WRITERS = {
     "acorn-model": Format(
         "bigtrk.formats.acorn.model_files:export_model",
         "Write a run's model as a checkpoint of acorn.\n\n"
-        "It becomes an InteractionGNN2, and must read the 12 node features of acorn's models.",
+        "It becomes acorn's InteractionGNN2, and must read the 12 node features of its models.",
     ),
     "acts": Format(
         "bigtrk.formats.acts.export:export_run",
