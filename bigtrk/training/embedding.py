@@ -147,8 +147,8 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
     if not (hits.isfinite().all() and loss.isfinite()):
         raise RankError(
             f"rank {dist.get_rank()}: the embedding or the loss of {batch.sector.event} is not "
-            f"finite; lower optimizer.lr or set optimizer.gradient_clipping, and continue with "
-            f"'bigtrk resume RUN'"
+            f"finite; lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
+            f"optimizer.lr=LOWER'"
         )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)

@@ -63,8 +63,8 @@ def check_spikes(number: int) -> None:
     if number >= MOST_IN_A_ROW:
         raise InputError(
             f"the loss spiked in {number} steps in a row; lower optimizer.lr, set "
-            f"optimizer.gradient_clipping or raise training.spike_threshold, and continue with "
-            f"'bigtrk resume RUN'"
+            f"optimizer.gradient_clipping or raise training.spike_threshold: 'bigtrk resume RUN "
+            f"optimizer.lr=LOWER'"
         )
 
 

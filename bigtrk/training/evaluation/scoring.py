@@ -171,8 +171,8 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     if wrong or not (scored.logits.isfinite().all() and loss.isfinite()):
         raise RankError(
             f"rank {dist.get_rank()}: the scores or the loss of {scored.name} are not finite; "
-            f"lower optimizer.lr or set optimizer.gradient_clipping, and continue with 'bigtrk "
-            f"resume RUN'"
+            f"lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
+            f"optimizer.lr=LOWER'"
         )
     every = scored.logits, scored.y, scored.is_target
     logits, y, is_target = (column[scored.counted] for column in every)
