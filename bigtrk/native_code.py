@@ -171,7 +171,7 @@ def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False)
         said = f"{place}: belongs to user {state.st_uid}, who could change it"
         raise PermissionError(f"{said}; {_REMEDY}")
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{place}: others may write to it; chmod go-w it, or {_REMEDY}")
+        raise PermissionError(f"{place}: others may write to it; chmod go-w {place}, or {_REMEDY}")
 
 
 def _compile(path: Path, command: Sequence[str]) -> None:

@@ -166,7 +166,7 @@ def test_a_cache_that_others_may_write_or_replace_is_not_used(
 ) -> None:
     kept.plant(kept.library)
     (kept.home / folder).chmod(mode)
-    assert_not_run(kept, f"{kept.home / folder}: others may write to it; chmod go-w it")
+    assert_not_run(kept, f"{kept.home / folder}: others may write to it; chmod go-w ")
 
 
 def test_a_link_in_place_of_a_library_is_not_followed(kept: Place) -> None:

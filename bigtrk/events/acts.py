@@ -156,7 +156,7 @@ class ActsEvents:
             warn_once(
                 "noise",
                 f"{where}: {len(noise):,} of {len(known):,} measurements have no row, "
-                f"{noise[0]} first; they count as noise, unless the file is cut",
+                f"{noise[0]} first; they count as noise; if the file is cut off, fetch it again",
             )
         truth = {"hit_id": pairs["measurement_id"]}
         truth |= {name: values[row] for name, values in _truth_of(simulated, where_hits).items()}

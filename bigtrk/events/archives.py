@@ -34,7 +34,7 @@ class Source:
             content = read_bytes(self.path / member)
             limit = limit_of(len(content))
         else:
-            told = damage_told(f"{self.path}: {member} cannot be read", "fetch it again")
+            told = damage_told(f"{self.path}: {member} cannot be read", "fetch the archive again")
             with told, ZipFile(self.path) as archive:
                 content, limit = read_member(self.path, archive, member)
         if not content.startswith(GZIP_MAGIC):

@@ -275,7 +275,7 @@ def _events_of(source: Source) -> list[str]:
         )
     inner = (path for path in sorted(source.path.glob("*/")) if find_trackml(path))
     if nearest := next(inner, None):
-        raise InputError(f"{source.path}: holds no events, but {nearest} does; name that")
+        raise InputError(f"{source.path}: holds no events, but {nearest} does; name {nearest}")
     unpack = "unpack Parquet, " if source.path.is_file() else ""
     raise InputError(
         f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "
@@ -324,7 +324,7 @@ def _check_whole(listed: NDArray[np.generic], where: str, known: NDArray[np.gene
     if len(missing):
         raise InputError(
             f"{where}: {len(missing):,} of {number_of(len(known), 'hit')} have no row, hit "
-            f"{missing[0]} first; add them, noise with particle_id {NOISE}, or take a whole file"
+            f"{missing[0]} first; add rows (noise: particle_id {NOISE}), or fetch the file again"
         )
 
 

@@ -134,9 +134,9 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
     if len(odd):
         warn_once(
             "nhits",
-            f"{where}: the truth gives {number_of(len(odd), 'particle')} more hits than nhits, "
-            f"such as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give "
-            "each its own, or edges between them count as true",
+            f"{where}: {number_of(len(odd), 'particle')} have more hits than their nhits, such as "
+            f"{odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles share an id, give each its "
+            "own, or edges between them count as true",
         )
 
 

@@ -57,7 +57,7 @@ def test_an_empty_table_a_cut_one_and_text_that_is_not_utf8(tiny: Path) -> None:
     path = tiny / f"{NAME}-truth.csv"
     whole = path.read_text()
     path.write_text("".join(whole.splitlines(keepends=True)[:2]))
-    refused(tiny, f"{path}: 2 of 3 hits have no row, hit 2 first; add them, noise with particle_id")
+    refused(tiny, f"{path}: 2 of 3 hits have no row, hit 2 first; add rows (noise: particle_id")
     path.write_text(whole)
     path = tiny / f"{NAME}-hits.csv"
     path.write_bytes(path.read_bytes().replace(b"70.5", b"\xff\xfe"))
@@ -100,7 +100,7 @@ def test_a_damaged_zip_archive(tiny: Path) -> None:
     place = content.index(b"70.5")
     content[place] ^= 1
     archive.write_bytes(content)
-    refused(archive, f"{archive}: {NAME}-hits.csv cannot be read", "fetch it again")
+    refused(archive, f"{archive}: {NAME}-hits.csv cannot be read", "fetch the archive again")
     archive.write_bytes(content[: len(content) // 2])
     refused(archive, f"{archive}: is neither a folder nor a readable zip", "fetch the archive")
 
@@ -138,7 +138,7 @@ def test_folders_without_what_is_asked_for(tiny: Path) -> None:
     (tiny / "none").mkdir()
     (tiny / "outer").mkdir()
     (tiny / "outer" / "inner").symlink_to(tiny)
-    refused(tiny / "outer", f"outer: holds no events, but {tiny}/outer/inner does; name that")
+    refused(tiny / "outer", f"outer: holds no events, but {tiny}/outer/inner does; name {tiny}/")
     refused(tiny / "absent", f"{tiny / 'absent'}: no such file or folder", "name a folder or zip")
     refused(tiny / "none", f"{tiny / 'none'}: holds no events", "bigtrk simulate")
     with pytest.raises(InputError, match=r"holds no events.*bigtrk simulate"):

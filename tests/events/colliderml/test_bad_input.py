@@ -165,7 +165,7 @@ def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("build csv out --from colliderml", "csv: holds no events in the format that --from coll"),
+        ("build csv out --from colliderml", "csv: holds no events in the format of --from coll"),
         ("build sample out --events 9-1", "--events 9-1: give first and last event number"),
         ("build sample out --events 1-2", "sample: none of its 3 events, event000090000 to "),
         ("build sample out --from pyg --events 1-2", "--from pyg imports all graphs"),
