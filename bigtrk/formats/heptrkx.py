@@ -244,7 +244,7 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
     if missing := [name for name in COLUMNS if name not in graph.node_feature_names]:
         raise InputError(
             f"{graph.name}: has no node feature {missing[0]!r}, but HEPTrkX needs r, phi and z; "
-            "build a graph that has it"
+            "build the graph from events"
         )
     columns = [graph.node_feature_names.index(name) for name in COLUMNS]
     # The float32 nearest to a quotient gives the column again, if any float32 does.

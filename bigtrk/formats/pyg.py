@@ -69,7 +69,7 @@ def read_pyg(
 def _files(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("*") if path.suffix in SUFFIXES]
     if others := [path.name for path in found if path.name in _OF_DATASET]:
-        warn_once("others", f"{folder}: left out {', '.join(sorted(others))}, without graphs")
+        warn_once("others", f"{folder}: left out {', '.join(sorted(others))}, which hold no graphs")
     graphs = (path for path in found if path.name not in _OF_DATASET)
     files = sorted(graphs, key=lambda path: (by_numbers(path.stem), path.name))
     for one, other in pairwise(files):

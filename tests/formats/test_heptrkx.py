@@ -60,7 +60,7 @@ def test_imports_a_folder_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert folder.record(names[0])["purity"] == 0.5
     first = file_of(out, names[0]).stat().st_mtime_ns
     save(source / f"{names[1]}.npz", GOOD | {"y": np.ones(4, dtype=np.float32)})
-    with pytest.raises(InputError, match=r"was made from another event .* remove that file"):
+    with pytest.raises(InputError, match=r"was made from another event .* remove the file"):
         import_heptrkx_folder(source, out)
     file_of(out, names[1]).unlink()
     import_heptrkx_folder(source, out)

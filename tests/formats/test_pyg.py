@@ -142,4 +142,4 @@ def test_the_folder_of_a_dataset(
     import_pyg_folder(tmp_path / "processed", tmp_path / "graphs")
     assert GraphFolder(tmp_path / "graphs").events == ["data_2", "data_10"]
     assert [source.name for source in open_events([tmp_path / "graphs"])] == ["data_2", "data_10"]
-    assert "left out pre_filter.pt, pre_transform.pt, without graphs" in capsys.readouterr().err
+    assert "left out pre_filter.pt, pre_transform.pt, which hold no" in capsys.readouterr().err

@@ -221,7 +221,7 @@ def read_checkpoint(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise InputError(f"{what} is not a tensor of weights; {_REMEDY}")
         if not tensor.isfinite().all():
-            raise InputError(f"{what} is not finite; name one from before the loss diverged")
+            raise InputError(f"{what} is not finite; name a checkpoint of before the loss diverged")
     return settings, weights
 
 

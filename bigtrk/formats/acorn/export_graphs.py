@@ -84,7 +84,7 @@ def _hit_columns(graph: EventGraph) -> dict[str, Tensor]:
     lacking = [name for name in ("r", "phi", "z", "eta") if name not in names]
     if lacking:
         raise InputError(
-            f"{graph.name}: has no node feature {lacking[0]!r}; build a graph that has it"
+            f"{graph.name}: has no node feature {lacking[0]!r}; build the graph from events"
         )
     columns = {HITS + name: graph.node_features[:, i].double() for i, name in enumerate(names)}
     r, phi = columns[f"{HITS}r"], columns[f"{HITS}phi"]
@@ -197,5 +197,5 @@ def _place(folder: GraphFolder, event: str) -> Path:
     """Returns the sub-folder that an event came from."""
     place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
-        raise InputError(f"{folder.path}: {event} names no folder of acorn; import it again")
+        raise InputError(f"{folder.path}: acorn's folder of {event} is damaged; import it again")
     return Path(place)

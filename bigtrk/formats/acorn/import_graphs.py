@@ -327,7 +327,7 @@ def _pairs(columns: AcornColumns, name: str, n_hits: int) -> Ints:
     pairs = columns.tensors[name]
     if pairs.dtype is not torch.int64 or pairs.dim() != 2 or len(pairs) != 2:
         kind = f"is {pairs.dtype} {list(pairs.shape)}, not int64 [2, edges]"
-        raise columns.bad(name, kind, "make it so")
+        raise columns.bad(name, kind, "convert it")
     outside = (pairs < 0) | (pairs >= n_hits)
     if outside.any():
         end, edge = (int(at) for at in outside.nonzero()[0])

@@ -113,7 +113,7 @@ def _simulate(
     try:
         sequencer.run()
     except RuntimeError as error:
-        check = f"check that {options.hepmc3} is undamaged and holds it"
+        check = f"check that {options.hepmc3} is undamaged and holds this event"
         remedy = check if options.hepmc3 else "give another --seed or fewer --particles"
         said = f"event {number}: ACTS fails to simulate it ({one_line(str(error))})"
         raise InputError(f"{said}; {remedy}") from error

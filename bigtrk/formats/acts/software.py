@@ -43,7 +43,7 @@ def load_acts() -> Any:
         import acts.examples.json
     except (ImportError, OSError) as error:
         raise InputError(
-            f"this needs ACTS, which cannot be loaded ({error}); pip install 'bigtrk[acts]', on "
+            f"ACTS is needed, but cannot be loaded ({error}); pip install 'bigtrk[acts]', on "
             f"Linux with glibc 2.34 or later (Debian 12, RHEL 9)"
         ) from None
     return acts
@@ -121,7 +121,7 @@ class GenericDetector:
         if len(bad := np.flatnonzero(~np.isin(volume, list(PITCHES)))):
             raise InputError(
                 f"{where}: hit {hits['hit_id'][bad[0]]} is in volume {volume[bad[0]]}, which "
-                f"TrackML's detector does not have; give events of that detector, the only one here"
+                f"TrackML's detector does not have; give events of TrackML's detector"
             )
         position = np.stack([hits[axis].astype(np.float64) for axis in "xyz"], axis=1)
         centre, axes, half = self._frames

@@ -214,7 +214,7 @@ def test_what_is_no_hepmc3_is_refused(tmp_path: Path) -> None:
         ("bad.hepmc3", range(1), "does not begin with HepMC::"),
         ("bad.hepmc3.gz", range(1), "cannot be read"),
         ("none.hepmc3", range(1), "no such file"),
-        ("two.hepmc3", range(2, 3), "two.hepmc3 is undamaged and holds it"),
+        ("two.hepmc3", range(2, 3), "two.hepmc3 is undamaged and holds this event"),
     ):
         options = FatrasOptions(40, 1, hepmc3=tmp_path / name)
         with pytest.raises(InputError, match=told):
