@@ -123,8 +123,7 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
     if parts > max(n_nodes, 1):
         raise InputError(
             f"{event}: {n_nodes} nodes cannot be cut into {parts} sectors; use --parts "
-            f"{max(n_nodes, 1)} or less, or a larger --max-edges; or train it whole, by naming "
-            "its folder of graphs in data.train"
+            f"{max(n_nodes, 1)} or less, or a larger --max-edges, or train on the whole graph"
         )
 
 

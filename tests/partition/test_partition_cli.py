@@ -278,8 +278,8 @@ def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 5 nodes cannot be "
-        "cut into 8 sectors; use --parts 5 or less, or a larger --max-edges; or train it whole, by "
-        "naming its folder of graphs in data.train"
+        "cut into 8 sectors; use --parts 5 or less, or a larger --max-edges, or train on the "
+        "whole graph"
     ]
     assert json.loads(printed.out) == report_of(out)
     assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]

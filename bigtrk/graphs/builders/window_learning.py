@@ -132,7 +132,7 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
     """Returns the sides [6, T] of the edges of each frequent layer pair, outliers removed."""
     outward = np.isfinite(sides).all(axis=0)
     if not outward.any():
-        raise InputError("no target edges to learn windows from; use other events with truth")
+        raise InputError("no target edges to learn windows from; add events, or lower --pt-min")
     limit = np.quantile(sides[:, outward], OUTLIER, axis=1)
     limit[DPHI] = DPHI_MAX
     middle, most = np.quantile(sides[:, outward], [0.5, 0.95], axis=1)

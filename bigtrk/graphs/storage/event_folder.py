@@ -370,7 +370,7 @@ class EventFolder:
         kind, self.manifest = read_manifest(path)
         if kind != self.kind:
             made = self.maker.format(path="OUT")
-            raise InputError(f"{path}: holds {kind}; name {self.kind}, as '{made}' makes them")
+            raise InputError(f"{path}: holds {kind}; name a folder of {self.kind} made by '{made}'")
         self.path = path
         self._known: dict[tuple[int, ...], set[str]] = {}  # by the stamp of a file
         self.events = sorted(self.manifest["events"], key=by_numbers)

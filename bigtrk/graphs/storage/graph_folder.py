@@ -158,7 +158,7 @@ def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) 
         raise InputError(
             f"{path}: was made from another event that is also called {event}; to keep both, name "
             f"another folder or give these graphs other names, as 'bigtrk build EVENTS GRAPHS "
-            f"--prefix b-' does; to replace it, remove that file"
+            f"--prefix b-' does; to replace this one, remove the file"
         )
 
 
