@@ -167,7 +167,7 @@ def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
     if differ:
         raise InputError(
             f"{run}: was trained with other settings of {', '.join(differ)}; remove {run} to train "
-            f"it again, or restore the former settings in PIPELINE.yaml"
+            f"it again, or give the former settings"
         )
 
 
@@ -200,8 +200,8 @@ def _choice(threshold: float, scan: Scan, fakes: float) -> str:
     """Describes the choice of the threshold."""
     if not scan:
         return (
-            f"threshold {UNCHOSEN:g} of the quality: one held-back event alone can not choose it; "
-            f"validation: 2 or more lets fakes: {fakes:g} do so"
+            f"threshold {UNCHOSEN:g} of the quality: one held-back event is too few to choose it "
+            f"by fakes: {fakes:g}; set validation: 2 or more"
         )
     found = scan[threshold]
     if found.fake_rate is None or found.efficiency is None:

@@ -47,4 +47,4 @@ def test_of_two_events_the_rate_of_fakes_is_chosen(capsys: pytest.CaptureFixture
 def test_one_event_alone_chooses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     merge_tree, record = train_merge_tree([scored_event(1)], 0.05, seed=0)
     assert (merge_tree.threshold, record.threshold, record.scan) == (0.5, 0.5, ())
-    assert "one held-back event alone can not choose it" in capsys.readouterr().out
+    assert "one held-back event is too few to choose it" in capsys.readouterr().out

@@ -94,8 +94,8 @@ class MergeTree:
         if self.quality.with_modules != (graph.modules is not None):
             here = "lacks" if graph.modules is None else "has"
             raise InputError(
-                f"this graph {here} the detector modules of its hits, unlike the graphs that "
-                f"trained the track quality; train the quality on graphs like this one"
+                f"this event {here} module ids of hits, unlike those that trained the pipeline; "
+                f"train a pipeline on events like this one"
             )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
@@ -200,7 +200,7 @@ def read_merge_tree(path: Path) -> MergeTree:
     """Reads what `write_merge_tree` wrote, and verifies its checksums."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
-        raise InputError(f"{path}: is no merge tree; name one that 'bigtrk pipeline train' made")
+        raise InputError(f"{path}: is no merge tree; train the pipeline again")
     if (version := opened.record.get("version")) != VERSION:
         raise InputError(
             f"{path}: is of version {one_line(repr(version))}, but this bigtrk reads version "

@@ -62,7 +62,7 @@ def test_thresholds_outside_are_refused(threshold: float) -> None:
 def test_a_quality_learnt_with_modules_is_not_for_hits_without() -> None:
     graph, _ = helix_event(0)
     with_modules = replace(BY_SCORE, with_modules=True)
-    with pytest.raises(InputError, match="lacks the detector modules"):
+    with pytest.raises(InputError, match="lacks module ids of hits"):
         MergeTree(with_modules, 0.5)(replace(graph, modules=None), 3)
-    with pytest.raises(InputError, match="has the detector modules"):
+    with pytest.raises(InputError, match="has module ids of hits"):
         MergeTree(BY_SCORE, 0.5)(graph, 3)
