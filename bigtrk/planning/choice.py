@@ -95,7 +95,7 @@ def _fastest(trials: Sequence[Trial], limit: Limit) -> Option:
     if not peaks:
         raise InputError(
             f"none of {len(trials)} options could be trained; the first failed with: "
-            f"{trials[0].failure}; correct that"
+            f"{trials[0].failure}; correct this error"
         )
     raise InputError(
         f"none of {len(trials)} options fits into {MEASURED:.0%} of the "

@@ -69,7 +69,7 @@ def _counted(run: Run, steps: Sequence[StepRecord], machine: Machine) -> list[fl
             f"whose number of ranks stayed the same"
         )
     if not (data.train_events and data.nodes and data.edges):
-        raise InputError(f"{run.folder}: {RUN} lacks its nodes and edges; name a run that has them")
+        raise InputError(f"{run.folder}: {RUN} lacks counts of nodes and edges; name another run")
     mean = EventSize(data.nodes / data.train_events, data.edges / data.train_events)
     known: dict[str, EventSize] = {}
     with suppress(InputError, OSError):  # OSError: for instance, the name of a folder is too long

@@ -91,10 +91,10 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
     plan("model.layers=2").open()
     assert (tmp_path / "out" / "search.json").read_bytes() == before
     for change, said in (
-        ({"arguments": ("model.layers=3",)}, r"configuration \(model.layers 2 instead of 3\)"),
-        ({"space": SPACE.replace("16", "32")}, r"space \(model.hidden.high 16 instead of 32\)"),
-        ({"space": SPACE + "seed: 1\n"}, r"another seed \(0 instead of 1\)"),
-        ({"space": SPACE + "pruning: null\n"}, r"another pruning"),
+        ({"arguments": ("model.layers=3",)}, r"\(configuration model.layers 2 instead of 3\)"),
+        ({"space": SPACE.replace("16", "32")}, r"\(space model.hidden.high 16 instead of 32\)"),
+        ({"space": SPACE + "seed: 1\n"}, r"another search \(seed 0 instead of 1\)"),
+        ({"space": SPACE + "pruning: null\n"}, r"another search \(pruning "),
     ):
         options: dict[str, Any] = dict(change)
         arguments = options.pop("arguments", ("model.layers=2",))
