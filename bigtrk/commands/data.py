@@ -170,8 +170,8 @@ def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | No
     """Lists the events of a folder or archive that `numbers` asks for; None for all of them."""
     if source is not _TRACKML and format_of(events) != source:
         raise InputError(
-            f"{events}: holds no events in the format that --from {source} names (colliderml: "
-            "Parquet files of tracker_hits and particles); name the folder that holds them"
+            f"{events}: holds no events in the format of --from {source}; name the folder that "
+            "holds them, or leave out --from to read any format of events"
         )
     if numbers is None:
         return None

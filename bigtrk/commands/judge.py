@@ -84,7 +84,7 @@ def evaluate(
         if len(data) > 1:
             raise InputError(f"{data[1]}: a pipeline takes one folder of events; leave this out")
         if ranks.world_size > 1:
-            raise InputError(f"{run}: one process evaluates a pipeline; start it without torchrun")
+            raise InputError(f"{run}: one process evaluates a pipeline; run without torchrun")
         losses = evaluate_pipeline(run, data[0], Criteria(hits_min, pt_min))
         made = pipeline_evaluation_report(read_pipeline(run), losses)
         _give(made, losses.model_dump(mode="json"), html, as_json)
@@ -179,7 +179,7 @@ def report(
         _give(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name only it")
+            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name one")
         search = read_search(runs[0])
         _give(search_report(search), summarise_search(search), html, as_json)
     else:

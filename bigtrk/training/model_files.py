@@ -210,8 +210,8 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     except InputError as error:
         raise InputError(
             f"model.init_from={configuration.model.init_from}: evaluations must leave out the "
-            f"events that trained its weights, but their list cannot be read ({error}); keep it in "
-            "place until this run has ended"
+            f"events that trained its weights, but their list cannot be read ({error}); put it "
+            "back until this run has ended"
         ) from None
     return described.trained_on if described else ()
 

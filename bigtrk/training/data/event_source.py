@@ -175,12 +175,12 @@ def split_validation(
         for source in held:
             if other := trained.get(source.name):
                 same = other.origin == source.origin
-                remedy = "remove it from one" if same else _remedy(other, source)
+                remedy = "remove it from one of these" if same else _remedy(other, source)
                 raise InputError(f"data.validation: {source.name} is also in data.train; {remedy}")
     if events is not None and events > len(sources):
         raise InputError(
-            f"data.events={events}: data.train has only {number_of(len(sources), 'event')} to "
-            f"train on; lower data.events, or add a folder"
+            f"data.events={events}: data.train has only {number_of(len(sources), 'event')} besides "
+            f"those held back; lower data.events, or add a folder"
         )
     return sources[:events], held
 
