@@ -82,7 +82,7 @@ class DeepSpeedEngine(Engine):
             # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
             raise InputError(
                 "a gradient became NaN or infinite; lower optimizer.lr or set "
-                "optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER'"
+                "optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or a new run"
             )
 
     def discard(self) -> None:

@@ -56,7 +56,7 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
         if not values.isfinite().all():
             raise InputError(
                 f"{name} became NaN or infinite; lower optimizer.lr or set "
-                f"optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER'"
+                f"optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or a new run"
             )
 
 

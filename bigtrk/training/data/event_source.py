@@ -175,7 +175,7 @@ def split_validation(
         for source in held:
             if other := trained.get(source.name):
                 same = other.origin == source.origin
-                remedy = "remove it from one of these" if same else _remedy(other, source)
+                remedy = "name folders of other events" if same else _remedy(other, source)
                 raise InputError(f"data.validation: {source.name} is also in data.train; {remedy}")
     if events is not None and events > len(sources):
         raise InputError(

@@ -30,7 +30,7 @@ def test_first_events_are_trained_on_and_last_ones_held_back(graphs: Path) -> No
 
 
 def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
-    with pytest.raises(InputError, match=r"data.events=4: data\.train has only 3 events to"):
+    with pytest.raises(InputError, match=r"data.events=4: data\.train has only 3 events besides"):
         split_validation([graphs], 2, 4)
 
 
@@ -43,7 +43,7 @@ def test_two_events_of_one_name_are_refused_with_a_way_to_keep_both(tmp_path: Pa
         split_validation([one, two], 0)
     with pytest.raises(InputError, match=f"data.validation: .*{words}"):
         split_validation([one], [two])
-    with pytest.raises(InputError, match=r"also in data.train; remove it from one"):
+    with pytest.raises(InputError, match=r"also in data.train; name folders of other events"):
         split_validation([one], [one])
 
 
