@@ -101,7 +101,7 @@ class RunFollower:
             check_no_pipeline(self._folder)
             raise InputError(
                 f"{self._folder}: holds no {RUN}, so it is not the folder of a training run; name "
-                f"that of a run, such as runs/0001, also of one that is about to start"
+                f"that of a run, such as runs/0001, or of one about to start"
             )
         # The lock comes before the records: who releases it has written all of them.
         owner, silent = self._lock.owner, self._lock.silence()

@@ -252,8 +252,8 @@ def _open_files(path: Path, found: list[Path]) -> TrackSource:
                 )
     if not files:
         raise InputError(
-            f"{path}: holds no tracks (files such as event000001000-tracks.parquet); name another "
-            "folder or a submission, before the folder of events, or rename files so"
+            f"{path}: holds no tracks (files such as event000001000-tracks.parquet); name a folder "
+            "of such files, or a submission, as the first argument"
         )
 
     def read(number: int) -> HitTracks:

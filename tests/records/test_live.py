@@ -114,7 +114,7 @@ def test_folders_that_are_no_runs_are_named_with_the_remedy(tmp_path: Path) -> N
             RunFollower(place).look()
         assert str(caught.value) == (
             f"{place}: holds no run.json, so it is not the folder of a training run; name that "
-            "of a run, such as runs/0001, also of one that is about to start"
+            "of a run, such as runs/0001, or of one about to start"
         )
     (search / SEARCH).touch()
     with pytest.raises(
