@@ -172,7 +172,7 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
         except usage_error as error:
             if said := error.format_message():  # nothing, where the help was shown instead
                 asked = error.ctx.command_path if error.ctx else program
-                raise InputError(f"{said} ({asked} --help tells more)") from None
+                raise InputError(f"{' '.join(said.split())} ({asked} --help tells more)") from None
             raise SystemExit(2) from None
         if status == INTERRUPTED:  # typer makes this of Ctrl-C
             raise KeyboardInterrupt
