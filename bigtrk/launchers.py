@@ -37,7 +37,7 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place:
-    """Reads the place that the launcher left in the environment; plain python is 0 of 1."""
+    """Reads the place that the launcher left in the environment; plain python is rank 0 of 1."""
     given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
     if any(given) and None not in given:  # both set to nothing are as good as not set
         sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
@@ -123,5 +123,5 @@ def _index(environment: Mapping[str, str], name: str, size: str) -> int:
     if end == 0:
         raise RankError(f"{size}=0: must be 1 or more")
     if index >= end:
-        raise RankError(f"{name}={index}: must be below {size}={end}, since the first is 0")
+        raise RankError(f"{name}={index}: must be below {size}={end}, since ranks count from 0")
     return index

@@ -56,10 +56,10 @@ class CostModel:
     """Counts memory and time for one model, engine, world and machine.
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
-    events_per_step: a rank holds all its events of a step at once. reads_ahead: it also holds those
-    of the next step, since an epoch has several steps. spills_beyond: bytes of a rank's memory
-    beyond which edges between layers, and their inputs, go to files; None if they never do.
-    averages: an average of the weights is kept, which all ranks hold together.
+    events_per_step: the events that a rank holds at once. reads_ahead: it also holds those of the
+    next step, which is so if an epoch has several steps. spills_beyond: bytes of a rank's memory
+    beyond which states of edges, and inputs, are kept in files; None: never. averages: an average
+    of the weights is kept, divided over the ranks.
     """
 
     model: ModelConfig

@@ -194,12 +194,12 @@ def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
 
 
 def available(names: Sequence[str]) -> list[str]:
-    """Lists the features that graphs with features `names` have, those computed from phi too."""
+    """Lists the features `names` of graphs, and those that are computed from their phi."""
     return [*names, *(FROM_PHI if "phi" in names else ())]
 
 
 def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str]:
-    """Lists the features of edges that graphs have, those that nodes' positions give too."""
+    """Lists the edge features `names` of graphs, and those computed from positions of nodes."""
     from_positions = FROM_POSITIONS if {*POSITIONS} <= {*node_names} else ()
     return [*dict.fromkeys((*names, *from_positions))]
 
@@ -260,8 +260,8 @@ _SAME = 1e-5
 
 @dataclass(frozen=True)
 class StoredColumns(Mapping[str, Tensor]):
-    """Columns [M] by name, copied when they are asked for, so that functions may change them. They
-    are the rows `rows` [M] of features [R, len(names)], or all without `rows`.
+    """Columns [M] by name: rows `rows` [M] of features [R, len(names)], all if None. A column is
+    copied when it is read, so that functions may change it.
     """
 
     features: Tensor

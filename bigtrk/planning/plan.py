@@ -48,7 +48,7 @@ class Question:
 
     @cached_property
     def costs(self) -> list[CostModel]:
-        """The cost with all in memory and, if that is configured, with edges in files."""
+        """The cost with all edges in memory and, if configured, the cost with edges in files."""
         in_memory = self.cost()
         in_files = with_files(in_memory, self.configuration, self.budget)
         return [in_memory] if in_files.spills_beyond is None else [in_memory, in_files]

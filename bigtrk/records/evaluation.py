@@ -257,9 +257,11 @@ class FitScore(Record):
 
 
 class ScoreRecord(Judged):
-    """The tracks of all events together, and of each; `pt_min` in GeV. events_without_tracks:
-    events of `data` that `tracks` lacks; they count only with a public task. rules: empty if not
-    asked for. fits: None if the tracks have none.
+    """Scores of tracks in all events together, and in each; `pt_min` in GeV.
+
+    events_without_tracks: the number of events of `data` of which `tracks` has none. A public task
+    counts them as events without a track; else they are left out. rules: empty if not asked for.
+    fits: None if the tracks have no fits.
     """
 
     tracks: str

@@ -111,7 +111,9 @@ class Shares(Record):
 
 
 class PowerRecord(Record):
-    """Energy, and mean shares of time with a kernel and of memory in use; absent: why not read."""
+    """Energy, and the GPUs' mean load. utilisation: the share of time in which a kernel ran.
+    memory: the share in use. absent: by device, why it was not read.
+    """
 
     accelerator_joules: Number | None = None
     host_joules: Number | None = None

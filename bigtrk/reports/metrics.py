@@ -158,7 +158,7 @@ def bin_curve(
 
 
 def lost_plot(axis: str, names: Mapping[str, str], bins: Mapping[str, Binned]) -> Plot:
-    """Makes the plot of particles lost against one of AXES, by category and its title."""
+    """Plots particles lost against `axis`, one of AXES. names: the title of each category."""
     lost = {name: what for name, what in names.items() if name != FOUND}
     ratios = {what: bins.get(f"{name}_by_{axis}") for name, what in lost.items()}
     return bin_plot("Particles lost, %", axis, ratios, range(2, 8))
@@ -279,7 +279,7 @@ def _by_score(title: str, axis: str, curves: Sequence[Curve], y_axis: Axis = "li
 
 
 def logit(score: float) -> float:
-    """Returns the logit of a score; those of 0 and 1 are the ends of the axis."""
+    """Returns the logit of a score, at most 10.25 either way: the ends of the axis."""
     least = 1 / (1 + math.exp(10.25))
     inside = min(max(score, least), 1 - least)
     return math.log(inside / (1 - inside))

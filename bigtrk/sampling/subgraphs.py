@@ -69,7 +69,7 @@ def first_rows(sizes: ArrayLike) -> Rows:
 
 @dataclass(frozen=True)
 class Walk:
-    """A walk of `depth` hops (d) against the edges, along at most `fanout` edges of a node (s)."""
+    """`depth` hops from a root, from edges' ends to starts; at most `fanout` edges of each node."""
 
     depth: int = 3
     fanout: int = 6

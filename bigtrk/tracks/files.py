@@ -336,7 +336,8 @@ def _open_colliderml(path: Path) -> TrackSource:
     for row, number in enumerate(numbers):
         rows.setdefault(number, []).append(row)
     if of_events and len(rows) < len(numbers):
-        raise InputError(f"{path}: has two rows for one event; keep one row per event")
+        twice = next(number for number, places in rows.items() if len(places) > 1)
+        raise InputError(f"{path}: event {twice} has several rows; keep one row per event")
 
     def read(number: int) -> HitTracks:
         chosen = table.take(rows[number])

@@ -73,7 +73,7 @@ def train_quality(events: Sequence[KnownEvent], seed: int = 0) -> Quality:
             in some events only.
     """
     if len({event.graph.modules is None for event in events}) > 1:
-        raise InputError("only some events have modules of hits; leave the others out")
+        raise InputError("only some events name the module of each hit; leave the others out")
     features, good = _examples(events, [one.candidates for one in events])
     n_good = int(good.sum())
     if n_good in (0, len(good)):

@@ -128,7 +128,7 @@ class FittingCuts:
         return [merged_cuts, finer_cuts(stored, world) if layered else []]
 
     def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
-        """Lists the bytes that an event takes of the present ranks, by powers of two of sectors."""
+        """Lists the bytes per rank of an event in 1, 2, 4, ... sectors, each with its cut."""
         world, layered = self.cost.world, self.cost.footprint(cut=False).layered
         cuts = []
         for parts in (1 << i for i in range(MOST_PARTS.bit_length())):

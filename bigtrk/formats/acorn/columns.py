@@ -78,7 +78,7 @@ class AcornColumns:
         return found
 
     def needed(self, name: str, where: str) -> Tensor:
-        """Returns the tensor `name`. where: what to do in acorn so that the file has one."""
+        """Returns the tensor `name`. where: the remedy, if the file has none."""
         if name not in self.tensors:
             raise InputError(f"{self.file}: has no {_both(name)}; {where}")
         return self.tensors[name]

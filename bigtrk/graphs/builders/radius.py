@@ -22,7 +22,7 @@ Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding,
 class RadiusBuilder:
     """Joins all hits that are closer than `radius` in the embedding, but not two of one module.
 
-    embedding: digest of the embedding, for records. most: an event of more pairs is refused.
+    embedding: digest of the embedding, for records. most: an event with more pairs is refused.
     """
 
     embed: Embed

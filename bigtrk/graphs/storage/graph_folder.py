@@ -218,6 +218,6 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -
         check_same_event(path, opened.record, {"made_from": made_from})
     is_made = (opened.record["event"], opened.record.get("made_from", {})) == (event, made_from)
     if not is_made and not replaces:
-        said = f"{out}: graphs there ({event} first) are made again, with the options given now"
+        said = f"{out}: graphs of other options or versions are made again, {event} first"
         warn_once(f"{out} made again", said)
     return is_made

@@ -215,8 +215,8 @@ def backward(
     side: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Writes the `gradient` of edges' first product, which may be `made`, and the program's part of
-    the weights' gradients in `partials` [programs, n_lines, hidden], both as `update` and
+    """Writes the `gradient` of edges' first product, maybe in place of `made`, and the program's
+    part of the weights' gradients, `partials` [programs, n_lines, hidden], both as `update` and
     `of_weights` do. Programs take `rows_of_program` edges each, `block` by block, for which they
     have `scratch` [programs, 2 (layers - 1), block, hidden]. Loops compute addresses anew
     (disable_licm): there are too few registers to keep them.

@@ -48,7 +48,7 @@ class Piece:
 
 
 def even_share(n: int, share: int, shares: int) -> range:
-    """Returns the `share`-th of `shares` neighbouring and equal parts of n values."""
+    """Divides n values into `shares` parts, equal to within one; returns part `share`, from 0."""
     return range(n * share // shares, n * (share + 1) // shares)
 
 

@@ -23,7 +23,7 @@ BYTES = 4
 
 @dataclass(frozen=True)
 class Weights:
-    """The numbers of a model: in all, in its largest layer, in its largest parameter."""
+    """Counts of weights: of the whole model, its largest layer and its largest parameter."""
 
     total: int
     layer: int

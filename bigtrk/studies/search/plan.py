@@ -292,8 +292,8 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
             )
     if "cosine" in (configuration.optimizer.schedule, *space.settings.get(SCHEDULE, ())):
         raise InputError(
-            f"{SCHEDULE}=cosine: needs a fixed last epoch, unlike a population; choose constant or "
-            f"plateau"
+            f"{SCHEDULE}=cosine: needs a fixed last epoch, which no population has; choose "
+            f"constant or plateau"
         )
     if training.epochs % every:
         raise InputError(

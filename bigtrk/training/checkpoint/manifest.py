@@ -191,7 +191,7 @@ def _decoded(raw: bytes) -> Checkpoint:
         ) from None
     if content.get("format") != FORMAT:
         version = one_line(str(content.get("format")))
-        raise InputError(f"{MANIFEST} is of another version ({version})")
+        raise InputError(f"{MANIFEST} is of another version ({version}), not {FORMAT!r}")
     try:
         checkpoint = _CHECKPOINT.validate_json(json.dumps(content), strict=True)
     except ValidationError as error:

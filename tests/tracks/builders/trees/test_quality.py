@@ -51,7 +51,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(InputError, match=r"0 of \d\d\d+ candidate tracks .* give more events"):
         train_quality([known_event(graph, np.zeros_like(particle_id))])
     without = known_event(replace(graph, modules=None), particle_id)
-    with pytest.raises(InputError, match="only some events have modules of hits"):
+    with pytest.raises(InputError, match="only some events name the module of each hit"):
         train_quality([known_event(graph, particle_id), without])
     one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
     with pytest.raises(InputError, match="1 of 1 candidate"):
