@@ -185,7 +185,10 @@ def finish(
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
-        said = f"this task is done; left to the other tasks: {number_of(len(left), 'event')}"
+        said = (
+            f"this task is done; left to the other tasks: {number_of(len(left), 'event')}. If all "
+            "tasks have ended, run the command again without a launcher: it names events that fail"
+        )
         print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
     done = [event for event in graphs.events if event not in failed]

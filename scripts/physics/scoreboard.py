@@ -17,19 +17,25 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input
 from bigtrk.disk.files import read_json, write_json
+from bigtrk.events.event import Columns, Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.trackml import write_event
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.shipped import shipped
-from scripts.physics.physics_pipeline import run, write_pixel_events
+from scripts.physics.physics_pipeline import run
 from scripts.results import CHECKOUT, RESULTS, Results, add_options
 
 TRAINING, JUDGED, PARTICLES = 40, 6, 8_800
 QUICK = (5, 2, 500)
 SETTINGS = Path(__file__).with_suffix(".yaml"), Path(__file__).with_name("scoreboard_pixels.yaml")
+QUICK_SETTINGS = (shipped("configs/pipeline_quick.yaml"),) * 2
 PT_MIN, SOFT = 1.0, 0.5  # GeV
+PIXELS = (7, 8, 9)  # volumes
 
 
 def once(file: Path, command: str) -> Any:
@@ -67,6 +73,33 @@ def found_by(how: str, events: Path, out: Path) -> dict[str, Any]:
     seconds = [sum(event["seconds"].values()) for event in made["events"].values()]
     soft = judged(out, events, SOFT)
     return judged(out, events) | {"soft": soft, "seconds": fmean(seconds) if seconds else None}
+
+
+def write_pixel_events(events: Path, out: Path) -> Path:
+    """Writes a folder's events, pixel hits alone, to `out`, unless there; returns that folder."""
+    there = {path.name for path in out.glob("*-hits.csv.gz")}
+    for name in find_events(events):
+        if f"{name}-hits.csv.gz" not in there:
+            write_event(pixel_event(read_event(events, name)), out)
+    return out
+
+
+def pixel_event(event: Event) -> Event:
+    """Takes the hits of the pixel volumes, their cells and their truth."""
+    hits = _rows(event.hits, np.isin(event.hits["volume_id"], PIXELS))
+
+    def of_hits(table: Columns | None) -> Columns | None:
+        return table and _rows(table, np.isin(table["hit_id"], hits["hit_id"]))
+
+    # The number of a particle's hits is another now; readers count them.
+    particles = event.particles and {
+        name: column for name, column in event.particles.items() if name != "nhits"
+    }
+    return Event(event.name, hits, of_hits(event.cells), particles, of_hits(event.truth))
+
+
+def _rows(table: Columns, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Columns:
+    return {name: column[chosen] for name, column in table.items()}
 
 
 def trained(events: Path, out: Path, settings: Path) -> Path:
@@ -125,7 +158,7 @@ def main() -> None:
     results = Results("scoreboard", arguments)
     out, quick = arguments.out.resolve(), arguments.quick
     training, judge, particles = QUICK if quick else (TRAINING, JUDGED, PARTICLES)
-    of_all, of_pixels = [shipped("configs/pipeline_quick.yaml")] * 2 if quick else SETTINGS
+    of_all, of_pixels = QUICK_SETTINGS if quick else SETTINGS
     for name, first, events in (("training", 0, training), ("fatras", training, judge)):
         run(
             f"bigtrk simulate {out / name} --with acts --events {events} --first-event {first} "
