@@ -66,6 +66,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "partition_volumes": ("partition_volumes", cut_tables.partition_volumes),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "pyg_heptrkx": ("pyg_heptrkx", training_tables.physics_heptrkx),
+    "pixels": ("pixels", stage_tables.scoreboard),
     "pipeline_targets": ("pipeline", stage_tables.targets),
     "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),

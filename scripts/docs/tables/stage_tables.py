@@ -8,8 +8,10 @@ from scripts.docs.table import Table, percent
 EVENTS = {"simulated": "simulated", "event1000": "event 1000"}
 JUDGED = {
     "fatras": "Fatras",
+    "simulated": "simulated",
     "event1000": "event 1000",
     "fatras_pixels": "Fatras, pixels",
+    "simulated_pixels": "simulated, pixels",
     "event1000_pixels": "event 1000, pixels",
 }
 BY = {"ckf": "Kalman filter", "bigtrk": "bigtrk"}
@@ -39,19 +41,11 @@ def targets(found: Any) -> Table:
         return f"{value / 1e6:.2f} M"
 
     edges = f"{of('edges', form=millions)} at {of('edge_efficiency')}"
-    alone, part = (
-        f"{what}, above 0.9 GeV, abs(eta) < 4, two-way"
-        for what in ("pixel volumes alone", "pixels of all tracks")
-    )
     rows = [
         ["simulated, above 1 GeV, fakes at most 1.7 %", "95 %", "97 %", tracks("simulated")],
         ["event 1000, likewise, fakes at most 1.2 %", "97 %", "98.5 %", tracks("event1000")],
         ["simulated, two-way", "94 %", "96.5 %", of("simulated", "two_way")],
         ["event 1000, two-way", "95.5 %", "97.5 %", of("event1000", "two_way")],
-        [f"{alone}, simulated", "", "97 %; 1 % fakes", tracks("pixel")],
-        [f"{alone}, event 1000", "", "97 %; 1 % fakes", tracks("pixel_event1000")],
-        [f"{part}, simulated", "", "", tracks("pixel_part")],
-        [f"{part}, event 1000", "", "", tracks("pixel_part_event1000")],
         ["edges after the filter, at 98.8 % of the target edges", "0.36 M", "0.2 M", edges],
         ["merge tree over components, equal fakes (points)", "+4 %", "+8 %", of("builder_gain")],
         [
@@ -136,7 +130,7 @@ def scoreboard_losses(found: Any) -> Table:
 def transfer(found: Any) -> Table:
     """Lists what pipelines find, by the events that they were trained on and judged on."""
     sets = [*found["summary"]["both"]]
-    names = EVENTS | JUDGED | {"both": "both"}
+    names = JUDGED | {"both": "both"}
     rows = [
         [names[name], *(_efficiency_and_fakes(found_on[one]) for one in sets)]
         for name, found_on in found["summary"].items()
