@@ -82,7 +82,7 @@ def pinned(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Prefetcher:
-    """One thread, with one heap, that makes the next thing while the one before it is used."""
+    """One thread (so one heap) that prepares the next item while the current one is used."""
 
     def __init__(self) -> None:
         self._name = f"prefetcher {id(self)}"

@@ -181,7 +181,7 @@ class _Storage:
 
 
 class Described:
-    """A tensor as the pickle describes it: torch's own would obey what else a pickle may say."""
+    """A tensor's description in a pickle. torch's own classes might run code from the pickle."""
 
     __slots__ = ("offset", "size", "storage", "stride")
 

@@ -60,7 +60,7 @@ _REMEDY = "correct it, or make it again"
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
-    """Refuses tensors off their `layout`; LABELS may be absent. sizes: those known, by letter."""
+    """Refuses tensors that differ from `layout`; LABELS may be absent. sizes: known ones."""
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
     if wrong:
@@ -84,7 +84,7 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
 
 
 def check_particles(content: Section, where: str) -> None:
-    """Refuses columns that are no table of particles, each of which is listed once."""
+    """Refuses a table of particles with wrong columns, or with a particle listed twice."""
     check_columns(content, PARTICLES, {}, where)
     ids, counts = content["particle_id"].unique(return_counts=True)
     for twice in ids[counts > 1][:1].tolist():

@@ -93,7 +93,7 @@ def memory_of_rank(ranks: Ranks) -> float:
 
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the variables that torch.distributed and DeepSpeed read, from those of any launcher.
+    """Translates any launcher's variables to those that torch.distributed and DeepSpeed read.
     Raises RankError if the environment does not say where several ranks meet, or the port is
     impossible.
     """

@@ -76,7 +76,7 @@ class RoutedEvent:
         return self.cut.ranks if self.part is None else 1
 
     def assignments(self, first_rank: int) -> list[Assignment]:
-        """Lists the share of each of its ranks, the first of which is `first_rank`."""
+        """Lists the sectors of each of its ranks, from `first_rank` on."""
         parts, ranks = self.cut
         held = (
             [group(i, ranks, parts) for i in range(ranks)] if self.part is None else [[self.part]]

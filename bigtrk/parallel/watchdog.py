@@ -133,7 +133,7 @@ def silence(silent: Mapping[int, Beat], others: Mapping[int, Beat], seconds: flo
 
 
 def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
-    """Makes the verdict if ranks answer but none moves: those that do not wait are at fault."""
+    """Makes the verdict if all ranks answer but none moves; ranks that do not wait are at fault."""
     stalled = {rank: beat for rank, beat in beats.items() if not beat.waits} or beats
     others = {rank: beat for rank, beat in beats.items() if rank not in stalled}
     said = _listed(stalled, f"has not moved for {seconds:.0f} s,")

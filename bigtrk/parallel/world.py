@@ -95,7 +95,7 @@ class PeakMemory:
         self._highest = self._own = 0
 
     def look(self) -> None:
-        """Notes a new peak. Call it near it, while what was mapped then still is."""
+        """Notes a new peak. Call it at the peak, while its pages are still mapped."""
         if self._device.type == "cuda":
             return
         lines = (line.split() for line in self._status.read_text().splitlines())

@@ -73,7 +73,7 @@ def relative(found: Tensor, expected: Tensor, least: float = 1e-300) -> float:
 
 
 class Step(NamedTuple):
-    """The `n`-th time that `layer` "gives" rows, "sends" them, or calls a function `what`."""
+    """The `n`-th time that `layer` "gives" or "sends" rows, or calls the function `what`."""
 
     layer: str
     what: str

@@ -106,7 +106,7 @@ class Judged(Record):
     matching: Annotated[tuple[MatchingRecord, ...], Field(max_length=MOST)] = ()
 
     def bins(self, mode: str) -> Bins:
-        """Returns those of the one style that has bins; empty where there are none."""
+        """Returns the bins of the first matching by `mode` that has some; empty without."""
         return next((x.bins for x in self.matching if x.mode == mode and x.bins), {})
 
 
@@ -209,14 +209,14 @@ class ColliderMLMetrics(Record):
 
 
 class ColliderMLScore(Record):
-    """The public metrics of all rows as submitted, and without those of track -1."""
+    """The public metrics of all submitted rows, and of the rows in tracks (not -1)."""
 
     submitted: ColliderMLMetrics
     in_tracks: ColliderMLMetrics
 
 
 class RuleScore(Record):
-    """Counts by a published rule: particles, or the weight of hits; those found; tracks; fakes."""
+    """Counts by a published rule. particles, found: their number, or the weight of hits."""
 
     rule: Text
     targets: Text
@@ -248,7 +248,7 @@ class ParameterScore(Record):
 
 
 class FitScore(Record):
-    """Fits of tracks, those that converged, and those judged: of particles from the beam line."""
+    """Counts of fits: all, converged, and judged (particles from the beam line only)."""
 
     tracks: Count
     converged: Count

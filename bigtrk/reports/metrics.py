@@ -173,7 +173,7 @@ def loss_rows(losses: Mapping[str, int], names: Mapping[str, str]) -> Iterator[d
 
 
 def loss_limit(losses: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """Names what loses most of the particles: the culprit stands before a category's colon."""
+    """Names the stage that loses most particles: a category's title up to its colon."""
     total, lost = sum(losses.values()), Counter[str]()
     if not total:
         return "What limits the tracks is not known: there are no particles to be found."
@@ -198,7 +198,7 @@ class Kept:
 
 
 def kept_by_cut(scores: EdgeScores) -> list[Kept]:
-    """Computes what each limit of the score keeps as a cut; nothing without edges of both kinds."""
+    """Computes the edges that a cut at each limit keeps; empty without edges of both kinds."""
     counts = (scores.target, scores.other, scores.false)
     above = [[0, *accumulate(reversed(kind))][::-1] for kind in counts]
     n_target, n_others = above[0][0], above[1][0] + above[2][0]

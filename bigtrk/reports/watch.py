@@ -59,7 +59,7 @@ def watch_runs(folders: Sequence[Path], console: Console) -> None:
 
 
 def dashboard(labels: Sequence[str], runs: Sequence[LiveRun]) -> Group:
-    """Draws a row per run, below notes: a terminal cuts off what it has no room for below."""
+    """Draws notes, then a row per run: a small terminal cuts off the last rows."""
     named = [*zip(labels, runs, strict=True)]
     told = [Text(f"{label}: {note}", "bold") for label, run in named for note in notes(run)]
     rows = [{"run": label, **cells(run)} for label, run in named]

@@ -85,7 +85,7 @@ def resumable(run: Path) -> bool:
 
 
 def resumption(run: Path) -> list[str]:
-    """Returns the arguments that resume a run; none, after removing it, if it cannot go on."""
+    """Returns the arguments that resume a run. Removes a run that cannot be resumed: none."""
     if resumable(run):
         return ["--resume", str(run), *code_options()]
     if run.exists():

@@ -59,7 +59,7 @@ def binned_ratio(values: Floats, counts: NDArray[np.bool_], edges: tuple[float, 
 
 
 def added(events: Sequence[Bins]) -> Bins:
-    """Adds up events (at least one), leaving out what one of them lacks."""
+    """Adds up the bins of events (at least one). Names that an event lacks are left out."""
     names = [name for name in events[0] if all(name in event for event in events)]
     return {name: _sum([event[name] for event in events]) for name in names}
 

@@ -33,8 +33,8 @@ PIXELS = {8: (2, 4, 6, 8)} | dict.fromkeys((7, 9), (2, 4, 6, 8, 10, 12, 14))
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts of events by one rule. particles: to be found, or the weight of hits; found: what is
-    found of them. tracks: that count; fakes: among these.
+    """Counts of events by one rule. particles: number to be found, or the weight of hits;
+    found: the part of it that was found. tracks: those that the rule counts; fakes: among them.
     """
 
     particles: float = 0
@@ -48,7 +48,7 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Rule:
-    """A published rule. targets, tracks: the particles to be found, and the tracks that count."""
+    """A published rule. targets: the particles to be found. tracks: the tracks that count."""
 
     name: str
     targets: str

@@ -65,7 +65,7 @@ class Limit:
 
     @property
     def budget_gib(self) -> float:
-        """Returns the GiB that may be filled; of a share, thousandths as a command line shows."""
+        """Returns the GiB that may be filled, rounded down to thousandths for command lines."""
         filled = self.share * self.memory / GIB
         return filled if self.share == 1 else math.floor(_THOUSANDTHS * filled) / _THOUSANDTHS
 
@@ -74,11 +74,11 @@ class Limit:
         return self.budget_gib * GIB
 
     def holds(self, peak_bytes: float) -> bool:
-        """Whether a run fits whose peak was measured."""
+        """Whether a measured peak fits."""
         return peak_bytes <= MEASURED * self.memory
 
     def enough_gib(self, n_bytes: float) -> float:
-        """Returns the least memory in GiB of which these bytes are a permitted share."""
+        """Returns the least memory (GiB) of a rank that may hold `n_bytes`."""
         filled = math.ceil(_THOUSANDTHS * n_bytes / GIB) / _THOUSANDTHS
         return math.ceil(_THOUSANDTHS * filled / self.share) / _THOUSANDTHS
 
@@ -120,8 +120,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with whole events cut in `sectors`. memory: most bytes of a rank; if it does not
-    fit, the least possible. cut: with most sectors, of those in which an event may be trained.
+    """A candidate with whole events cut in `sectors`. memory: the largest bytes of a rank; if the
+    option does not fit, the smallest possible. cut: the possible cut with most sectors.
     """
 
     candidate: Candidate

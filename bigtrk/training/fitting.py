@@ -88,7 +88,7 @@ class FittingCuts:
         return self.configuration.data.sectors == "naive"
 
     def fitting(self, size: EventSize) -> dict[Cut, float]:
-        """Returns the work of the cuts that fit, of the first kind that does; files come last."""
+        """Returns the seconds of the cuts that fit, by the first way that fits; files come last."""
         for cost in self._ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
@@ -107,11 +107,11 @@ class FittingCuts:
         return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
 
     def least(self, size: EventSize) -> tuple[float, Cut]:
-        """Returns the bytes and the cut of an event where it needs least."""
+        """Returns the least bytes that an event needs, and the cut that needs them."""
         return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
 
     def least_of_all(self, size: EventSize) -> tuple[float, Cut]:
-        """Returns the same of an event that may be cut again, in any number of sectors."""
+        """Returns the same if the event may be cut again, in any number of sectors."""
         return min(self.least(size), *self.by_parts(size))
 
     def cuts(self, stored: int) -> list[list[Cut]]:

@@ -197,7 +197,7 @@ class AcornSource:
         return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
 
     def section(self) -> Section:
-        """Returns the section that keeps what the graph itself has no place for."""
+        """Returns the section with acorn's columns that the graph does not store itself."""
         text = yaml.safe_dump(self.plain, sort_keys=False).encode()
         plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         section = {_TURNED: self.turned, _PLAIN: plain}
@@ -232,7 +232,7 @@ def thinned_section(opened: SectionFile, keep: Tensor) -> Section:
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:
-    """Reads what acorn knew of a graph from the graph's file; None of a graph from elsewhere."""
+    """Reads acorn's own columns from a graph's file; None if acorn did not make the graph."""
     if SECTION not in opened.digests:
         return None
     content = opened.read(SECTION)

@@ -121,8 +121,8 @@ def import_model(file: Path, out: Path) -> StoredModel:
 
 
 def read_model(file: Path) -> StoredModel:
-    """Reads the model of acorn's checkpoint `file`. From bigtrk's features it computes what acorn's
-    model computes from acorn's. InputError as of import_model.
+    """Reads the model of acorn's checkpoint `file`. With bigtrk's features it gives the results of
+    acorn's model with acorn's features. InputError as of import_model.
     """
     known, weights = read_checkpoint(file)
     try:

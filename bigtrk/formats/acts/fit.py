@@ -200,8 +200,8 @@ def _laid_out(ids: Int64, row: Int64, fitted: dict[str, Any]) -> FittedTracks:
 
 @dataclass(frozen=True)
 class FitCounts:
-    """Numbers, over all events, of tracks, of those that converged, and of those that pass the cut
-    on chi2 (`kept`), as `--json` prints them.
+    """Counts over all events, as `--json` prints them. tracks: all; converged: fits that converged;
+    kept: of these, fits within the cut on chi2.
     """
 
     events: int

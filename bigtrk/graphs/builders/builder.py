@@ -166,7 +166,7 @@ class WindowBuilder:
 
 @dataclass(frozen=True)
 class TrueEdgeBuilder:
-    """Takes the true edges alone, also within a layer: what an embedding is trained on."""
+    """Makes graphs of the true edges only, also within a layer, to train an embedding."""
 
     parameters: ClassVar[dict[str, Any]] = {"edges": "true"}
 

@@ -125,7 +125,7 @@ class ModuleMapBuilder:
         self._pair_bounds = np.stack(ends)
 
     def true(self, event: Event) -> Ints:
-        """Gives the pairs that are to be found [2, T], also those of a layer."""
+        """Returns the true edges [2, T], also those within a layer."""
         return true_pairs(event)
 
     def doublets(self, event: Event) -> Ints:

@@ -49,12 +49,12 @@ class RadiusBuilder:
         return outwards(event.hits, pairs_within(tree, self.radius, event.hits))
 
     def true(self, event: Event) -> Ints:
-        """Gives the pairs that are to be found [2, T], also those of a layer."""
+        """Returns the true edges [2, T], also those within a layer."""
         return true_pairs(event)
 
 
 def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
-    """Finds the pairs of hit rows within `radius`, none of one module: [2, E]; none within 0."""
+    """Returns pairs of hit rows within `radius`, in two modules: [2, E]; none if it is 0."""
     if tree.n < 2 or radius <= 0:
         return np.empty((2, 0), np.int64)
     pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
@@ -98,7 +98,7 @@ def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
 
 
 def true_pairs(event: Event) -> Ints:
-    """Gives the true edges of an event with truth, also those of a layer, outwards: [2, T]."""
+    """Returns an event's true edges, also those within a layer, directed outwards: [2, T]."""
     return outwards(event.hits, np.concatenate([true_edges(event), overlap_edges(event)], axis=1))
 
 

@@ -87,7 +87,7 @@ class Point:
 
 
 def run_name(ranks: int, repeat: int | None = None) -> str:
-    """Names a run's folder; repeats count from 1. Without one: what all of their names share."""
+    """Names a run's folder; `repeat` counts from 1. None: the prefix of all repeats' names."""
     return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
 
 

@@ -208,7 +208,7 @@ def _place(found: Any, where: str) -> Range | Choices:
 
 @dataclass(frozen=True)
 class Search:
-    """A search in `folder`. epochs: those that each trial trains, if nothing ends it before."""
+    """A search in `folder`. epochs: the number per trial, unless it ends early."""
 
     folder: Path
     space: Space

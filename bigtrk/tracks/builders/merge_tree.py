@@ -111,7 +111,7 @@ SURE = 0.8
 def chains_left(
     graph: ScoredGraph, tree: HitTree, candidates: Candidates, gain: Values, min_hits: int
 ) -> tuple[Ids, Chains]:
-    """Takes the tracks of the first pass: those of hits [N], and the chains of the other hits."""
+    """Returns the first pass's track of each hit [N], and chains of the hits left over."""
     sure = take_tracks(tree, candidates, gain, min_hits)
     return sure, find_chains(graph, sure == NO_TRACK, min_hits)
 

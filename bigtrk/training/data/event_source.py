@@ -207,7 +207,7 @@ class Events:
 
 
 def data_record(events: Events) -> DataRecord:
-    """Counts events, nodes and edges, and says what the graphs were built from, where all tell."""
+    """Counts events, nodes and edges; adds the graphs' sources and, if all have them, ratios."""
     records = [source.record for source in events.train]
 
     def mean(share: str) -> float | None:
