@@ -148,8 +148,8 @@ ADVICE = {
     "embedding": "the radius is too small, or the embedding is for another detector or beam spot; "
     "give a larger --radius or --efficiency, or train one with these events",
     "acorn": "acorn's graph construction left them out, or its filter's cut is too high",
-    "windows": "the windows are for another detector or beam spot; learn windows from these "
-    "events with --learn-windows",
+    "windows": "the windows are for another detector or beam spot, or learnt from too few events; "
+    "learn windows from more events like these with --learn-windows",
 }
 
 
