@@ -86,7 +86,7 @@ def _free_port() -> str:
 def run_demo(out: Path, particles: int, seed: int) -> None:
     """Runs `commands`, with `out` for what they make, which must not be there already."""
     if out.exists():
-        raise InputError(f"{out}: exists already; remove it, or name another folder")
+        raise InputError(f"{out}: exists already; name another folder, or remove this one")
     warn_without_compiler()
     start = time.perf_counter()
     for command in commands(out, particles, seed):
