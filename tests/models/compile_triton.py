@@ -119,10 +119,11 @@ def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dic
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
         made = compile_source(source, target=target, options=options)
-    said = log.getvalue()
+    said, names = log.getvalue(), source.fn.arg_names
     return {
         "kernel": source.fn.__name__,
-        "hidden": source.constants[source.fn.arg_names.index("hidden"),],
+        "hidden": source.constants[names.index("hidden"),],
+        "fp32": "bf16" in names and not source.constants[names.index("bf16"),],
         "capability": capability,
         "atomics": atomics(made.asm["ptx"]),
         "registers": _number(r"Used (\d+) registers", said),
@@ -130,8 +131,9 @@ def compiled(source: ASTSource, options: dict[str, Any], capability: int) -> dic
         "shared": made.metadata.shared,
         "threads": 32 * made.metadata.num_warps,
         "ahead": made.asm["ptx"].count("cp.async"),
-        "rows_alone": any(source.fn.arg_names[i] == "ends" for (i,) in source.constants),
+        "rows_alone": any(names[i] == "ends" for (i,) in source.constants),
         "multiplies": "tt.dot" in made.asm["ttir"],
+        "tf32": re.search(r"mma\S*tf32", made.asm["ptx"]) is not None,
         "products": sorted(set(_PRODUCT.findall(made.asm["ptx"]))),
     }
 

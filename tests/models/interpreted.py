@@ -1,4 +1,4 @@
-"""Mends Triton's interpreter for bfloat16, for which numpy has no type, and quickens it."""
+"""Mends Triton's interpreter, which computes in numpy's types, and quickens it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +20,35 @@ def _rounded(values: Any) -> Any:
     return made.view(torch.int16).numpy().view(np.uint16)
 
 
+def tf32(values: Any, half: int) -> Any:
+    """float32 -> tf32 with 11 binary digits. half: what is added before the others are cut off."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return ((bits + np.uint32(half)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def tf32x3(a: Any, b: Any) -> Any:
+    """Multiplies float32 [..., K] by [K, ...] as Triton does with "tf32x3": a processor for tf32
+    adds up eight products at a time, and cuts off what a float32 does not hold.
+    """
+    large, total = [tf32(one, 0x1000) for one in (a, b)], np.zeros((), np.float32)
+    small = [tf32(one - of_one, 0) for one, of_one in zip((a, b), large, strict=True)]
+    for left, right in ((small[0], large[1]), (large[0], small[1]), (large[0], large[1])):
+        for k in range(0, a.shape[-1], 8):
+            part = left[:, k : k + 8].astype(np.float64) @ right[k : k + 8].astype(np.float64)
+            exact = total + part
+            total = exact.astype(np.float32)
+            above = np.abs(total) > np.abs(exact)
+            total = np.where(above, np.nextafter(total, np.float32(0)), total)
+        if right is not large[1] or left is not large[0]:
+            total = np.where(np.isnan(total), np.float32(0), total)
+    return total
+
+
 @contextmanager
 def mended() -> Iterator[None]:
-    """Has the interpreter round to bfloat16 as GPUs do, and multiply bfloat16 as what it is."""
+    """Has the interpreter round to bfloat16 as GPUs do, and multiply bfloat16 as what it is, and
+    float32 as three products of tf32.
+    """
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -37,6 +63,9 @@ def mended() -> Iterator[None]:
     def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
         if a.dtype.scalar == tl.bfloat16:
             a, b = (TensorHandle(_widened(one.data), tl.float32) for one in (a, b))
+        elif a.dtype.scalar == tl.float32:
+            assert others[1].name == "TF32x3", "no other product of float32 is as exact"
+            return TensorHandle(tf32x3(a.data, b.data) + others[0].data, tl.float32)
         return dot(self, a, b, *others)
 
     with (

@@ -35,10 +35,13 @@ def assert_good(found: list[dict[str, Any]]) -> set[str]:
     for kernel in found:
         assert kernel["atomics"] == [], kernel
         assert 0 < kernel["registers"] <= min(255, 65536 // kernel["threads"]), kernel
+        multiplies_tf32 = kernel["fp32"] and kernel["multiplies"]
+        assert kernel["tf32"] == multiplies_tf32, kernel
         if kernel["hidden"] <= 128:
-            assert kernel["spilled"] == 0, kernel
+            few = 32 if multiplies_tf32 and kernel["capability"] == 100 else 0
+            assert kernel["spilled"] <= few, kernel
         # An A100's programs have 163 KiB, those of later cards for data centres 227.
-        is_wide = kernel["hidden"] > 64 and kernel["capability"] >= 90
+        is_wide = kernel["hidden"] > (32 if kernel["fp32"] else 64) and kernel["capability"] >= 90
         assert kernel["shared"] <= (227 if is_wide else 163) * 1024, kernel
         name, is_alone, multiplies = (kernel[k] for k in ("kernel", "rows_alone", "multiplies"))
         is_whole, is_held = name.startswith("whole"), kernel["hidden"] in (64, 128)
@@ -48,6 +51,7 @@ def assert_good(found: list[dict[str, Any]]) -> set[str]:
         assert kernel["ahead"] or not is_ahead, f"rows are read ahead of their use: {kernel}"
         # wgmma takes 64 rows at a time; some passes over 128 columns have registers for 32.
         is_low = kernel["hidden"] == 128 and is_whole and (is_alone or name == "whole_backward")
+        is_low |= kernel["fp32"]
         if kernel["capability"] == 90 and is_held and not is_low:
             assert "mma.sync" not in kernel["products"], kernel
     return {kernel["kernel"] for kernel in found}

@@ -19,6 +19,7 @@ CASES = [
         for layers, encoded in ((1, True), (1, False), (2, False), (3, False))
     ),
     *(Case(hidden=hidden) for hidden in (6, 16, 33)),
+    Case(hidden=48, layers=3, n_edges=40),
     Case(hidden=100, n_edges=17),
     *(Case(n_edges=n_edges, layers=3) for n_edges in (0, 1, 16, 17)),
     Case(n_edges=0, layers=1),
@@ -84,7 +85,11 @@ def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(fused, "capability", lambda _: request.param)
 
 
-BF16 = [
+CARDS = [
+    *(
+        Case(hidden, n_edges=400, layers=layers, encoded=encoded)
+        for hidden, layers, encoded in ((16, 2, True), (32, 1, False), (48, 3, True))
+    ),
     *(
         Case(hidden, n_edges=400, layers=layers, encoded=encoded, dtype=torch.bfloat16)
         for hidden, layers, encoded in (
@@ -100,7 +105,8 @@ BF16 = [
     ),
     Case(16, n_edges=800, n_nodes=3, dtype=torch.bfloat16),
 ]
-BF16_SLOW = [  # so much is interpreted
+SLOW_CARDS = [  # so much is interpreted
+    *(Case(64, n_edges=200, layers=layers) for layers in (1, 2, 3)),
     *(Case(wide, n_edges=200, dtype=torch.bfloat16) for wide in (64, 128)),
     Case(80, n_edges=400, layers=3, dtype=torch.bfloat16),
 ]
@@ -121,22 +127,23 @@ def of_generations(case: Case) -> list[tuple[int, Case]]:
 @pytest.mark.parametrize(
     ("generation", "case"),
     [
-        *(one for case in BF16 for one in of_generations(case)),
+        *(one for case in CARDS for one in of_generations(case)),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for case in BF16_SLOW
+            for case in SLOW_CARDS
             for one in of_generations(case)
         ),
     ],
     indirect=["generation"],
     ids=str,
 )
-def test_bfloat16_is_at_most_twice_as_far_off_as_torch(case: Case) -> None:
-    inputs = make(case)
+def test_errors_are_at_most_a_few_times_those_of_torch(case: Case) -> None:
+    """float32 is multiplied as three products of tf32, which the interpreter does as cards do."""
+    inputs, most = make(case), 2 if case.dtype == torch.bfloat16 else 3
     wanted = exact(inputs)
-    plain = exact(inputs, torch.bfloat16).errors(wanted)
+    plain = exact(inputs, case.dtype).errors(wanted)
     found = computed(inputs).errors(wanted)
-    assert all(error <= 2 * plain[name] for name, error in found.items()), (found, plain)
+    assert all(error <= most * plain[name] for name, error in found.items()), (found, plain)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,14 +1,16 @@
-"""Products of whole rows in bfloat16: what is launched for them, and models that use it."""
+"""Products of whole rows: how exact they are, what is launched, and models that use it."""
 
 from math import fsum
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from bigtrk.models.edges import fused, native, triton_passes
 from tests.models.fused import DEVICE, usable_everywhere
+from tests.models.interpreted import tf32, tf32x3
 from tests.models.test_fused_layers import results
 from tests.models.test_interaction_gnn import make_model
 
@@ -28,6 +30,30 @@ def as_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def drawn(*shape: int) -> Tensor:
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randn(shape, generator=generator).to(torch.bfloat16).to(DEVICE)
+
+
+@pytest.mark.parametrize("n_terms", [8, 64, 128])
+def test_three_products_of_tf32_are_nearly_as_exact_as_float32(n_terms: int) -> None:
+    drawn = np.random.default_rng(n_terms)
+    a, b = (drawn.normal(size=size).astype(np.float32) for size in ((200, n_terms), (n_terms, 64)))
+    exact, one_by_one = a.astype(float) @ b, np.zeros((200, 64), np.float32)
+    for k in range(n_terms):
+        one_by_one += np.outer(a[:, k], b[k])
+    rounded = tf32(a, 0x1000).astype(float) @ tf32(b, 0x1000)
+    three, plain, one = (
+        float(np.square(made - exact).mean()) ** 0.5 for made in (tf32x3(a, b), one_by_one, rounded)
+    )
+    assert three <= 2.5 * plain
+    assert one > 500 * three
+
+
+def test_a_variable_of_nvidia_s_selects_plain_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_passes, "usable", lambda *_: True)
+    usable = [fused.usable(DEVICE, dtype, 64, 2) for dtype in (torch.float32, torch.bfloat16)]
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert usable == [True, True]
+    assert not fused.usable(DEVICE, torch.float32, 64, 2)
+    assert fused.usable(DEVICE, torch.bfloat16, 64, 2)
 
 
 @pytest.mark.usefixtures("as_on_gpu")

@@ -2,6 +2,7 @@
 counted by work.py. Shapes: M edges, N nodes, H = hidden.
 """
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,8 +38,11 @@ class Term(NamedTuple):
 
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
-    """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`."""
+    """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`. Those of
+    float32 multiply in tf32, which NVIDIA's variable forbids.
+    """
     fits = hidden <= schedule.WIDEST and layers <= schedule.MOST_LAYERS
+    fits = fits and (dtype != torch.float32 or os.environ.get("NVIDIA_TF32_OVERRIDE") != "0")
     fits = fits and dtype in triton_passes.TYPES
     return fits and (work.counts(device) or triton_passes.usable(device, dtype))
 
@@ -54,10 +58,12 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
         work.note(work.forward(shape, n_rows, len(ends.of_source)))
     elif shape.whole:
         of_program = schedule.forward_rows_of_program(n_rows)
-        warps = 8 if 64 < hidden < schedule.WIDEST_WHOLE_ROWS else 4
+        is_wide = 64 < hidden < schedule.WIDEST_WHOLE_ROWS
+        warps = 8 if is_wide or (hidden > 32 and made.dtype == torch.float32) else 4
         layout, norms = (of_program, shape.forward_rows, warps, 1), [True] * (shape.layers - 1)
         tensors = ends[:4], tuple(weights), made
-        launch_whole("whole_forward", inputs, tensors, weights[0], layout, norms=(*norms, False))
+        named: dict[str, Any] = {"norms": (*norms, False), "dtype": shape.dtype}
+        launch_whole("whole_forward", inputs, tensors, weights[0], layout, **named)
     else:
         launch_mlp(made.dtype, inputs, ends, weights, made, (n_rows, n_rows))
 
@@ -112,10 +118,12 @@ def _launch_whole_rows(
         layout = of_program, *whole[:2], 1
         read = inputs, tensors, linears[0], layout, [shape.lines]
         named: dict[str, Any] = {"norms": (*others, False), "summed": summed, "lowest": lowest}
+        named["dtype"] = shape.dtype
         launch_whole("whole_backward", *read, **named)
     if whole.sums_first:
         return
-    squares = tile(shape.hidden, shape.dtype).width, schedule.SUM_HEIGHT, schedule.SUM_ROWS_WARPS
+    size, height = tile(shape.hidden, shape.dtype), schedule.rows_at_once(shape.dtype)
+    squares = size.width, height, schedule.SUM_ROWS_WARPS
     pairs = [(gradient, values) for values in inputs]
     sum_products(pairs, partials, of_program, 0, shape.dtype, *squares)
 
@@ -128,6 +136,7 @@ def launch_whole(
     layout: tuple[int, int, int, int],
     n_lines: Sequence[int] = (),
     n_outputs: int = 0,
+    dtype: torch.dtype = torch.bfloat16,
     **named: Any,
 ) -> None:
     """Launches a kernel of triton_whole_rows.py, which reads rows [M, H or less]. layout: the rows
@@ -147,6 +156,7 @@ def launch_whole(
             *n_lines,
             n_inputs=n_inputs,
             n_outputs=n_outputs,
+            bf16=dtype == torch.bfloat16,
             hidden=hidden,
             height=height,
             num_warps=warps,

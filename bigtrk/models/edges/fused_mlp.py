@@ -20,7 +20,8 @@ def tile_of(
 ) -> WholeRows | None:
     """Returns the tile of launches for an MLP of these weights; None where it runs in chunks."""
     (hidden, n_inputs), layers, n_outputs = weights[0].shape, len(activations), 0
-    if not (schedule.are_whole(hidden, of.dtype) and fused.usable(of.device, of.dtype, hidden, 1)):
+    fits = of.dtype == torch.bfloat16 and schedule.are_whole(hidden, of.dtype)
+    if not (fits and fused.usable(of.device, of.dtype, hidden, 1)):
         return None
     if activations[-1] == "linear":
         layers, n_outputs = layers - 1, len(weights[-1])

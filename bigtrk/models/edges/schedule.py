@@ -16,13 +16,13 @@ SUM_WARPS = 1  # more would sum a row's tile in another order
 SUMMED_BYTES = 128  # a line of a GPU's caches
 REGISTERS = 255  # all of a thread's: the compiler alone may spill to stay below 168 or 128
 # Rows whose width is no multiple are read feature by feature, which takes registers.
-WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
+WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS, WIDEST_FLOAT32 = 16, 128, 64
 # The forward pass over whole rows: tile, most tiles of a program, programs enough for a GPU.
 FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
 ROWS_STAGES = 2  # loads ahead in an encoder or decoder
 SHARED_BYTES = 163 * 1024  # that a program may have on an A100
 # The launch that sums the first weight's gradient.
-SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
+SUM_ROWS_WARPS, SUM_STAGES = 8, 3
 # Launches over nodes: loads ahead; warps and parts of rows of the one for weights' gradients.
 NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
@@ -69,7 +69,9 @@ class Shape:
     @property
     def forward_rows(self) -> int:
         """The edges that a program of the forward pass computes at a time."""
-        return FORWARD_HEIGHT if self.whole else node_tile(self.hidden, self.dtype).height
+        if self.whole:
+            return rows_at_once(self.dtype)
+        return node_tile(self.hidden, self.dtype).height
 
     def rows_of_program(self, n_edges: int) -> int:
         """Returns the edges of a program of the backward pass: whole tiles or blocks."""
@@ -106,10 +108,15 @@ def node_tile(hidden: int, dtype: torch.dtype) -> Tile:
     return Tile(size.width, 32 if is_wide else 64, depth, side, 4 if size.width <= 64 else 8)
 
 
+def rows_at_once(dtype: torch.dtype) -> int:
+    """Returns the rows of a tile of the forward pass, and of the launch for the first weight."""
+    return FORWARD_HEIGHT * 2 // dtype.itemsize
+
+
 def are_whole(hidden: int, dtype: torch.dtype) -> bool:
     """Whether there are products of whole rows [H] of `dtype`."""
-    fits = hidden <= WIDEST_WHOLE_ROWS and hidden % WHOLE_ROWS_MULTIPLE == 0
-    return dtype == torch.bfloat16 and fits
+    widest = WIDEST_FLOAT32 if dtype == torch.float32 else WIDEST_WHOLE_ROWS
+    return hidden <= widest and hidden % WHOLE_ROWS_MULTIPLE == 0
 
 
 def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
@@ -119,6 +126,11 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, capability: int) ->
     """
     if not are_whole(hidden, dtype) or (hidden > 64 and capability < 8):
         return None
+    if dtype == torch.float32:
+        # The weights are twice as large, and products keep both parts of them.
+        fits = hidden <= 32 or layers < 2 or capability >= (8 if layers < 3 else 9)
+        tile = (16, 4) if hidden <= 32 else (16, 8)
+        return WholeRows(*tile, sums_first=False) if fits else None
     hopper = capability >= 9
     if hidden <= 32:
         return WholeRows(64 if layers < 3 else 32, 4, sums_first=True)

@@ -18,6 +18,7 @@ import triton.language as tl
 from bigtrk.models.edges.triton_kernels import (
     biased,
     both_ends,
+    dot,
     normalised,
     normalised_backward,
     positive,
@@ -294,7 +295,7 @@ def sum_square(
         if with_bias:
             of_bias += tl.sum(grad.to(tl.float32), axis=0)
         a = tl.trans(grad.to(kind))
-        total = tl.dot(a, value.to(kind), total, input_precision="ieee")
+        total = dot(a, value.to(kind), total)
     return total, of_bias
 
 

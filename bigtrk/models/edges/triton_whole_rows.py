@@ -8,7 +8,7 @@ of the time of one through memory, as triton_nodes.py for other rows (schedule.w
 
 Linear layers are `hidden` wide; each has its ReLU, before which a LayerNorm comes where `norms`
 says so. Pointers: read, the edges' state and the encoded ones if a layer reads them, [n_rows,
-hidden] in bfloat16, or the rows [n_rows, n_inputs] of an encoder or decoder; linears, in turn the
+hidden], or the rows [n_rows, n_inputs] of an encoder or decoder; linears, in turn the
 parameters weight and bias, where a decoder's last ones are of `n_outputs`; ends, the shares of
 nodes with a layer's first bias, sources and destinations: None where there are none.
 
@@ -24,6 +24,7 @@ import triton.language as tl
 from bigtrk.models.edges.triton_kernels import (
     biased,
     both_ends,
+    dot,
     normalised,
     normalised_backward,
     positive,
@@ -48,21 +49,23 @@ def whole_forward(
     norms: tl.constexpr,
     n_inputs: tl.constexpr,
     n_outputs: tl.constexpr,
+    bf16: tl.constexpr,
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
     """Makes the last layer's rows or, if there are outputs, these [n_rows, n_outputs];
     `rows_of_program` rows a program. `made` may be the tensor that is read.
     """
+    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     begin = tl.program_id(0).to(tl.int64) * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
     columns = tl.arange(0, width_of(hidden))[None, :]
     layers: tl.constexpr = len(norms)
-    tiles = read_weights(linears, first_stride, layers, len(read), n_inputs, hidden)
+    tiles = read_weights(linears, first_stride, layers, len(read), kind, n_inputs, hidden)
     for start in tl.range(begin, end, height, disable_licm=True):
         rows = start + tl.arange(0, height)[:, None]
         exists = rows < end
-        of_rows = read_rows(read, rows, exists, n_inputs)
+        of_rows = read_rows(read, rows, exists, kind, n_inputs)
         normals, _ = hidden_rows(
             of_rows, tiles, linears, ends, norms, layers, rows, exists, hidden, height
         )
@@ -94,6 +97,7 @@ def whole_backward(
     lowest: tl.constexpr,
     n_inputs: tl.constexpr,
     n_outputs: tl.constexpr,
+    bf16: tl.constexpr,
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
@@ -105,6 +109,7 @@ def whole_backward(
     made: a layer's rows; or, without `given` (see triton_nodes.py), the gradient of its last
     product; for an encoder or a decoder, the gradient of its result.
     """
+    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     width: tl.constexpr = width_of(hidden)
     layers: tl.constexpr = len(norms)
     again: tl.constexpr = layers if ends is None else layers - 1  # that are computed anew
@@ -122,9 +127,9 @@ def whole_backward(
     partials += tl.program_id(0).to(tl.int64) * n_lines * hidden
     biases = partials + (inputs + layers - 1) * size - first_bias * hidden
     columns = tl.arange(0, width)[None, :]
-    tiles = read_weights(linears, first_stride, layers, inputs, n_inputs, hidden)
+    tiles = read_weights(linears, first_stride, layers, inputs, kind, n_inputs, hidden)
     if given is not None:
-        of_state = read_weight(given[1], given[2], hidden, hidden)
+        of_state = read_weight(given[1], given[2], kind, hidden, hidden)
     # The sums of the layers' weights, then of the first one's columns for the encoded edges.
     totals = ()
     for k in tl.static_range(layers + inputs - 1):
@@ -141,9 +146,9 @@ def whole_backward(
         if given is not None:
             outer = given[3], given[4], ends[2], ends[3]
             total = both_ends(outer, rows, exists, hidden, width)
-            total = tl.dot(tl.load(given[0] + place, inside, 0.0), of_state, total)
+            total = dot(tl.load(given[0] + place, inside, 0.0), of_state, total)
             grad = tl.where(grad.to(tl.float32) > 0, total, 0.0)
-        of_rows = read_rows(read, rows, exists, n_inputs)
+        of_rows = read_rows(read, rows, exists, kind, n_inputs)
         normals, scales = hidden_rows(
             of_rows, tiles, linears, ends, norms, again, rows, exists, hidden, height
         )
@@ -165,23 +170,23 @@ def whole_backward(
                     grad = normalised_backward(grad, normals[k], scales[k], hidden)
                 else:
                     grad = tl.where(normals[k] <= 0, 0.0, grad.to(tl.float32))
-            rounded = grad.to(tl.bfloat16)
+            rounded = grad.to(kind)
             if k == 0 and ends is not None:
                 write(gradient, place, inside, rounded, True)
             if summed[k]:
                 if k >= first_bias:
                     total = tl.sum(grad.to(tl.float32), axis=0)
                     add_line(biases + k * hidden, total, adds, hidden)
-                factor = positive(normals[k - 1]).to(tl.bfloat16) if k else of_rows[0]
-                later = (tl.dot(tl.trans(rounded), factor, totals[k]),) + later
+                factor = positive(normals[k - 1]).to(of_rows[0].dtype) if k else of_rows[0]
+                later = (dot(tl.trans(rounded), factor, totals[k]),) + later
                 if k == 0 and inputs == 2:
-                    later = later + (tl.dot(tl.trans(rounded), of_rows[1], totals[layers]),)
+                    later = later + (dot(tl.trans(rounded), of_rows[1], totals[layers]),)
             else:
                 later = (0,) + later
                 if k == 0 and inputs == 2:
                     later = later + (0,)
             if k > lowest or (k == 0 and n_outputs > 0):
-                grad = tl.dot(rounded, tiles[k])
+                grad = dot(rounded, tiles[k])
         for _ in tl.static_range(lowest):
             later = (0,) + later
         if lowest > 0 and inputs == 2:
@@ -223,10 +228,10 @@ def hidden_rows(
             total = both_ends(ends, rows, exists, hidden, width)
         else:
             total = biased(linears[2 * k + 1], height, hidden, width)
-        factor = positive(normals[k - 1]).to(tl.bfloat16) if k else of_rows[0]
-        total = tl.dot(factor, tl.trans(tiles[k]), total)
+        factor = positive(normals[k - 1]).to(of_rows[0].dtype) if k else of_rows[0]
+        total = dot(factor, tl.trans(tiles[k]), total)
         if k == 0 and len(of_rows) == 2:
-            total = tl.dot(of_rows[1], tl.trans(tiles[len(tiles) - 1]), total)
+            total = dot(of_rows[1], tl.trans(tiles[len(tiles) - 1]), total)
         if norms[k]:
             total, scale = normalised(total, columns, hidden)
             scales = scales + (scale,)
@@ -237,13 +242,13 @@ def hidden_rows(
 
 
 @triton.jit
-def read_rows(read, rows, exists, n_columns: tl.constexpr):
+def read_rows(read, rows, exists, kind: tl.constexpr, n_columns: tl.constexpr):
     """Reads a tile of each of the rows [n_rows, n_columns] for products."""
     columns = tl.arange(0, width_of(n_columns))[None, :]
     tiles = ()
     for one in tl.static_range(len(read)):
         row = tl.load(read[one] + rows * n_columns + columns, exists & (columns < n_columns), 0.0)
-        tiles = tiles + (row.to(tl.bfloat16),)
+        tiles = tiles + (row.to(kind),)
     return tiles
 
 
@@ -253,15 +258,16 @@ def read_weights(
     first_stride,
     layers: tl.constexpr,
     inputs: tl.constexpr,
+    kind: tl.constexpr,
     n_inputs: tl.constexpr,
     hidden: tl.constexpr,
 ):
     """Reads the layers' weights, then the first one's columns for a second one of the inputs."""
-    tiles = (read_weight(linears[0], first_stride, n_inputs, hidden),)
+    tiles = (read_weight(linears[0], first_stride, kind, n_inputs, hidden),)
     for k in tl.static_range(1, layers):
-        tiles = tiles + (read_weight(linears[2 * k], hidden, hidden, hidden),)
+        tiles = tiles + (read_weight(linears[2 * k], hidden, kind, hidden, hidden),)
     if inputs == 2:
-        second = read_weight(linears[0] + hidden, first_stride, hidden, hidden)
+        second = read_weight(linears[0] + hidden, first_stride, kind, hidden, hidden)
         tiles = tiles + (second,)
     return tiles
 
@@ -270,6 +276,7 @@ def read_weights(
 def read_weight(
     weight,
     stride,
+    kind: tl.constexpr,
     n_inputs: tl.constexpr,
     hidden: tl.constexpr,
 ):
@@ -277,7 +284,7 @@ def read_weight(
     outputs = tl.arange(0, width_of(hidden))[:, None]
     inputs = tl.arange(0, width_of(n_inputs))[None, :]
     inside = (outputs < hidden) & (inputs < n_inputs)
-    return tl.load(weight + outputs * stride + inputs, inside, 0.0).to(tl.bfloat16)
+    return tl.load(weight + outputs * stride + inputs, inside, 0.0).to(kind)
 
 
 @triton.jit
