@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.operations import Counted, Counter, CountingStore, tensors
-from bigtrk.models.edges.schedule import block_rows, most_programs
+from bigtrk.models.edges.schedule import TALLEST, most_programs
 from bigtrk.models.edges.states import chunk_rows
 from bigtrk.models.edges.work import counting
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -152,8 +152,7 @@ def _busy_rows(config: ModelConfig, on_gpu: bool) -> tuple[int, int | None]:
         chunk = chunk_rows(config.hidden, config.recompute, dtype, device)
     rows = chunk or _ROWS
     if on_gpu and config.keeps_edges:
-        shape = config.hidden, dtype
-        rows = max(rows, block_rows(*shape) * most_programs(*shape))
+        rows = max(rows, TALLEST * most_programs(config.hidden))
     return rows, chunk
 
 

@@ -23,7 +23,7 @@ from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 from triton.runtime.jit import KernelInterface
 
-from bigtrk.models.edges import fused, triton_passes
+from bigtrk.models.edges import fused, schedule, triton_passes
 from bigtrk.models.edges.fused_nodes import FusedNodePass
 from bigtrk.models.interaction_gnn import activations
 from bigtrk.models.protocol import Ends
@@ -155,6 +155,8 @@ if __name__ == "__main__":
     done = set()
     for hidden, layers, encoded, rows, capability in json.loads(sys.argv[1]):
         case = Case(hidden, layers, encoded, dtype=TYPES[rows])
+        if schedule.layer_tile(hidden, layers, case.dtype, capability // 10) is None:
+            continue
         for launch in launched(case, capability):
             source, options = source_of(launch)
             key = source.hash(), str(options), capability

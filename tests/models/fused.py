@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.edges import fused, schedule, triton_passes
+from bigtrk.models.edges import fused, schedule
 from bigtrk.models.edges.triton_passes import sum_at_ends
 from bigtrk.models.protocol import Ends
 
@@ -16,18 +16,18 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def usable_everywhere(
     device: torch.device,  # noqa: ARG001
     dtype: torch.dtype,
-    hidden: int,  # noqa: ARG001
+    hidden: int,
     layers: int,
 ) -> bool:
     """Stands for fused.usable: any device has the fused passes."""
-    return dtype in triton_passes.TYPES and layers <= schedule.MOST_LAYERS
+    return schedule.layer_tile(hidden, layers, dtype, 9) is not None
 
 
 @dataclass(frozen=True)
 class Case:
     """A layer of random edges between random nodes. encoded: it reads the encoded edges too."""
 
-    hidden: int = 20
+    hidden: int = 16
     layers: int = 2
     encoded: bool = True
     n_edges: int = 75

@@ -18,7 +18,7 @@ class NodeCase:
     sums of incoming and outgoing edges are read apart.
     """
 
-    hidden: int = 20
+    hidden: int = 16
     layers: int = 2
     encoded: bool = True
     in_out: bool = True

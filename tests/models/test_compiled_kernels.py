@@ -66,7 +66,7 @@ def test_kernels_compile_without_atomics_and_spills(tmp_path: Path) -> None:
 # Slow: it compiles hundreds of kernels.
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("hidden", [32, 64, 100, 128, 256])
+@pytest.mark.parametrize("hidden", [32, 48, 64, 128])
 def test_every_kernel_and_option(tmp_path: Path, hidden: int, capability: int) -> None:
     options = itertools.product((1, 2, 3), (True, False), ("bf16", "fp32"))
     found = compiled([(hidden, *one, capability) for one in options], tmp_path)

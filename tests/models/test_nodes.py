@@ -17,9 +17,9 @@ pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
 CASES = [
     NodeCase(),
-    NodeCase(layers=3, hidden=16, in_out=False),
+    NodeCase(layers=3, in_out=False),
     NodeCase(layers=1, encoded=False),
-    NodeCase(hidden=33, n_nodes=17, n_owned=17),
+    NodeCase(hidden=48, n_nodes=17, n_owned=17),
     NodeCase(n_nodes=0, n_owned=0),
     NodeCase(n_nodes=5, n_owned=0),
 ]
@@ -58,8 +58,8 @@ def test_float32_is_exact(case: NodeCase) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        NodeCase(hidden=16, n_nodes=150, n_owned=130, dtype=torch.bfloat16),
-        NodeCase(hidden=16, n_owned=70, in_out=False, dtype=torch.bfloat16),
+        NodeCase(n_nodes=150, n_owned=130, dtype=torch.bfloat16),
+        NodeCase(n_owned=70, in_out=False, dtype=torch.bfloat16),
         pytest.param(NodeCase(layers=3, dtype=torch.bfloat16), marks=pytest.mark.slow),
     ],
     ids=str,

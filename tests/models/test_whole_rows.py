@@ -83,13 +83,13 @@ def test_models_are_at_most_twice_as_far_off_as_in_plain_passes(
     options = {"hidden": 16, **options}
     wanted = results(make_model(**options), torch.float64, *SIZE)
     launched: list[int] = []
-    before = fused._launch_whole_rows
+    before = fused.backward
 
-    def noting(shape: Any, whole: Any, inputs: Any, tensors: Any) -> None:
+    def noting(inputs: Any, *others: Any) -> None:
         launched.append(len(inputs[0]))
-        before(shape, whole, inputs, tensors)
+        before(inputs, *others)
 
-    monkeypatch.setattr(fused, "_launch_whole_rows", noting)
+    monkeypatch.setattr(fused, "backward", noting)
     found = results(make_model(**options, precision="bf16"), torch.float32, *SIZE)
     assert launched == [SIZE[1]] * 3, "each layer's edges"
     monkeypatch.setattr(fused, "usable", lambda *_: False)

@@ -20,9 +20,9 @@ Four rules follow:
   behind it, so an event is bounded by the disk and not by memory.
 * The forms of a pass. plain.py says in torch what each computes and is the oracle of the others;
   native.py has them in C for CPUs, triton_passes.py on GPUs, and fused_pass.py a layer's whole pass
-  in one launch of fused.py, with rows in registers (triton_whole_rows.py) or, of other widths and
-  types, through memory (triton_nodes.py). fused_nodes.py has the nodes' update and shares in a few
-  more, fused_mlp.py encoders and the decoder. schedule.py lays the work on a GPU's programs, and
+  in one launch of fused.py, with rows in registers (triton_whole_rows.py). fused_nodes.py has the
+  nodes' update and shares in a few more (triton_nodes.py), fused_mlp.py encoders and the decoder.
+  schedule.py lays the work on a GPU's programs, and
   work.py counts what each launch computes and moves, for the cost model.
 
 Every sum has one order, on CPUs and GPUs: the bits are the same in every run. `passes_for` of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import schedule, triton_passes, work
-from bigtrk.models.edges.schedule import Shape, WholeRows, tile
+from bigtrk.models.edges.schedule import Shape
 from bigtrk.models.protocol import Ends
 
 
@@ -41,10 +41,10 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
     """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`. Those of
     float32 multiply in tf32, which NVIDIA's variable forbids.
     """
-    fits = hidden <= schedule.WIDEST and layers <= schedule.MOST_LAYERS
-    fits = fits and (dtype != torch.float32 or os.environ.get("NVIDIA_TF32_OVERRIDE") != "0")
-    fits = fits and dtype in triton_passes.TYPES
-    return fits and (work.counts(device) or triton_passes.usable(device, dtype))
+    if dtype == torch.float32 and os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
+        return False
+    on_gpu = work.counts(device) or triton_passes.usable(device, dtype)
+    return on_gpu and schedule.layer_tile(hidden, layers, dtype, capability(device)) is not None
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
@@ -53,19 +53,15 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     the tensor of the state.
     """
     (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
-    weights = [weight.detach() for weight in weights]
     if work.counts(made.device):
         work.note(work.forward(shape, n_rows, len(ends.of_source)))
-    elif shape.whole:
-        of_program = schedule.forward_rows_of_program(n_rows)
-        is_wide = 64 < hidden < schedule.WIDEST_WHOLE_ROWS
-        warps = 8 if is_wide or (hidden > 32 and made.dtype == torch.float32) else 4
-        layout, norms = (of_program, shape.forward_rows, warps, 1), [True] * (shape.layers - 1)
-        tensors = ends[:4], tuple(weights), made
-        named: dict[str, Any] = {"norms": (*norms, False), "dtype": shape.dtype}
-        launch_whole("whole_forward", inputs, tensors, weights[0], layout, **named)
-    else:
-        launch_mlp(made.dtype, inputs, ends, weights, made, (n_rows, n_rows))
+        return
+    is_wide = 64 < hidden < 128 or (hidden > 32 and made.dtype == torch.float32)
+    of_program, height = schedule.forward_rows_of_program(n_rows), schedule.rows_at_once(made.dtype)
+    layout, norms = (of_program, height, 8 if is_wide else 4, 1), [True] * (shape.layers - 1)
+    weights = tuple(weight.detach() for weight in weights)
+    tensors, named = (ends[:4], weights, made), {"norms": (*norms, False), "dtype": shape.dtype}
+    launch_whole("whole_forward", inputs, tensors, weights[0], layout, **named)
 
 
 def backward(
@@ -83,49 +79,27 @@ def backward(
     the order of the weights, or with `adds` adds to them, except that of the first bias.
     """
     n_rows, shape = len(gradient), shape_of(inputs, weights)
-    hidden, linears = shape.hidden, [weight.detach() for weight in weights]
-    of_inputs = grads[0][:, : len(inputs) * hidden].split(hidden, dim=1)
-    programs, of_given = shape.programs(n_rows), given and given.tensors
-    partials = gradient.new_empty(programs, shape.lines, hidden, dtype=torch.float32)
-    block = schedule.block_rows(hidden, shape.dtype)
-    kept = 0 if shape.whole else 2 * (shape.layers - 1)
-    scratch = gradient.new_empty(programs, kept, block, hidden)
+    hidden, whole = shape.hidden, shape.tile
+    of_program = schedule.rows_of_program(n_rows, hidden, whole.height)
+    size = -(-n_rows // of_program), shape.lines, hidden
+    partials = gradient.new_empty(size, dtype=torch.float32)
     if work.counts(gradient.device):
         work.note(work.backward(shape, n_rows, len(ends.of_source), given=given is not None))
-    elif shape.whole:
-        tensors = ends[:4], of_given, made, gradient, tuple(linears), partials
-        _launch_whole_rows(shape, shape.whole, inputs, tensors)
     else:
-        (first, _, *others), sizes = linears, (n_rows, shape.rows_of_program(n_rows), shape.lines)
-        read = tuple(inputs), ends[:4], first, first.stride(0), tuple(others), made
-        pointers = *read, of_given or (), gradient, scratch, partials
-        size = tile(hidden, shape.dtype)
-        options = {"side": size.side, "block": block, "num_stages": 1}  # it has no registers for 2
-        launch("backward", shape.dtype, pointers, sizes, 0, programs, size, **options)
+        linears = tuple(weight.detach() for weight in weights)
+        tensors = ends[:4], given and given.tensors, made, gradient, linears, partials
+        layout, norms = (of_program, *whole[:2], 1), (*[True] * (shape.layers - 1), False)
+        read: Any = inputs, tensors, linears[0], layout, [shape.lines]
+        for summed, lowest in whole.launches(shape.layers):
+            named = {"norms": norms, "summed": summed, "lowest": lowest, "dtype": shape.dtype}
+            launch_whole("whole_backward", *read, **named)
+        if not whole.sums_first:
+            squares = schedule.width_of(hidden), schedule.rows_at_once(shape.dtype)
+            pairs = [(gradient, values) for values in inputs]
+            options = 0, shape.dtype, *squares, schedule.SUM_ROWS_WARPS
+            sum_products(pairs, partials, of_program, *options)
+    of_inputs = grads[0][:, : len(inputs) * hidden].split(hidden, dim=1)
     sum_partials(partials, [*of_inputs, *grads[2::2]], grads[3::2], adds)
-
-
-def _launch_whole_rows(
-    shape: Shape, whole: WholeRows, inputs: Sequence[Tensor], tensors: Sequence[Any]
-) -> None:
-    gradient, linears, partials = tensors[3:]
-    of_program, others = shape.rows_of_program(len(gradient)), (True,) * (shape.layers - 1)
-    # The weights that each launch sums, and down to which layer; the last one writes the gradient.
-    launches = [((whole.sums_first, *others), 0)]
-    if whole.sums_apart:
-        launches = [((False, True, False), 1), ((whole.sums_first, False, True), 0)]
-    for summed, lowest in launches:
-        layout = of_program, *whole[:2], 1
-        read = inputs, tensors, linears[0], layout, [shape.lines]
-        named: dict[str, Any] = {"norms": (*others, False), "summed": summed, "lowest": lowest}
-        named["dtype"] = shape.dtype
-        launch_whole("whole_backward", *read, **named)
-    if whole.sums_first:
-        return
-    size, height = tile(shape.hidden, shape.dtype), schedule.rows_at_once(shape.dtype)
-    squares = size.width, height, schedule.SUM_ROWS_WARPS
-    pairs = [(gradient, values) for values in inputs]
-    sum_products(pairs, partials, of_program, 0, shape.dtype, *squares)
 
 
 def launch_whole(
@@ -229,17 +203,17 @@ def products(
     """Makes sums [M, H] of products of all `rows_of` in `dtype`; each has weights of its own."""
     strides = tuple(weight.stride(0) for weight in weights)
     pointers = tuple(rows_of), tuple(weights), strides, bias, tuple(made)
-    launch("products", dtype, pointers, (len(made[0]),), len(weights), **options)
+    size = schedule.node_tile(made[0].shape[1], dtype)
+    launch("products", dtype, pointers, (len(made[0]),), len(weights), size, **options)
 
 
 def launch_mlp(
     dtype: torch.dtype,
     rows_of: Sequence[Tensor],
-    ends: Ends | None,
     weights: Sequence[Tensor],
     made: Tensor | None,
     sizes: tuple[int, int],
-    given: tuple[Any, ...] = (),
+    given: Tensor | None = None,
     read: Sequence[Tensor] = (),
     grads: Sequence[Tensor] | None = None,
     of_sums: Sequence[Tensor] = (),
@@ -249,15 +223,15 @@ def launch_mlp(
     first, bias, *others = weights
     layers = len(others) // 2
     n_products = len(rows_of) + layers
-    if grads is not None:  # edges' last product is there; the next layer's gradient is one more
-        n_products += len(of_sums) + layers - (ends is not None) + (len(given) > 1)
+    if grads is not None:
+        n_products += len(of_sums) + layers
     written = tuple(read), None if grads is None else tuple(grads), tuple(of_sums)
-    of_ends, linears = ends and ends[:4], (first, first.stride(0), bias, tuple(others))
-    pointers = tuple(rows_of), of_ends, *linears, made, copy, given, *written
+    linears = first, first.stride(0), bias, tuple(others)
     size = schedule.node_tile(len(first), dtype)
     if layers > 1 and size.width > 64:  # at 32, an A100 spills 4 bytes
         size = size._replace(depth=16)
-    launch("update", dtype, pointers, sizes, n_products, size=size)
+    pointers = tuple(rows_of), *linears, made, copy, given, *written
+    launch("update", dtype, pointers, sizes, n_products, size)
 
 
 def launch(
@@ -266,32 +240,30 @@ def launch(
     pointers: Sequence[Any],
     sizes: Sequence[int],
     n_products: int,
-    programs: int | None = None,
-    size: schedule.Tile | None = None,
+    size: schedule.NodeTile,
     **options: Any,
 ) -> None:
     """Launches a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
     each = [one for some in pointers for one in (some if isinstance(some, tuple) else [some])]
     tensors = [one for one in each if isinstance(one, Tensor)]
-    hidden = tensors[0].shape[1]
     if work.counts(tensors[0].device):
         work.note(work.of_nodes(tensors, sizes[0] * n_products, dtype))
         return
     from bigtrk.models.edges import triton_nodes
 
-    size = size or schedule.node_tile(hidden, dtype)
     with torch.cuda.device_of(tensors[0]):
-        getattr(triton_nodes, name)[(programs or -(-sizes[0] // size.height),)](
+        getattr(triton_nodes, name)[(-(-sizes[0] // size.height),)](
             *pointers,
             *sizes,
             bf16=dtype == torch.bfloat16,
-            hidden=hidden,
+            hidden=tensors[0].shape[1],
             width=size.width,
             height=size.height,
             depth=size.depth,
             num_warps=size.warps,
+            num_stages=schedule.NODE_STAGES,
             maxnreg=schedule.REGISTERS,
-            **{"num_stages": schedule.NODE_STAGES, **options},
+            **options,
         )
 
 
@@ -318,7 +290,7 @@ def sum_partials(
             n_lines,
             adds=adds,
             hidden=hidden,
-            width=tile(hidden, partials.dtype).width,
+            width=schedule.width_of(hidden),
             num_warps=schedule.SUM_WARPS,
         )
 

@@ -20,8 +20,7 @@ def tile_of(
 ) -> WholeRows | None:
     """Returns the tile of launches for an MLP of these weights; None where it runs in chunks."""
     (hidden, n_inputs), layers, n_outputs = weights[0].shape, len(activations), 0
-    fits = of.dtype == torch.bfloat16 and schedule.are_whole(hidden, of.dtype)
-    if not (fits and fused.usable(of.device, of.dtype, hidden, 1)):
+    if of.dtype != torch.bfloat16 or not fused.usable(of.device, of.dtype, hidden, 1):
         return None
     if activations[-1] == "linear":
         layers, n_outputs = layers - 1, len(weights[-1])
@@ -63,8 +62,7 @@ class FusedMLP:
         self._hidden = len(weights[0])
         self._n_outputs = self.width if activations[-1] == "linear" else 0
         self._norms = tuple(one == "norm" for one in activations if one != "linear")
-        programs = schedule.most_programs(self._hidden, torch.bfloat16)
-        self._of_program = tile.height * max(1, -(-self.n_rows // (tile.height * programs)))
+        self._of_program = schedule.rows_of_program(self.n_rows, self._hidden, tile.height)
 
     def forward_all(self, out: Tensor) -> None:
         """Makes the last layer's rows [M, H], or the outputs [M, W]."""
@@ -84,9 +82,7 @@ class FusedMLP:
         lines = layers * (self._hidden + 1) + self._n_outputs
         programs = -(-self.n_rows // self._of_program)
         partials = grad.new_empty(programs, lines, self._hidden, dtype=torch.float32)
-        each = [tuple(k == one for k in range(layers)) for one in reversed(range(layers))]
-        for summed in each if self._tile.sums_apart else [(True,) * layers]:
-            lowest = summed.index(True)  # the last launch writes the gradient
+        for summed, lowest in self._tile.launches(layers):
             tensors = None, None, grad, None if lowest else gradient, self._weights, partials
             named = {"summed": summed, "lowest": lowest, "n_lines": [lines]}
             self._launch("whole_backward", 3 if all(summed) else 2, *tensors, **named)

@@ -46,7 +46,7 @@ class FusedNodePass(EdgePass):
         if len(self._nodes[0]) == n_owned and work.dtype != work.sums:
             copy = torch.empty_like(owned, dtype=work.dtype)
             self.layer.graph.halo.converted[owned] = copy
-        fused.launch_mlp(work.dtype, rows_of, None, weights, owned, (n_owned, n_owned), copy=copy)
+        fused.launch_mlp(work.dtype, rows_of, weights, owned, (n_owned, n_owned), copy=copy)
         self.kept = [total.to(work.dtype) for total in totals]
         return owned
 
@@ -64,8 +64,8 @@ class FusedNodePass(EdgePass):
         grads = rows("gradients of nodes", layers * n_nodes, hidden).view(layers, n_nodes, hidden)
         of_sums = [rows(f"of sums {k}", n_nodes, hidden) for k in range(len(totals))]
         with traced(f"layer {self.layer.i} node, backward"):
-            sizes, given = (n_nodes, self.layer.graph.n_owned), (grad.contiguous(),)
-            mlp = (*totals, *self._nodes), None, self._of_nodes(self._weights), None, sizes, given
+            sizes, given = (n_nodes, self.layer.graph.n_owned), grad.contiguous()
+            mlp = (*totals, *self._nodes), self._of_nodes(self._weights), None, sizes, given
             fused.launch_mlp(self._work.dtype, *mlp, [*read], [*grads], of_sums)
         of_first, of_bias, *others = self._of_nodes(of_weights)
         first, *later = grads

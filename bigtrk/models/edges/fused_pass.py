@@ -9,6 +9,7 @@ from bigtrk.models.edges import fused
 from bigtrk.models.edges.fused_mlp import FusedMLP, mlp_of, tile_of
 from bigtrk.models.edges.fused_nodes import FusedNodePass
 from bigtrk.models.edges.passes import Activation, ChunkedMLP, Layer
+from bigtrk.models.edges.schedule import rows_at_once
 from bigtrk.models.edges.states import Block, Rows
 from bigtrk.models.edges.triton_passes import sum_at_ends
 from bigtrk.models.protocol import Ends
@@ -44,7 +45,7 @@ class FusedEdgePass(FusedNodePass):
         weights = self._weights[: self._n_fused]
         interior = 0 if self._has_halo else self.layer.graph.n_interior - block.rows.start
         # Whole tiles, so that programs have the same rows as those of one launch.
-        interior -= interior % fused.shape_of(block.read, weights).forward_rows
+        interior -= interior % rows_at_once(made.dtype)
         bounds = [0, interior, len(made)] if 0 < interior < len(made) else [0, len(made)]
         for rows in map(slice, bounds, bounds[1:]):
             self._await_halo(block.rows.start + rows.stop)

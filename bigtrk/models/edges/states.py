@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bigtrk.models.edges import fused, native, plain, triton_passes
-from bigtrk.models.edges.schedule import are_whole
 from bigtrk.models.edges.work import as_on_gpu
 from bigtrk.models.protocol import Arrival, accumulable
 
@@ -250,7 +249,7 @@ class EdgeStates:
         gradients = [gradient[rows] for gradient in gradients]
         weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
         dtype, width = self._work.dtype, self._hidden
-        if are_whole(width, dtype) and fused.usable(gradients[0].device, dtype, width, 1):
+        if fused.usable(gradients[0].device, dtype, width, 1):
             total = torch.empty_like(gradients[0]) if place is None else place[rows]
             terms = [*gradients[: len(weights)], gradients[-1]], [*weights, self.weight_after]
             fused.products(*terms, None, [total], dtype, transposed=True, written=1)

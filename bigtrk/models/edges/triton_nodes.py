@@ -1,5 +1,4 @@
-"""Products and MLPs of rows of all widths and types in Triton: those of nodes, which are far fewer
-than edges, and those of edges that triton_whole_rows.py does not take.
+"""Products and MLPs of nodes, which are far fewer than edges, in Triton.
 
 Pointers: rows [n_rows, hidden] are float32 or of the edges' type; weights are the parameters. A
 product converts what it reads to bfloat16, with `bf16`, and adds up in float32. A tile is [height,
@@ -17,7 +16,6 @@ import triton.language as tl
 
 from bigtrk.models.edges.triton_kernels import (
     biased,
-    both_ends,
     dot,
     normalised,
     normalised_backward,
@@ -72,7 +70,6 @@ def products(
 @triton.jit(do_not_specialize=["n_rows", "n_owned"])
 def update(
     rows_of,
-    ends,
     first,
     first_stride,
     first_bias,
@@ -91,99 +88,50 @@ def update(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes the rows of an MLP that reads `rows_of` side by side, in `made`, which may be one of
-    these. They are of the owned nodes, or of edges, to whose first product both `ends` add, its
-    bias included. others: in turn weight and bias of the linear layers after the first. copy: gets
-    the same rows in another type.
+    """Makes the owned nodes' rows of an MLP that reads `rows_of` side by side, in `made`, which may
+    be one of these. others: in turn weight and bias of the linear layers after the first. copy:
+    gets the same rows in another type.
 
     With `grads` it instead makes the gradients of each product in `grads`, the rows that products
     after the first read in `read`, and the gradients of the first of `rows_of` in of_sums. given:
-    the gradient of the owned nodes' result (halo rows get zeros). Of edges: the gradient of the
-    next layer's first product, that product's weight with its stride, and both ends' gradients; or
-    nothing, if `made` is the gradient of the last product.
+    the gradient of the owned nodes' result (halo rows get zeros).
     """
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
-    of_rows(
-        rows, rows, rows < n_rows, rows < n_owned, rows_of, ends, first, first_stride, first_bias,
-        others, made, copy, given, read, grads, of_sums, bf16, hidden, width, height, depth,
-    )  # fmt: skip
-
-
-@triton.jit
-def of_rows(
-    rows,
-    kept_at,
-    exists,
-    owned,
-    rows_of,
-    ends,
-    first,
-    first_stride,
-    first_bias,
-    others,
-    made,
-    copy,
-    given,
-    read,
-    grads,
-    of_sums,
-    bf16: tl.constexpr,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-    height: tl.constexpr,
-    depth: tl.constexpr,
-):
-    """Computes `update` of rows [height, 1]. In `read` and `grads` these have the places kept_at,
-    but in the first of `grads` their own.
-    """
     columns = tl.arange(0, width)[None, :]
+    exists, owned = rows < n_rows, rows < n_owned
     layers: tl.constexpr = len(others) // 2
-    if ends is None:
-        values = biased(first_bias, height, hidden, width)
-    else:
-        values = both_ends(ends, rows, exists, hidden, width)
+    values = biased(first_bias, height, hidden, width)
     for one in tl.static_range(len(rows_of)):
         values = product(
             values, rows_of[one], rows, owned, first + one * hidden, first_stride, 1,
             hidden, width, depth, bf16,
         )  # fmt: skip
-    kept = (values,)
+    kept = ()
     for k in tl.static_range(layers):
         normal, scale = normalised(values, columns, hidden)
         between = made if grads is None else read[k]
-        put(between, kept_at, exists, positive(normal), hidden, width)
+        put(between, rows, exists, positive(normal), hidden, width)
         kept = kept + (normal, scale)
-        if grads is None or ends is None or k + 1 < layers:
-            values = product(
-                biased(others[2 * k + 1], height, hidden, width), between, kept_at, exists,
-                others[2 * k], hidden, 1, hidden, width, depth, bf16,
-            )  # fmt: skip
+        values = product(
+            biased(others[2 * k + 1], height, hidden, width), between, rows, exists,
+            others[2 * k], hidden, 1, hidden, width, depth, bf16,
+        )  # fmt: skip
     if grads is None:
         put(made, rows, exists, positive(values), hidden, width)
         if copy is not None:
             put(copy, rows, exists, positive(values), hidden, width)
     else:
         place, inside = rows * hidden + columns, columns < hidden
-        if ends is None:
-            out = tl.load(given[0] + place, owned & inside, 0.0).to(tl.float32)
-            out = tl.where(values > 0, out, 0.0)
-        else:
-            out = tl.load(made + place, exists & inside, 0.0).to(tl.float32)
-        if len(given) > 1:
-            outer = given[3], given[4], ends[2], ends[3]
-            total = product(
-                both_ends(outer, rows, exists, hidden, width), given[0], rows, exists, given[1],
-                1, given[2], hidden, width, depth, bf16,
-            )  # fmt: skip
-            out = tl.where(out > 0, total, 0.0)
+        out = tl.load(given + place, owned & inside, 0.0).to(tl.float32)
+        out = tl.where(values > 0, out, 0.0)
         zeros = tl.zeros([height, width], tl.float32)
         for k in tl.static_range(layers, 0, -1):
-            put(grads[k], kept_at, exists, out, hidden, width)
+            put(grads[k], rows, exists, out, hidden, width)
             through = product(
-                zeros, grads[k], kept_at, exists, others[2 * k - 2], 1, hidden,
+                zeros, grads[k], rows, exists, others[2 * k - 2], 1, hidden,
                 hidden, width, depth, bf16,
             )  # fmt: skip
-            out = normalised_backward(through, kept[2 * k - 1], kept[2 * k], hidden)
+            out = normalised_backward(through, kept[2 * k - 2], kept[2 * k - 1], hidden)
         put(grads[0], rows, exists, out, hidden, width)
         for one in tl.static_range(len(of_sums)):
             out = product(
@@ -191,112 +139,6 @@ def of_rows(
                 hidden, width, depth, bf16,
             )  # fmt: skip
             tl.store(of_sums[one] + place, out.to(of_sums[one].dtype.element_ty), exists & inside)
-
-
-@triton.jit(do_not_specialize=["n_rows"])
-def backward(
-    rows_of,
-    ends,
-    first,
-    first_stride,
-    others,
-    made,
-    given,
-    gradient,
-    scratch,
-    partials,
-    n_rows,
-    rows_of_program,
-    n_lines,
-    bf16: tl.constexpr,
-    hidden: tl.constexpr,
-    width: tl.constexpr,
-    height: tl.constexpr,
-    depth: tl.constexpr,
-    side: tl.constexpr,
-    block: tl.constexpr,
-):
-    """Writes the `gradient` of edges' first product, maybe in place of `made`, and the program's
-    part of the weights' gradients, `partials` [programs, n_lines, hidden], both as `update` and
-    `of_weights` do. Programs take `rows_of_program` edges each, `block` by block, for which they
-    have `scratch` [programs, 2 (layers - 1), block, hidden]. Loops compute addresses anew
-    (disable_licm): there are too few registers to keep them.
-    """
-    layers: tl.constexpr = len(others) // 2
-    inputs: tl.constexpr = len(rows_of)
-    program = tl.program_id(0).to(tl.int64)
-    begin = program * rows_of_program
-    end = tl.minimum(begin + rows_of_program, n_rows)
-    partials += program * n_lines * hidden
-    read, grads = (), (gradient,)
-    for k in tl.static_range(layers):
-        kept = scratch + (program * layers + k) * (2 * block * hidden)
-        read = read + (kept,)
-        grads = grads + (kept + block * hidden,)
-    for start in tl.range(begin, end, block, disable_licm=True):
-        stop = tl.minimum(start + block, end)
-        for row in tl.range(start, stop, height, disable_licm=True):
-            rows = row + tl.arange(0, height)[:, None]
-            of_rows(
-                rows, rows - start, rows < stop, rows < stop, rows_of, ends, first, first_stride,
-                None, others, made, None, given, read, grads, (), bf16, hidden, width, height,
-                depth,
-            )  # fmt: skip
-        for k in tl.static_range(inputs + layers):
-            for output in tl.range(0, hidden, side, disable_licm=True):
-                for column in tl.range(0, hidden, side, disable_licm=True):
-                    outputs, columns = output + tl.arange(0, side), column + tl.arange(0, side)
-                    place = (k * hidden + outputs)[:, None] * hidden + columns[None, :]
-                    inside = (outputs < hidden)[:, None] & (columns < hidden)[None, :]
-                    line = (inputs + layers) * hidden * hidden + (k - inputs) * hidden + outputs
-                    adds, is_line = start > begin, (outputs < hidden) & (column == 0)
-                    total = tl.load(partials + place, inside & adds, 0.0)
-                    of_bias = tl.zeros([side], tl.float32)
-                    if k < inputs:
-                        total, _ = sum_square(
-                            total, of_bias, gradient, rows_of[k], start, stop, outputs, columns,
-                            False, bf16, hidden, depth,
-                        )  # fmt: skip
-                    else:
-                        of_bias = tl.load(partials + line, is_line & adds, 0.0)
-                        total, of_bias = sum_square(
-                            total, of_bias, grads[k - inputs + 1], read[k - inputs], 0,
-                            stop - start, outputs, columns, True, bf16, hidden, depth,
-                        )  # fmt: skip
-                        tl.store(partials + line, of_bias, is_line)
-                    tl.store(partials + place, total, inside)
-        tl.debug_barrier()  # before the next block takes the place of what is read here
-
-
-@triton.jit
-def sum_square(
-    total,
-    of_bias,
-    grads,
-    values,
-    begin,
-    end,
-    outputs,
-    columns,
-    with_bias: tl.constexpr,
-    bf16: tl.constexpr,
-    hidden: tl.constexpr,
-    depth: tl.constexpr,
-):
-    """Returns a square of a weight's gradient with the products of these rows, and its bias's."""
-    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
-    for start in tl.range(begin, end, depth):
-        rows = start + tl.arange(0, depth)[:, None]
-        exists = rows < end
-        place = rows * hidden + outputs[None, :]
-        grad = tl.load(grads + place, exists & (outputs < hidden)[None, :], 0.0)
-        place = rows * hidden + columns[None, :]
-        value = tl.load(values + place, exists & (columns < hidden)[None, :], 0.0)
-        if with_bias:
-            of_bias += tl.sum(grad.to(tl.float32), axis=0)
-        a = tl.trans(grad.to(kind))
-        total = dot(a, value.to(kind), total)
-    return total, of_bias
 
 
 @triton.jit(do_not_specialize=["n_rows", "rows_of_part", "n_lines"])
@@ -317,6 +159,7 @@ def of_weights(
     [parts, n_lines, hidden]: `hidden` lines of each i, then, for the first `biases`, a line: the
     sum of grads[i]. program_id(0) says which i and which square of it, program_id(1) which part.
     """
+    kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     squares: tl.constexpr = (hidden + side - 1) // side
     which, square = tl.program_id(0) // (squares * squares), tl.program_id(0) % (squares * squares)
     outputs = square // squares * side + tl.arange(0, side)
@@ -329,10 +172,16 @@ def of_weights(
         if which == one:
             total = tl.zeros([side, side], tl.float32)
             of_bias = tl.zeros([side], tl.float32)
-            total, of_bias = sum_square(
-                total, of_bias, grads[one], values[one], begin, end, outputs, columns,
-                one < biases, bf16, hidden, depth,
-            )  # fmt: skip
+            for start in tl.range(begin, end, depth):
+                rows = start + tl.arange(0, depth)[:, None]
+                exists = rows < end
+                place, inside = rows * hidden + outputs[None, :], (outputs < hidden)[None, :]
+                grad = tl.load(grads[one] + place, exists & inside, 0.0)
+                place, inside = rows * hidden + columns[None, :], (columns < hidden)[None, :]
+                value = tl.load(values[one] + place, exists & inside, 0.0)
+                if one < biases:
+                    of_bias += tl.sum(grad.to(tl.float32), axis=0)
+                total = dot(tl.trans(grad.to(kind)), value.to(kind), total)
             place = (one * hidden + outputs)[:, None] * hidden + columns[None, :]
             inside = (outputs < hidden)[:, None] & (columns < hidden)[None, :]
             tl.store(partials + place, total, inside)

@@ -3,8 +3,7 @@ its edges, and those of encoders and of the edges' decoder.
 
 A program takes tiles of rows in turn. The weights are read before the loop and stay in shared
 memory; between two products a tile's rows stay there and in registers, and so do the sums of the
-weights' gradients until the last tile. On an H200 a layer's backward pass takes a third to a fifth
-of the time of one through memory, as triton_nodes.py for other rows (schedule.whole_rows).
+weights' gradients until the last tile.
 
 Linear layers are `hidden` wide; each has its ReLU, before which a LayerNorm comes where `norms`
 says so. Pointers: read, the edges' state and the encoded ones if a layer reads them, [n_rows,
@@ -106,7 +105,8 @@ def whole_backward(
     layer 0, it also writes `gradient`, which may be `made`: that of a layer's first product, or of
     the rows that a decoder reads, before their ReLU.
 
-    made: a layer's rows; or, without `given` (see triton_nodes.py), the gradient of its last
+    given: the gradient of the next layer's first product, that product's weight with its stride,
+    and both ends' gradients. made: a layer's rows; or, without `given`, the gradient of its last
     product; for an encoder or a decoder, the gradient of its result.
     """
     kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.edges.schedule import Shape, block_rows, summed_columns
+from bigtrk.models.edges.schedule import Shape, rows_of_program, summed_columns
 
 _INDEX, _POSITION, _SUM = 8, 4, 4  # bytes of an end, of a place in a segment, of a float32
 # Counted on event 1000's 3.0 M edges and on a simulated event of 6.8 M: the shares of edges whose
@@ -69,21 +69,18 @@ def forward(shape: Shape, n_edges: int, n_nodes: int) -> Work:
 
 def backward(shape: Shape, n_edges: int, n_nodes: int, *, given: bool) -> Work:
     """Counts fused.backward's launches. given: the next layer gives the gradient."""
-    row, inputs, kept, whole = _row(shape), shape.inputs, shape.layers - 1, shape.whole
+    row, inputs, tile = _row(shape), shape.inputs, shape.tile
     # The inputs, what was made, the gradient and the next layer's.
     once: float = n_edges * ((inputs + 2 + given) * row + 2 * _INDEX)
     once += _weights(shape) + given * shape.hidden * row
     once += (1 + given) * _ends(n_edges, n_nodes, _SOURCES_AGAIN_BACKWARD) * row
-    programs = shape.programs(n_edges)
+    programs = -(-n_edges // rows_of_program(n_edges, shape.hidden, tile.height))
     moved = once + programs * _weights(shape)
-    products = given + 2 * inputs + max(0, shape.layers - 2) + 2 * kept
-    if whole is None:
-        # At the end the L2 writes back what programs kept of their last blocks.
-        moved += programs * min(block_rows(shape.hidden, shape.dtype), n_edges) * 2 * kept * row
-    elif whole.sums_apart:
+    products = given + 2 * inputs + max(0, shape.layers - 2) + 2 * (shape.layers - 1)
+    if tile.sums_apart:
         moved += once - n_edges * row  # the first launch writes no gradient
-        products += given + inputs + 2  # up to the second weight's gradient
-    if whole is not None and not whole.sums_first:
+        products += given + inputs + 1  # up to the last weight's gradient
+    if not tile.sums_first:
         moved += n_edges * inputs * 2 * row
     return _work(shape, n_edges * products, moved)
 
