@@ -1,9 +1,10 @@
-"""Launches a layer's whole passes over its edges on GPUs (triton_*.py), laid out by schedule.py and
-counted by work.py. Shapes: M edges, N nodes, H = hidden.
+"""Starts passes over whole rows and over nodes on GPUs (triton_*.py), laid out by schedule.py and
+counted by work.py. Shapes: M rows, F features, N nodes, H = hidden.
 """
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.edges import schedule, triton_passes, work
-from bigtrk.models.edges.schedule import Shape
+from bigtrk.models.edges.schedule import WholeRows
 from bigtrk.models.protocol import Ends
 
 
@@ -47,21 +48,128 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
     return on_gpu and schedule.layer_tile(hidden, layers, dtype, capability(device)) is not None
 
 
-def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
-    """Makes the next state of edges, [M, H]. inputs: their state and, if the layer reads them, the
-    encoded edges. weights: weights and biases in turn; the first bias is in `ends`. `made` may be
-    the tensor of the state.
+@dataclass(frozen=True)
+class WholeMLP:
+    """An MLP over whole rows, in products of `dtype`. read: a layer's edges and, if it reads them,
+    the encoded ones, [M, H]; or the rows [M, F] of an encoder or decoder. weights: weights and
+    biases in turn; a layer's first bias is in its `ends`. norms: by layer of width H, whether a
+    LayerNorm follows. n_outputs: of a decoder's last linear layer.
     """
-    (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
-    if work.counts(made.device):
-        work.note(work.forward(shape, n_rows, len(ends.of_source)))
-        return
-    is_wide = 64 < hidden < 128 or (hidden > 32 and made.dtype == torch.float32)
-    of_program, height = schedule.forward_rows_of_program(n_rows), schedule.rows_at_once(made.dtype)
-    layout, norms = (of_program, height, 8 if is_wide else 4, 1), [True] * (shape.layers - 1)
-    weights = tuple(weight.detach() for weight in weights)
-    tensors, named = (ends[:4], weights, made), {"norms": (*norms, False), "dtype": shape.dtype}
-    launch_whole("whole_forward", inputs, tensors, weights[0], layout, **named)
+
+    read: Sequence[Tensor]
+    weights: Sequence[Tensor]
+    norms: tuple[bool, ...]
+    tile: WholeRows
+    dtype: torch.dtype
+    ends: Ends | None = None
+    n_outputs: int = 0
+    stages: int = 1
+
+    @property
+    def hidden(self) -> int:
+        return len(self.weights[0])
+
+    @property
+    def rows_of_program(self) -> int:
+        """The rows of a program of the backward pass."""
+        return schedule.rows_of_program(len(self.read[0]), self.hidden, self.tile.height)
+
+    def forward(self, made: Tensor, layout: tuple[int, int, int]) -> None:
+        """Makes the last layer's rows [M, H], or the outputs. layout: the rows of a program, those
+        of a tile, and the number of warps.
+        """
+        self._launch("whole_forward", self._flops(len(self.norms)), layout, [made])
+
+    def backward(
+        self,
+        given: tuple[Any, ...] | None,
+        made: Tensor,
+        gradient: Tensor | None,
+        grads: Sequence[Tensor],
+        adds: bool,
+    ) -> None:
+        """Writes `gradient`, as whole_backward says, unless it is None; and `grads`, in the order
+        of the weights, or with `adds` adds to them, except a layer's first bias.
+        """
+        (n_rows, width), hidden, layers = self.read[0].shape, self.hidden, len(self.norms)
+        first_bias, inputs = 0 if self.ends is None else 1, len(self.read)
+        lines = (inputs + layers - 1) * hidden + layers - first_bias + self.n_outputs
+        layout = self.rows_of_program, *self.tile[:2]
+        partials = made.new_empty(-(-n_rows // layout[0]), lines, hidden, dtype=torch.float32)
+        for summed, lowest in self.tile.launches(layers):
+            flops = self._flops(layers - first_bias, summed, layers - 1 - lowest, given is not None)
+            read = "whole_backward", flops, layout
+            tensors = given, made, None if lowest else gradient, partials
+            self._launch(*read, tensors, [lines], summed=summed, lowest=lowest)
+        if not self.tile.sums_first:
+            assert gradient is not None, "a layer's edges have one"
+            pairs = [(gradient, values) for values in self.read]
+            square = schedule.width_of(hidden), schedule.rows_at_once(self.dtype)
+            options = 0, self.dtype, *square, schedule.SUM_ROWS_WARPS
+            sum_products(pairs, partials, layout[0], *options)
+        of_inputs = grads[0][:, : inputs * width].split(width, dim=1)
+        of_biases = list(grads[1 + 2 * first_bias : 2 * layers : 2])
+        of_biases += grads[-2].unbind() if self.n_outputs else []
+        sum_partials(partials, [*of_inputs, *grads[2 : 2 * layers : 2]], of_biases, adds)
+
+    def _flops(
+        self, computed: int, summed: Sequence[bool] = (), through: int = 0, given: bool = False
+    ) -> float:
+        """Returns the operations of the first `computed` layers, of the gradients of weights that
+        are `summed`, of those that pass `through` layers, and of what is given.
+        """
+        n_rows, width = self.read[0].shape
+        firsts = len(self.read) * ((computed > 0) + sum(summed[:1]))
+        later = max(0, computed - 1) + through + sum(summed[1:]) + given
+        return 2.0 * n_rows * self.hidden * (firsts * width + later * self.hidden)
+
+    def _launch(
+        self,
+        name: str,
+        flops: float,
+        layout: tuple[int, int, int],
+        tensors: Sequence[Any],
+        n_lines: Sequence[int] = (),
+        **named: Any,
+    ) -> None:
+        weights = tuple(weight.detach() for weight in self.weights)
+        (n_rows, n_inputs), (of_program, height, warps) = self.read[0].shape, layout
+        grid, ends = (-(-n_rows // of_program),), self.ends and self.ends[:4]
+        sizes = n_rows, of_program, weights[0].stride(0), *n_lines
+        work.launch(
+            ("whole_rows", name),
+            grid,
+            weights[0],
+            flops,
+            *(tuple(self.read), ends, weights, *tensors, *sizes),
+            norms=self.norms,
+            n_inputs=n_inputs,
+            n_outputs=self.n_outputs,
+            bf16=self.dtype == torch.bfloat16,
+            hidden=self.hidden,
+            height=height,
+            num_warps=warps,
+            num_stages=self.stages,
+            maxnreg=schedule.REGISTERS,
+            **named,
+        )
+
+
+def of_layer(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor]) -> WholeMLP:
+    """Returns the MLP of a layer's edges; `usable` has said that it is one."""
+    rows, layers = inputs[0], len(weights) // 2
+    tile = schedule.layer_tile(rows.shape[1], layers, rows.dtype, capability(rows.device))
+    assert tile is not None
+    norms = (*[True] * (layers - 1), False)
+    return WholeMLP(inputs, weights, norms, tile, rows.dtype, ends)
+
+
+def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
+    """Makes the next state of edges, [M, H]; `made` may be the tensor of the state."""
+    (n_rows, hidden), dtype = made.shape, made.dtype
+    is_wide = 64 < hidden < 128 or (hidden > 32 and dtype == torch.float32)
+    of_program, height = schedule.forward_rows_of_program(n_rows), schedule.rows_at_once(dtype)
+    of_layer(inputs, ends, weights).forward(made, (of_program, height, 8 if is_wide else 4))
 
 
 def backward(
@@ -75,69 +183,10 @@ def backward(
     adds: bool,
 ) -> None:
     """Writes the `gradient` [M, H] of the edges' first product, maybe in the place of `made`: the
-    edges' new state, or, if `given` is None, the gradient of the last product. Writes `grads`, in
-    the order of the weights, or with `adds` adds to them, except that of the first bias.
+    edges' new state, or, if `given` is None, the gradient of the last product.
     """
-    n_rows, shape = len(gradient), shape_of(inputs, weights)
-    hidden, whole = shape.hidden, shape.tile
-    of_program = schedule.rows_of_program(n_rows, hidden, whole.height)
-    size = -(-n_rows // of_program), shape.lines, hidden
-    partials = gradient.new_empty(size, dtype=torch.float32)
-    if work.counts(gradient.device):
-        work.note(work.backward(shape, n_rows, len(ends.of_source), given=given is not None))
-    else:
-        linears = tuple(weight.detach() for weight in weights)
-        tensors = ends[:4], given and given.tensors, made, gradient, linears, partials
-        layout, norms = (of_program, *whole[:2], 1), (*[True] * (shape.layers - 1), False)
-        read: Any = inputs, tensors, linears[0], layout, [shape.lines]
-        for summed, lowest in whole.launches(shape.layers):
-            named = {"norms": norms, "summed": summed, "lowest": lowest, "dtype": shape.dtype}
-            launch_whole("whole_backward", *read, **named)
-        if not whole.sums_first:
-            squares = schedule.width_of(hidden), schedule.rows_at_once(shape.dtype)
-            pairs = [(gradient, values) for values in inputs]
-            options = 0, shape.dtype, *squares, schedule.SUM_ROWS_WARPS
-            sum_products(pairs, partials, of_program, *options)
-    of_inputs = grads[0][:, : len(inputs) * hidden].split(hidden, dim=1)
-    sum_partials(partials, [*of_inputs, *grads[2::2]], grads[3::2], adds)
-
-
-def launch_whole(
-    name: str,
-    read: Sequence[Tensor],
-    tensors: Sequence[Any],
-    first: Tensor,
-    layout: tuple[int, int, int, int],
-    n_lines: Sequence[int] = (),
-    n_outputs: int = 0,
-    dtype: torch.dtype = torch.bfloat16,
-    **named: Any,
-) -> None:
-    """Launches a kernel of triton_whole_rows.py, which reads rows [M, H or less]. layout: the rows
-    of a program, the rows of a tile, the number of warps, and the loads ahead.
-    """
-    from bigtrk.models.edges import triton_whole_rows
-
-    (n_rows, n_inputs), hidden = read[0].shape, len(first)
-    of_program, height, warps, stages = layout
-    with torch.cuda.device_of(first):
-        getattr(triton_whole_rows, name)[(-(-n_rows // of_program),)](
-            tuple(read),
-            *tensors,
-            n_rows,
-            of_program,
-            first.stride(0),
-            *n_lines,
-            n_inputs=n_inputs,
-            n_outputs=n_outputs,
-            bf16=dtype == torch.bfloat16,
-            hidden=hidden,
-            height=height,
-            num_warps=warps,
-            num_stages=stages,
-            maxnreg=schedule.REGISTERS,
-            **named,
-        )
+    layer = of_layer(inputs, ends, weights)
+    layer.backward(given and given.tensors, made, gradient, grads, adds)
 
 
 def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
@@ -150,12 +199,8 @@ def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
     rows_of_part = size.height * max(1, -(-n_rows // (size.height * schedule.NODE_PARTS)))
     parts, lines = -(-n_rows // rows_of_part), len(terms) * hidden + len(biases)
     partials = terms[0].grads.new_empty(parts, lines, hidden, dtype=torch.float32)
-    if work.counts(partials.device):
-        tensors = [tensor for pair in pairs for tensor in pair]
-        work.note(work.of_nodes([*tensors, partials], n_rows * len(terms), dtype))
-    else:
-        layout = size.side, size.height, schedule.NODE_SUM_WARPS
-        sum_products(pairs, partials, rows_of_part, len(biases), dtype, *layout)
+    layout = size.side, size.height, schedule.NODE_SUM_WARPS
+    sum_products(pairs, partials, rows_of_part, len(biases), dtype, *layout)
     sum_partials(partials, [term.of_weight for term in terms], biases, adds=False)
 
 
@@ -169,27 +214,24 @@ def sum_products(
     height: int,
     warps: int,
 ) -> None:
-    """Launches triton_nodes.of_weights on gradients and values, `height` rows at a time."""
-    from bigtrk.models.edges import triton_nodes
-
+    """Starts triton_nodes.of_weights on gradients and values, `height` rows at a time."""
     grads, values = zip(*pairs, strict=True)
     parts, n_lines, hidden = partials.shape
-    with torch.cuda.device_of(partials):
-        triton_nodes.of_weights[(len(grads) * (-(-hidden // side)) ** 2, parts)](
-            grads,
-            values,
-            partials,
-            len(grads[0]),
-            rows_of_part,
-            n_lines,
-            biases=biases,
-            bf16=dtype == torch.bfloat16,
-            hidden=hidden,
-            side=side,
-            depth=height,
-            num_warps=warps,
-            num_stages=schedule.SUM_STAGES,
-        )
+    n_rows, squares = len(grads[0]), (-(-hidden // side)) ** 2
+    work.launch(
+        ("nodes", "of_weights"),
+        (len(grads) * squares, parts),
+        partials,
+        2.0 * len(grads) * n_rows * hidden**2,
+        *(grads, values, partials, n_rows, rows_of_part, n_lines),
+        biases=biases,
+        bf16=dtype == torch.bfloat16,
+        hidden=hidden,
+        side=side,
+        depth=height,
+        num_warps=warps,
+        num_stages=schedule.SUM_STAGES,
+    )
 
 
 def products(
@@ -204,7 +246,7 @@ def products(
     strides = tuple(weight.stride(0) for weight in weights)
     pointers = tuple(rows_of), tuple(weights), strides, bias, tuple(made)
     size = schedule.node_tile(made[0].shape[1], dtype)
-    launch("products", dtype, pointers, (len(made[0]),), len(weights), size, **options)
+    _launch_nodes("products", dtype, pointers, (len(made[0]),), len(weights), size, **options)
 
 
 def launch_mlp(
@@ -219,7 +261,7 @@ def launch_mlp(
     of_sums: Sequence[Tensor] = (),
     copy: Tensor | None = None,
 ) -> None:
-    """Launches triton_nodes.update on as many rows, and owned ones, as `sizes` says."""
+    """Starts triton_nodes.update on as many rows, and owned ones, as `sizes` says."""
     first, bias, *others = weights
     layers = len(others) // 2
     n_products = len(rows_of) + layers
@@ -231,10 +273,10 @@ def launch_mlp(
     if layers > 1 and size.width > 64:  # at 32, an A100 spills 4 bytes
         size = size._replace(depth=16)
     pointers = tuple(rows_of), *linears, made, copy, given, *written
-    launch("update", dtype, pointers, sizes, n_products, size)
+    _launch_nodes("update", dtype, pointers, sizes, n_products, size)
 
 
-def launch(
+def _launch_nodes(
     name: str,
     dtype: torch.dtype,
     pointers: Sequence[Any],
@@ -243,28 +285,25 @@ def launch(
     size: schedule.NodeTile,
     **options: Any,
 ) -> None:
-    """Launches a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
-    each = [one for some in pointers for one in (some if isinstance(some, tuple) else [some])]
-    tensors = [one for one in each if isinstance(one, Tensor)]
-    if work.counts(tensors[0].device):
-        work.note(work.of_nodes(tensors, sizes[0] * n_products, dtype))
-        return
-    from bigtrk.models.edges import triton_nodes
-
-    with torch.cuda.device_of(tensors[0]):
-        getattr(triton_nodes, name)[(-(-sizes[0] // size.height),)](
-            *pointers,
-            *sizes,
-            bf16=dtype == torch.bfloat16,
-            hidden=tensors[0].shape[1],
-            width=size.width,
-            height=size.height,
-            depth=size.depth,
-            num_warps=size.warps,
-            num_stages=schedule.NODE_STAGES,
-            maxnreg=schedule.REGISTERS,
-            **options,
-        )
+    """Starts a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
+    (of, *_), n_rows = pointers[0], sizes[0]
+    hidden = of.shape[1]
+    work.launch(
+        ("nodes", name),
+        (-(-n_rows // size.height),),
+        of,
+        2.0 * n_rows * n_products * hidden**2,
+        *(*pointers, *sizes),
+        bf16=dtype == torch.bfloat16,
+        hidden=hidden,
+        width=size.width,
+        height=size.height,
+        depth=size.depth,
+        num_warps=size.warps,
+        num_stages=schedule.NODE_STAGES,
+        maxnreg=schedule.REGISTERS,
+        **options,
+    )
 
 
 def sum_partials(
@@ -274,32 +313,18 @@ def sum_partials(
     gradients: H lines of each weight's [H, H or less], then one of each bias.
     """
     programs, n_lines, hidden = partials.shape
-    if work.counts(partials.device):
-        work.note(work.sum_partials(partials, adds=adds))
-        return
-    from bigtrk.models.edges import triton_kernels
-
-    with torch.cuda.device_of(partials):
-        triton_kernels.sum_partials[(n_lines,)](
-            partials,
-            tuple(of_weights),
-            tuple(weight.stride(0) for weight in of_weights),
-            tuple(weight.shape[1] for weight in of_weights),
-            tuple(of_biases),
-            programs,
-            n_lines,
-            adds=adds,
-            hidden=hidden,
-            width=schedule.width_of(hidden),
-            num_warps=schedule.SUM_WARPS,
-        )
-
-
-def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
-    """Returns the shape of the MLP of edges with these inputs."""
-    rows = inputs[0]
-    size = rows.shape[1], len(weights) // 2, len(inputs)
-    return Shape(*size, rows.dtype, capability(rows.device))
+    strides, widths = zip(*((one.stride(0), one.shape[1]) for one in of_weights), strict=True)
+    work.launch(
+        ("kernels", "sum_partials"),
+        (n_lines,),
+        partials,
+        0.0,
+        *(partials, tuple(of_weights), strides, widths, tuple(of_biases), programs, n_lines),
+        adds=adds,
+        hidden=hidden,
+        width=schedule.width_of(hidden),
+        num_warps=schedule.SUM_WARPS,
+    )
 
 
 @cache

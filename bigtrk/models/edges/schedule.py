@@ -1,6 +1,5 @@
 """The layout of passes on a GPU's programs, which rows' width, type and number alone decide."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -52,35 +51,11 @@ class WholeRows(NamedTuple):
         propagates to: the first one in the last launch, which writes that layer's gradient.
         """
         summed = [k for k in range(layers) if k or self.sums_first]
-        each = [[k] for k in reversed(summed)] if self.sums_apart else [summed]
+        apart = [[k] for k in summed]
+        each = (apart[::-1] if self.sums_first else apart) if self.sums_apart else [summed]
         lowest = [*(ks[0] for ks in each[:-1]), 0]
         flags = [tuple(k in ks for k in range(layers)) for ks in each]
         return list(zip(flags, lowest, strict=True))
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An MLP of edges: `inputs` is 2 where it reads the encoded edges and the state, else 1."""
-
-    hidden: int
-    layers: int
-    inputs: int
-    dtype: torch.dtype
-    capability: int = 9
-
-    @property
-    def tile(self) -> WholeRows:
-        """The tile of the backward pass."""
-        found = layer_tile(self.hidden, self.layers, self.dtype, self.capability)
-        assert found is not None, "fused.usable has chosen this pass"
-        return found
-
-    @property
-    def lines(self) -> int:
-        """The rows [H] of a program's part of the weights' gradients: those of the first layer's
-        columns for each input, of the other layers' weights, and of the biases of these layers.
-        """
-        return (self.inputs + self.layers - 1) * self.hidden + self.layers - 1
 
 
 def width_of(hidden: int) -> int:

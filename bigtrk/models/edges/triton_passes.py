@@ -154,25 +154,16 @@ def sum_at_ends(values: Tensor, sums: Ends, adds: bool) -> None:
     `sums` or, with `adds`, adds to them in float32.
     """
     n_nodes, hidden = sums.of_source.shape
-    incidence = incidence_of(sums.edge_index, n_nodes)
-    if work.counts(values.device):
-        work.note(work.sum_at_ends(values, sums.of_source, adds=adds))
-        return
-    from bigtrk.models.edges import triton_kernels
-
-    width = summed_columns(hidden, values.dtype)
-    parts = -(-hidden // width)
-    with torch.cuda.device_of(values):
-        triton_kernels.sum_at_ends[(2 * n_nodes, parts)](
-            values,
-            incidence.by_source[:],
-            incidence.by_destination[:],
-            incidence.turns,
-            sums[:2],
-            sums.first,
-            len(values),
-            adds=adds,
-            hidden=hidden,
-            width=width,
-            num_warps=SUM_WARPS,
-        )
+    incidence, width = incidence_of(sums.edge_index, n_nodes), summed_columns(hidden, values.dtype)
+    segments = incidence.by_source[:], incidence.by_destination[:], incidence.turns
+    work.launch(
+        ("kernels", "sum_at_ends"),
+        (2 * n_nodes, -(-hidden // width)),
+        values,
+        0.0,
+        *(values, *segments, sums[:2], sums.first, len(values)),
+        adds=adds,
+        hidden=hidden,
+        width=width,
+        num_warps=SUM_WARPS,
+    )

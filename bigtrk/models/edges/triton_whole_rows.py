@@ -82,10 +82,10 @@ def whole_forward(
 def whole_backward(
     read,
     ends,
+    linears,
     given,
     made,
     gradient,
-    linears,
     partials,
     n_rows,
     rows_of_program,
