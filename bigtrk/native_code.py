@@ -70,7 +70,7 @@ def _warn_of_plain(problem: str | None) -> None:
 
 
 def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
-    """Returns where arrays begin, as compiled functions take them; each is contiguous."""
+    """Returns the addresses of contiguous arrays, for compiled functions."""
     assert all(array.flags.c_contiguous for array in arrays)
     return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 

@@ -54,7 +54,7 @@ def imbalance(edges: float, parts: int) -> float:
 
 
 def neighbours(parts: int) -> float:
-    """Estimates how many parts a part exchanges rows with: nearly all of few, fewer of many."""
+    """Estimates the number of parts with which one part, of `parts`, exchanges rows."""
     return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
 
 

@@ -75,7 +75,7 @@ class CostModel:
     averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
-        """Counts a pass over `sectors` sectors; on a GPU over many rows, or at most `most_rows`."""
+        """Counts a pass over `sectors` sectors. most_rows: of a graph too small to fill a GPU."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None})

@@ -159,7 +159,7 @@ def end_caps(left: int, right: Volume, first: int = 2) -> tuple[Volume, Volume]:
 
 
 def barrel(volume_id: int, radii: tuple[float, ...], half_length: float, *rest: Any) -> Volume:
-    """Returns a barrel of cylinders from -`half_length` to `half_length`; rest: n_phi and on."""
+    """Returns a barrel of cylinders from -`half_length` to `half_length`. rest: n_phi etc."""
     return Volume(volume_id, True, radii, -half_length, half_length, *rest)
 
 

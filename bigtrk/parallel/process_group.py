@@ -118,7 +118,7 @@ def agent_store() -> Store | None:
 
 
 def card_of(ranks: Ranks) -> str:
-    """Names the GPU of a rank, "" on CPUs. Ranks of a host may see others under the same number."""
+    """Names a rank's GPU, "" on CPUs. One number may mean several GPUs to a host's ranks."""
     on_cuda = ranks.device.type == "cuda"
     return f"card {torch.cuda.get_device_properties(ranks.device).uuid}" if on_cuda else ""
 

@@ -143,7 +143,7 @@ class WatchedEvent:
             self.findable.append(self._found_by_components(kept))
 
     def take_tracks(self, tracks: Ids) -> Mask:
-        """Counts the edges of tracks [N] as if each were a particle; returns who is found [C]."""
+        """Counts the edges of tracks [N], as of particles; returns the particles found [C]."""
         found = self._judged(tracks).reconstructed
         # A hit in no track becomes noise.
         made = {"hit_id": self._event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}

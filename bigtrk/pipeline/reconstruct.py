@@ -48,7 +48,7 @@ SUBMISSION = "submission.csv"
 
 @dataclass
 class TracksMade:
-    """Numbers of hits and tracks and passages of events by name, and why some failed."""
+    """Numbers of hits and of tracks, and passages, by event; failed: why events failed."""
 
     hits: dict[str, int] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def _written(out: Path, names: Iterable[str]) -> Iterator[tuple[str, Ids, Ids]]:
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
-    """Returns this rank's events, the largest first; None fills up to as many on all ranks."""
+    """Returns this rank's events, the largest first, and None up to the same number on all."""
     names = list(sizes)
     events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
     mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]

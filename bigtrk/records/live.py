@@ -39,7 +39,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 class Status(StrEnum):
-    """A run that is `stopped` has let its folder go before its end; a `lost` one was killed."""
+    """The state of a run. stopped: it ended early and released its folder; lost: it was killed."""
 
     WAITING = "waiting"
     STARTING = "starting"

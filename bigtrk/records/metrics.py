@@ -123,7 +123,7 @@ class PowerRecord(Record):
 
 
 class AverageRecord(Record):
-    """Validation of the averaged weights, as an epoch's own is of the weights themselves."""
+    """Validation of the averaged weights; that of the current weights is in the epoch's record."""
 
     validation: MeanEdgeMetrics | None = None
     embedding: EmbeddingMetrics | None = None

@@ -155,7 +155,7 @@ def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Counts in words the events that were trained on, or left out for that."""
+    """Says how many events were trained on, or left out because they were."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out
@@ -279,7 +279,7 @@ def _rates(match: MatchingRecord) -> dict[str, str]:
 def criteria_note(
     given: TrackRecord | ScoreRecord | PipelineEvaluationRecord, score: float | None, by: str = ""
 ) -> str:
-    """Describes the criteria by which tracks, made `by` whom, were judged; gives their score."""
+    """Describes the criteria by which tracks were judged, and their score. by: who made them."""
     hits, pt, share = (
         figures.text(x) for x in (given.min_hits, given.pt_min, given.matching_fraction)
     )

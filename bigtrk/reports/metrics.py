@@ -90,7 +90,7 @@ def with_interval(
 
 
 def share_number(label: str, share: float | None, whole: int | None) -> list[Number]:
-    """Makes a number of a share of `whole`, with its binomial interval; nothing of None."""
+    """Makes a number of a share of `whole`, with its binomial interval; empty if None."""
     if share is None:
         return []
     value = f"{figures.percent(share, 1)} %"

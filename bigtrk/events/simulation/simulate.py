@@ -146,7 +146,7 @@ def particle_deposits(
 def noise_deposits(
     signal: Deposits, share: float, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Draws deposits without a particle, `share` of the sum, on layers as busy as the signal's."""
+    """Draws noise, the given `share` of all deposits, on each layer in proportion to its signal."""
     count = round(len(signal) * share / (1 - share))
     layer = signal.layer[rng.integers(len(signal), size=count)] if len(signal) else signal.layer
     count = len(layer)

@@ -82,7 +82,7 @@ def hit_columns(event: Event) -> dict[str, Floats]:
 def shares(
     found: int, found_target: int, n_edges: int, true: int, target: int
 ) -> dict[str, float | None]:
-    """Returns QUALITY of a graph from counts of its edges; None for a share of none."""
+    """Returns QUALITY of a graph from counts of its edges; None if a denominator is 0."""
     return {
         "true_edges": true,
         "target_edges": target,
@@ -144,7 +144,7 @@ class GraphBuilder(Protocol):
         """Gives pairs of hit rows, inner then outer: [2, E]."""
 
     def true(self, event: Event) -> Ints:
-        """Gives the pairs that are to be found [2, T], of an event with truth."""
+        """Returns the true edges [2, T] of an event with truth."""
 
 
 @dataclass(frozen=True)
