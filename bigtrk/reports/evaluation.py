@@ -155,7 +155,7 @@ def outdated(record: EvaluationRecord, run: Run | None) -> list[str]:
 
 
 def trained_on(record: EvaluationRecord | PipelineEvaluationRecord) -> list[str]:
-    """Says how many events were trained on, or left out because they were."""
+    """Counts the events that were trained on, or left out because they were."""
     if n := record.events_trained_on:
         return [f"It was trained on {n} of these events: evaluate it on others."]
     n = record.events_left_out

@@ -116,7 +116,7 @@ class WholeMLP:
         self, computed: int, summed: Sequence[bool] = (), through: int = 0, given: bool = False
     ) -> float:
         """Returns the operations of the first `computed` layers, of the gradients of weights that
-        are `summed`, of those that pass `through` layers, and of what is given.
+        are `summed`, of the gradients that pass `through` layers, and of one product if `given`.
         """
         n_rows, width = self.read[0].shape
         firsts = len(self.read) * ((computed > 0) + sum(summed[:1]))
