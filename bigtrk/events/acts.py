@@ -1,4 +1,4 @@
-"""Events as ACTS's CSV tables in a folder, of today and of its older layout.
+"""Reads events from a folder of ACTS's CSV tables, in today's layout and in the older one.
 
 Today: `event*-measurements.csv` with global positions; truth is `event*-hits.csv`, the simulated
 hits, with `event*-measurement-simhit-map.csv`; `event*-particles_simulated.csv` and
@@ -74,7 +74,7 @@ _ONLY = event_name(0)  # of files without an event's name
 
 
 def find_acts(path: Path) -> "ActsEvents | None":
-    """Finds ACTS's events in a folder, or one by its measurements; None where there are none."""
+    """Finds the ACTS events of a folder, or the one event that `path` names; None without any."""
     folder, name = split_prefix(path, None)
     if not folder.is_dir():
         return None
@@ -97,8 +97,8 @@ def find_acts(path: Path) -> "ActsEvents | None":
 
 @dataclass(frozen=True)
 class ActsEvents:
-    """The events of a folder, or the one event that the path named. kind: the stem of the files
-    that list their hits.
+    """The events of a folder, or the one event that `path` named. kind: "measurements" or "hits",
+    the stem of the files that list the hits.
     """
 
     source: Source
@@ -135,8 +135,8 @@ class ActsEvents:
         return Event(name, hits, cells, self._particles(name) if with_truth else None, truth)
 
     def _truth(self, name: str, known: NDArray[np.generic], where_known: str) -> Columns | None:
-        """Lists the simulated hits of measurements `known`: of merged ones, the largest deposit
-        first.
+        """Returns the truth: a row for each simulated hit of each measurement in `known`, of merged
+        hits the largest deposit first. None if the folder holds no files of truth.
         """
         listed = self._table(name, HITS_OF_MEASUREMENTS, may_be_empty=True)
         found = self._table(name, SIMULATED_HITS, may_be_empty=True)
@@ -187,7 +187,7 @@ class ActsEvents:
 
 
 def _are_simulated(file: Path) -> bool:
-    """True where the header of a hits file has true positions and no hit ids."""
+    """True if the header of a hits file names true positions and no hit ids."""
     if not file.is_file():
         return False  # a pipe would be waited for
     try:
@@ -199,13 +199,13 @@ def _are_simulated(file: Path) -> bool:
 
 
 def _truth_of(simulated: Columns, where: str) -> Columns:
-    """Returns truth's columns of simulated hits, except hit_id."""
+    """Makes the truth table of simulated hits, without its column hit_id."""
     names = [name for name in ("tx", "ty", "tz", "tpx", "tpy", "tpz") if name in simulated]
     return {"particle_id": _particle_ids(simulated, where)} | {n: simulated[n] for n in names}
 
 
 def _particle_ids(table: Columns, where: str) -> NDArray[np.generic]:
-    """Returns the id of each row's particle, [rows] int64."""
+    """Returns the particle id of each row, [rows] int64; packs ACTS's five numbers if need be."""
     if "particle_id" in table:
         return table["particle_id"]
     if not set(BARCODE_COLUMNS) <= table.keys():

@@ -1,4 +1,4 @@
-"""The source of tables: a folder, or a zip archive, which is read in memory and never extracted."""
+"""Reads an event's tables from a folder or, in memory, from a zip archive (it is not extracted)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ GZIP_MAGIC = b"\x1f\x8b\x08"
 
 @dataclass(frozen=True)
 class Source:
-    """A folder or zip archive; members: file name without folders -> name inside of it."""
+    """A folder or zip archive. members: maps a file's name without folders to its name inside."""
 
     path: Path
     members: dict[str, str]
 
     def find(self, name: str) -> str | None:
-        """Returns the file called `name` or `name`.gz, if there is one."""
+        """Returns `name` or `name`.gz, whichever is in `members`; None if neither is."""
         return next((file for file in (name, name + ".gz") if file in self.members), None)
 
     def where(self, file: str) -> str:
-        """Returns the name of `file` in messages."""
+        """Returns how messages name `file`."""
         return str(self.path / self.members[file])
 
     def read(self, file: str) -> bytes:
-        """Returns the content of `file`, unpacked as far as `bigtrk.disk.unpacking` allows."""
+        """Returns the content of `file`, unpacked; InputError above the limit of `bigtrk.disk`."""
         member = self.members[file]
         if self.path.is_dir():
             content = read_bytes(self.path / member)
@@ -48,8 +48,8 @@ class Source:
             return gunzip(content, limit, self.where(file))
 
     def sizes(self, files: Mapping[str, str | None]) -> dict[str, int]:
-        """Returns the bytes of each event's file, unpacked if it is in an archive; 0 if the file is
-        gone from its folder. Events without a file are left out.
+        """Returns the size of each event's file in bytes, unpacked if in an archive; 0 if the file
+        has disappeared. Events whose file is None are left out.
         """
         found = {event: self.members[file] for event, file in files.items() if file}
         if self.path.is_dir():
@@ -60,8 +60,8 @@ class Source:
 
 
 def open_source(path: Path) -> Source:
-    """Lists the files of a folder (not of its subfolders) or of a zip archive (of all its folders).
-    InputError if `path` is neither, or is a damaged or unsafe archive.
+    """Opens a folder (without subfolders) or a zip archive (with all its folders) and lists its
+    files. InputError if `path` is neither, or is a damaged or unsafe archive.
     """
     if path.is_dir():
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})

@@ -1,4 +1,4 @@
-"""Events of a ColliderML sample: Parquet, a row per event, a list per column.
+"""Reads events from a ColliderML sample: Parquet files, a row per event, a list in each column.
 
 Source: the data card of CERN/ColliderML-Release-1. Tables are found wherever their files or folders
 have their names: `data/ttbar_pu200_tracker_hits/train-00000-of-01000.parquet` of the release, also
@@ -65,7 +65,7 @@ _TABLE = re.compile(r"(?:^|[._-])(tracker_hits|particles)(?=[._-]|$)")
 
 
 class StoredFile(NamedTuple):
-    """A file as it was found: its content is read again once `size` or `modified` are others."""
+    """A file's path, size and time of change; if either changes, its content is read again."""
 
     path: Path
     size: int  # bytes
@@ -73,14 +73,14 @@ class StoredFile(NamedTuple):
 
 
 def particle_numbers(stored: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Returns bigtrk's ids of particles, the stored ids plus one: [M] -> [M]. 2^64 - 1, which means
-    no particle, becomes 0. Ids beyond 2^63 - 2 become negative, and no others do.
+    """Converts the sample's particle ids to bigtrk's, which are larger by one: [M] -> [M]. The
+    sample's 2^64 - 1 (no particle) becomes 0. Ids beyond 2^63 - 2, and only these, become negative.
     """
     return (stored.astype(np.uint64) + np.uint64(1)).astype(np.int64)
 
 
 def stored_particle_ids(ours: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """Inverts `particle_numbers`: [M] -> [M]."""
+    """Converts bigtrk's particle ids to the sample's; inverts `particle_numbers`: [M] -> [M]."""
     return ours.astype(np.uint64) - np.uint64(1)
 
 
@@ -89,7 +89,7 @@ BUFFER_BYTES = 1 << 20  # read at once of each column; without, a whole group's 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of an event: row `row` of row group `group` of a file, row `number` of the file.
+    """Where an event is stored: row `row` of row group `group`, which is row `number` of the file.
 
     columns: the columns to read. size: bytes per row in this group.
     """
@@ -106,7 +106,7 @@ class Place:
 
 
 class RowStream:
-    """One file's rows of some columns."""
+    """Reads a Parquet file row by row, some columns only."""
 
     def __init__(self, file: StoredFile, columns: tuple[str, ...]) -> None:
         self._file = pq.ParquetFile(file.path, buffer_size=BUFFER_BYTES)
@@ -116,8 +116,8 @@ class RowStream:
         self._one_reader = Lock()
 
     def row(self, place: Place) -> pa.RecordBatch:
-        """Returns one row. All rows before it in its group are decoded first, or, if the last row
-        returned is one of them, only those after it.
+        """Decodes and returns the row at `place`. A row group is decoded from its start, or from
+        the last row returned, if `place` comes later in the same group.
         """
         with self._one_reader:
             if place.group != self._group or place.row < self._next:
@@ -148,7 +148,7 @@ LAST_EVENT = 10**18 - 1
 
 @lru_cache(maxsize=8)
 def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place]:
-    """Finds the place of each event in the files of one table, ascending by event."""
+    """Finds where the files of a table store each event: event number -> place, ascending."""
     places: dict[int, Place] = {}
     for file in files:
         for event, place in _rows_of(file, spec):
@@ -195,7 +195,7 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
 
 
 def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str, ...]:
-    """Lists the columns of `spec` that a table has, all of the types that it needs."""
+    """Lists the columns of `spec` in a table; InputError if one is missing or of a wrong type."""
     required = (EVENT_ID, *spec.required)
     if missing := [name for name in required if name not in schema.names]:
         raise InputError(
@@ -232,7 +232,7 @@ UNLISTED = np.int64(1)  # the sample's 0: a particle if the particles list it, e
 
 @dataclass(frozen=True)
 class _Row:
-    """The lists of one row, all of one length, by the names that they have here."""
+    """The columns of one event, all of one length, by bigtrk's names."""
 
     where: str
     columns: Columns
@@ -294,7 +294,7 @@ def _particles(sample: "Sample", event: int) -> _Row:
 
 @dataclass(frozen=True)
 class Sample:
-    """The files of a sample, ascending by path; those of particles may be none."""
+    """The files of a sample, each list ascending by path; `particles` is empty if it has none."""
 
     path: Path
     hits: tuple[StoredFile, ...]
@@ -304,7 +304,7 @@ class Sample:
         return list(self.sizes())
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of each event's hits: the mean over the events of a row group."""
+        """Returns the bytes of each event's hits, by name: a mean over its row group."""
         places = find_rows(self.hits, MEASURED_HITS)
         if not places:
             raise InputError(
@@ -345,7 +345,7 @@ class Sample:
 
 
 def find_sample(path: Path) -> Sample | None:
-    """Finds the files of hits and particles below a folder; None if there are no hits.
+    """Finds a sample's files of hits and particles below a folder; None if there are no hits.
 
     `path` may also be the common beginning of several folders' names: `data/ttbar_pu200` stands for
     `data/ttbar_pu200_tracker_hits` and `data/ttbar_pu200_particles`. InputError if `path` is one of
@@ -373,8 +373,8 @@ def find_sample(path: Path) -> Sample | None:
 
 
 def _parquet_files(root: Path) -> list[Path]:
-    """Lists the Parquet files below a folder, ascending: also those of linked folders, of each
-    once, but no hidden ones, such as macOS's "._name" and the copies that notebooks keep.
+    """Lists the Parquet files below a folder, ascending. It follows linked folders, each once, and
+    skips hidden files and folders, such as macOS's "._name" and the copies that notebooks keep.
     """
     files: list[Path] = []
     seen = set()

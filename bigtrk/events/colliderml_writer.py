@@ -1,4 +1,4 @@
-"""Simulated events as a ColliderML sample: files of several events, with a row group for each."""
+"""Writes simulated events as a ColliderML sample: files of several events, a row group for each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -49,8 +49,8 @@ LAST_SYSTEM = 2  # pixels 0, short strips 1, long strips 2
 
 
 def _hit_lists(event: Event, layers: DetectorLayers) -> Columns:
-    """Returns the columns of an event's hits, each [N], in their order; those of truth where the
-    event has it. Their time is that of a flight at the speed of light, straight from the origin.
+    """Returns the columns of an event's hits, each [N], in their order, with truth if the event has
+    it. A hit's time is that of light on a straight line from the origin.
     """
     hits, codes = event.hits, detector_codes(layers)
     volume = hits["volume_id"].astype(np.int64)
@@ -67,10 +67,10 @@ def _hit_lists(event: Event, layers: DetectorLayers) -> Columns:
 
 
 def _particle_lists(particles: Columns) -> Columns:
-    """Returns the columns of an event's simulated particles, each [P], which are pions.
+    """Returns the columns of an event's simulated particles, all pions, each [P].
 
-    Their ids say, as TrackML's do, which vertex they are of, and whether they are secondaries. The
-    parameters at the perigee are those of a straight line.
+    As in TrackML, a particle's id says which vertex it comes from and whether it is secondary. The
+    perigee parameters are those of a straight line.
     """
     ids = particles["particle_id"].astype(np.int64)
     places = ("px", "py", "pz", "vx", "vy", "vz")
@@ -94,9 +94,9 @@ def _particle_lists(particles: Columns) -> Columns:
 
 
 def detector_codes(layers: DetectorLayers) -> dict[int, int]:
-    """Returns ColliderML's code of each volume of a detector. In the pixels, 0 is the end cap at
-    negative z, 1 the barrel, 2 the other end cap; 3 to 5 are the same of short strips, 6 to 8 of
-    long strips. Pixels, short and long strips follow each other outwards.
+    """Returns ColliderML's detector code of each volume: volume_id -> code. In the pixels, 0 is the
+    end cap at negative z, 1 the barrel, 2 the other end cap; 3 to 5 are these parts of the short
+    strips, 6 to 8 of the long strips. Pixels, short and long strips follow each other outwards.
     """
     volumes: dict[int, list[tuple[float, int]]] = {0: [], 1: [], 2: []}  # by side: BARREL is 1
     for volume in np.unique(layers.volume_id).tolist():
@@ -114,7 +114,7 @@ def detector_codes(layers: DetectorLayers) -> dict[int, int]:
 
 
 def _flight(*places: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Returns the time that light takes from the origin to x, y, z [N]: [N] (ns)."""
+    """Returns the time of flight of light from the origin to x, y, z [N], in ns: [N]."""
     time: NDArray[np.float64] = np.linalg.norm([axis.astype(np.float64) for axis in places], axis=0)
     return time / LIGHT
 
@@ -125,9 +125,9 @@ EVENTS_PER_FILE = 10  # what a stopped simulation makes again at most
 def write_sample(
     folder: Path, events: Sequence[int], layers: DetectorLayers, make: Callable[[int], Event]
 ) -> None:
-    """Writes to `folder`/tracker_hits those of the numbered `events` that it lacks, and their
-    truth, if they have it, to `folder`/particles; `make` simulates an event. InputError if the
-    number of an event or of a part of its detector does not fit the format.
+    """Writes the numbered `events` that the sample in `folder` lacks: hits to tracker_hits, and
+    truth, if known, to particles. `make` simulates an event. InputError if the number of an event
+    or of a part of its detector does not fit the format.
     """
     sample = find_sample(folder)
     there = find_rows(sample.hits, MEASURED_HITS) if sample else {}
@@ -141,8 +141,8 @@ def write_sample(
 
 
 def _remove_unfinished(folder: Path, missing: Sequence[int]) -> None:
-    """Removes particles of `missing` events: what a writer leaves that is killed before it places
-    the hits. Other writers' are not touched.
+    """Removes particle files of `missing` events that have no hits file, which a killed writer
+    leaves. Files of other writers are not touched.
     """
     for path in (folder / "particles").glob("train-*-*.parquet"):
         first, last = map(int, path.stem.split("-")[1:])
@@ -173,7 +173,7 @@ def _write_file(
 
 
 def _row(number: int, lists: Columns, types: dict[str, pa.DataType]) -> pa.Table:
-    """Makes the row of one event: its number, and a list of each column."""
+    """Makes a table of one row for event `number`: its number, and a list for each column."""
     try:
         row = {EVENT_ID: pa.array([number], pa.uint32())}
         for name in [name for name in types if name in lists]:

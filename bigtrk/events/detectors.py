@@ -1,4 +1,4 @@
-"""Layers from a module table (detectors.csv), and a module table from layers."""
+"""Converts a module table (detectors.csv) to layers, and layers to a module table."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ BUILT_IN = {"trackml": TRACKML_LAYERS, "odd": ODD_LAYERS}
 
 
 def find_layers(detector: str | Path) -> DetectorLayers:
-    """Finds the layers of a detector that is built in, by its name, or of a detectors.csv."""
+    """Returns the layers of a built-in detector, given its name, or of a detectors.csv file."""
     if str(detector) in BUILT_IN:
         return BUILT_IN[str(detector)]
     path = given_path(detector)
@@ -54,7 +54,7 @@ def find_layers(detector: str | Path) -> DetectorLayers:
 
 
 def layers_from_detectors(detectors: Columns) -> DetectorLayers:
-    """Derives the layers that a table of modules forms, sorted by volume, layer, then sensor.
+    """Derives detector layers from a module table, sorted by volume, layer, then sensor.
 
     A layer is a cylinder if its modules face outwards, a disc if they face along z. The table does
     not give a layer's material: it is taken from the same volume of the Open Data Detector, if the
@@ -98,8 +98,8 @@ def _is_barrel(modules: dict[str, Float64]) -> bool:
 
 
 def _by_side(modules: dict[str, Float64]) -> list[dict[str, Float64]]:
-    """Splits the modules of a layer: those behind which there is another one, the outer sensors of
-    double-sided modules, are a table of their own.
+    """Splits a layer's modules by sensor: a table of the single or inner sensors, then, if modules
+    are double-sided, one of the outer sensors.
     """
     radius = np.hypot(modules["cx"], modules["cy"])
     is_barrel = _is_barrel(modules)
@@ -114,7 +114,7 @@ def _by_side(modules: dict[str, Float64]) -> list[dict[str, Float64]]:
 
 
 def _partners(points: Float64) -> Int64:
-    """Finds the nearest other one of `points` [M, 3] within SAME_PLACE, [M]; itself if none is."""
+    """Returns the nearest other point within SAME_PLACE of each, or itself: [M, 3] -> [M]."""
     every = np.arange(len(points))
     _, nearest = cKDTree(points).query(points, k=2, distance_upper_bound=SAME_PLACE)
     other = np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0])
@@ -143,7 +143,7 @@ def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:
 
 
 def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
-    """Tabulates the modules, one per row [M], in the columns of TrackML's detectors.csv.
+    """Makes the table of all modules, [M] rows, in the columns of TrackML's detectors.csv.
 
     u points along phi, v along z (barrel) or outwards (disc), w is the normal.
     """
@@ -188,7 +188,7 @@ def write_detectors(folder: Path, layers: DetectorLayers = TRACKML_LAYERS) -> Pa
 
 
 def module_places(layers: DetectorLayers) -> tuple[Int64, Int64, Int64]:
-    """Returns layer, column and row of every module, each [M], in order of layer and module_id."""
+    """Returns layer, column and row of every module, each [M], sorted by layer and module_id."""
     counts = layers.n_phi * layers.n_rows
     layer = np.repeat(np.arange(len(layers)), counts)
     number = np.arange(len(layer)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""One collision event as columns of numpy arrays, its tables, and the formats of its files."""
+"""The tables of one collision event as numpy columns, and the formats in which they are written."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,7 +36,7 @@ class Event:
 
 
 def only_event(events: list[str], path: Path) -> str:
-    """Returns the only one of the `events` at `path`, and refuses several."""
+    """Returns the single name in `events`; InputError if there are several events at `path`."""
     if len(events) > 1:
         raise InputError(
             f"{path}: holds {len(events)} events; name one of {events[0]} to {events[-1]}"
@@ -78,7 +78,7 @@ MODULE_IDS = ("volume_id", "layer_id", "module_id")
 
 
 class EventFormat(StrEnum):
-    """A format in which simulated events are written; `bigtrk.events.reader` lists those read."""
+    """The file formats for simulated events (`bigtrk.events.reader` lists those that it reads)."""
 
     TRACKML = "trackml"
     COLLIDERML = "colliderml"

@@ -38,18 +38,18 @@ RADIATION_LENGTH = 93.7  # mm, of silicon
 def layer_thickness(
     volume_id: int, sensor: float, structure: Mapping[int, float] = STRUCTURE
 ) -> float:
-    """Returns the radiation lengths of a layer met at right angles; sensor: its thickness in mm."""
+    """Returns a layer's material at right angles, in radiation lengths. sensor: thickness in mm."""
     return (sensor + structure.get(volume_id, STRUCTURE_PER_SENSOR * sensor)) / RADIATION_LENGTH
 
 
 @dataclass(frozen=True)
 class DetectorLayers:
-    """A table of L layers; lengths in mm.
+    """A table of L detector layers, a row per sensor layer; lengths in mm.
 
     volume_id layer_id [L] int64, is_barrel [L] bool. position: radius of a cylinder, z of a disc.
-    low high: extent along z of a cylinder, along r of a disc. n_phi n_rows [L] int64: columns and
-    rows of modules. gap: of columns from the layer. thickness: of a sensor. pitch_u pitch_v: along
-    phi, along the rows. material [L]: of the layer at right angles, in radiation lengths.
+    low high: range of z of a cylinder, of r of a disc. n_phi n_rows [L] int64: number of columns
+    and rows of modules. gap: distance of columns from `position`. thickness: of the sensor. pitch_u
+    pitch_v: along phi, along the rows. material [L]: radiation lengths at right angles.
     """
 
     volume_id: Int64
@@ -71,18 +71,18 @@ class DetectorLayers:
 
     @property
     def row_length(self) -> Float64:
-        """Returns the length of a module along its row's axis, [L] (mm)."""
+        """Returns each module's length in z (barrel) or r (disc), [L] (mm)."""
         return (self.high - self.low) / self.n_rows
 
     @property
     def half_angle(self) -> Float64:
-        """Returns half of the angle a module covers, overlap included, [L] (rad)."""
+        """Returns half of the azimuth that a module covers, overlap included, [L] (rad)."""
         return np.pi / self.n_phi * (1 + OVERLAP)
 
     @property
     def modules_before(self) -> Int64:
-        """Returns the number of modules that earlier rows of the table hold of the same layer, [L].
-        If modules are double-sided, these are the modules of the other sensor.
+        """Returns how many modules of the same layer earlier rows of the table hold, [L]: 0, or the
+        modules of the other sensor if modules are double-sided.
         """
         counts = self.n_phi * self.n_rows
         same = (self.volume_id[:, None] == self.volume_id) & (
@@ -92,34 +92,34 @@ class DetectorLayers:
         return before
 
     def module_id(self, layer: Int64, column: Int64, row: Int64) -> Int64:
-        """Returns the number of modules within their layer, from 1: [M], [M], [M] -> [M]."""
+        """Returns module ids, which count from 1 in each layer: layer, column, row [M] -> [M]."""
         return 1 + self.modules_before[layer] + row * self.n_phi[layer] + column
 
     def surface(self, layer: Int64, column: Int64) -> Float64:
-        """Returns radius or z of the modules in `column` of `layer`: [M], [M] -> [M] (mm)."""
+        """Returns the radius (barrel) or z (disc) of a column's modules: [M], [M] -> [M] (mm)."""
         side = 1.0 - 2.0 * (column % 2)
         return self.position[layer] + side * self.gap[layer]
 
     def column_phi(self, layer: Int64, column: Int64) -> Float64:
-        """Returns the azimuth of the centre of a column: [M], [M] -> [M] (rad)."""
+        """Returns the azimuth of a column's centre: [M], [M] -> [M] (rad)."""
         return (column + 0.5) * 2 * np.pi / self.n_phi[layer] - np.pi
 
     def row_centre(self, layer: Int64, row: Int64) -> Float64:
-        """Returns z (barrel) or r (disc) of the centre of a row: [M], [M] -> [M] (mm)."""
+        """Returns z (barrel) or r (disc) of the centre of a modules' row: [M], [M] -> [M] (mm)."""
         return self.low[layer] + (row + 0.5) * self.row_length[layer]
 
     def along(self, layer: Int64, x: Float64, y: Float64, z: Float64) -> Float64:
-        """Returns z (barrel) or r (disc) of points on layers: each [M] -> [M] (mm)."""
+        """Returns z (barrel layers) or r (discs) of points x, y, z: each [M] -> [M] (mm)."""
         return np.where(self.is_barrel[layer], z, np.hypot(x, y))
 
     def extends(self, layer: Int64, along: Float64, beyond: float = 0.0) -> NDArray[np.bool_]:
-        """True where a layer reaches to z or r `along` (mm), or to `beyond` mm from it: [M]."""
+        """True where z or r `along` (mm) is in the layer, or at most `beyond` mm outside: [M]."""
         within: NDArray[np.bool_] = along >= self.low[layer] - beyond
         return within & (along < self.high[layer] + beyond)
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
-        """Returns the radius at which a module's u is measured: that of its cylinder or, on a disc,
-        of the centre of its row.
+        """Returns the radius of the arc along which a module's coordinate u is measured: the radius
+        of its cylinder or, on a disc, of the centre of its row.
 
         [M], [M], [M] -> [M] (mm). Strips of a disc are radial: one strip, one azimuth.
         """
@@ -128,7 +128,7 @@ class DetectorLayers:
 
 
 class Volume(NamedTuple):
-    """The layers of one volume, or one ring of each layer. Layers have the ids `first`, `first` + 2
+    """The layers of one volume, or one ring of modules of each. Layer ids are `first`, `first` + 2
     ... as in ACTS. Units are as in DetectorLayers.
 
     positions, n_phi: one per layer. low, high and the fields after n_phi: the same for all layers.
@@ -151,24 +151,24 @@ class Volume(NamedTuple):
 
 
 def end_caps(left: int, right: Volume, first: int = 2) -> tuple[Volume, Volume]:
-    """Returns both end caps. The one at negative z is volume `left`, whose layers have ids from
-    `first` on; on either side, discs are numbered by ascending z.
+    """Returns both end caps: `right`, as given, and its mirror image at negative z, as volume
+    `left` with layer ids from `first` on. In both, discs are numbered by ascending z.
     """
     mirrored = tuple(-z for z in reversed(right.positions))
     return right._replace(volume_id=left, positions=mirrored, first=first), right
 
 
 def barrel(volume_id: int, radii: tuple[float, ...], half_length: float, *rest: Any) -> Volume:
-    """Returns a barrel of cylinders from -`half_length` to `half_length`. rest: n_phi etc."""
+    """Returns a barrel volume, z from -`half_length` to `half_length`. rest: Volume's n_phi etc."""
     return Volume(volume_id, True, radii, -half_length, half_length, *rest)
 
 
 def layers_of(
     volumes: Iterable[Volume], structure: Mapping[int, float] = STRUCTURE
 ) -> DetectorLayers:
-    """Makes the table of all layers of `volumes`, by volume, then layer, then sensor.
+    """Builds the table of all layers of `volumes`, sorted by volume, then layer, then sensor.
 
-    structure: by volume_id, the supports, cables and cooling of each sensor, as mm of silicon.
+    structure: by volume_id, each sensor's share of supports, cables and cooling, as mm of silicon.
     """
     rows: list[tuple[float, ...]] = []
     for volume in volumes:
@@ -183,7 +183,7 @@ def layers_of(
 
 
 def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
-    """Makes a table from one tuple per layer, in the order of DetectorLayers' fields."""
+    """Builds a layer table from one tuple per layer, with values in the order of its fields."""
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     kinds = {0: np.int64, 1: np.int64, 2: np.bool_, 6: np.int64, 7: np.int64}
     return DetectorLayers(*(c.astype(kinds.get(i, np.float64)) for i, c in enumerate(columns)))
@@ -262,7 +262,7 @@ _RINGS: tuple[tuple[Any, ...], ...] = (
 def _ring(
     first: int, volume_id: int, discs: tuple[float, ...], behind: float, *rest: Any
 ) -> tuple[Volume, Volume]:
-    """Returns a ring of all discs, at negative z and at positive z."""
+    """Returns one ring of modules of every end-cap disc, at negative z and at positive z."""
     low, high, n_phi, *others = rest
     positions, columns = tuple(z + behind for z in discs), (n_phi,) * len(discs)
     ring = Volume(volume_id, False, positions, low, high, columns, 1, *others)
@@ -274,8 +274,8 @@ ODD_LAYERS = layers_of((*_BARRELS, *_END_CAPS), ODD_STRUCTURE)
 
 
 def is_open_data_detector(volume_id: NDArray[np.int64]) -> bool:
-    """True if hits or modules in these volumes, [N], are the Open Data Detector's: all volumes are
-    among its own, and at least one is not among those of TrackML's detector.
+    """True if hits or modules in the volumes [N] belong to the Open Data Detector: it has all of
+    these volumes, and TrackML's detector lacks at least one.
     """
     volumes = np.unique(volume_id)
     known = np.isin(volumes, VOLUMES).all()

@@ -1,4 +1,4 @@
-"""Events from a folder or a zip archive, validated, in any format that `READERS` has."""
+"""Finds, reads and validates events in a folder or zip archive, in any format of `READERS`."""
 
 from pathlib import Path
 from pkgutil import resolve_name
@@ -12,16 +12,16 @@ from bigtrk.events.truth import warn_of_odd_truth
 
 
 class EventSource(Protocol):
-    """The events of one format at one place. All raise InputError for missing or bad files."""
+    """The events at one path, in one format. Methods raise InputError for missing or bad files."""
 
     def events(self) -> list[str]:
         """Lists the names of the events, sorted: "event000001000", ..."""
 
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes of the hits of each event by name, sorted."""
+        """Returns the size of each event's hits in bytes, by name, sorted."""
 
     def read(self, name: str | None, with_truth: bool) -> Event:
-        """Reads and validates one event, the only one without a name."""
+        """Reads and validates one event; `name` may be None if there is only one."""
 
 
 # The function of each format, `module:function`, that finds events at a path, or returns None. The
@@ -34,7 +34,7 @@ READERS = {
 
 
 def format_of(path: Path) -> str:
-    """Returns the format of the events at `path`, by its name in `READERS`."""
+    """Returns the name in `READERS` of the format of the events at `path`."""
     return _source_at(path)[0]
 
 
@@ -49,8 +49,8 @@ def _source_at(path: Path) -> tuple[str, EventSource]:
 def find_events(path: Path, numbers: range | None = None) -> list[str]:
     """Returns the names of the events in a folder or zip archive, sorted: "event000001000", ...
 
-    numbers: the events' numbers that are wanted; all by default. Raises InputError if `path` is
-    neither, or holds no event, or none of the wanted ones.
+    numbers: selects events by number; all by default. Raises InputError if `path` is neither, or
+    holds no event, or none of the selected ones.
     """
     names = _source_at(path)[1].events()
     if numbers is None:
@@ -65,8 +65,8 @@ def find_events(path: Path, numbers: range | None = None) -> list[str]:
 
 
 def event_sizes(path: Path) -> dict[str, int]:
-    """Returns the bytes of the hits of each event in a folder or zip archive, by name, sorted. They
-    measure how much work an event is before it is read.
+    """Returns the size in bytes of each event's hits, by name, sorted. It estimates the work that
+    an event takes before it is read. path: a folder or zip archive.
     """
     return _source_at(path)[1].sizes()
 

@@ -1,4 +1,4 @@
-"""Events as TrackML's files: CSV tables in a folder or a zip archive, read and written."""
+"""Reads and writes events in TrackML's format: CSV tables in a folder or a zip archive."""
 
 import gzip
 import re
@@ -150,7 +150,7 @@ _INVALID = re.compile(r"In CSV column #(\d+): Row #(\d+): .*invalid value '(.*)'
 def _fail_as_arrow(
     names: list[str], types: dict[str, pa.DataType], where: str, reason: str
 ) -> NoReturn:
-    """Names the row that Arrow refused, and the column."""
+    """Raises InputError that names the row and the column that Arrow could not parse."""
     if found := _RAGGED.match(reason):
         problem = f"{found[3]} values where the header has {found[2]}"
         remedy = "the file may be truncated: fetch it again"
@@ -182,8 +182,8 @@ DETECTORS_FILE = "detectors.csv"
 
 @dataclass(frozen=True)
 class TrackmlEvents:
-    """The events of a folder or zip archive; or one event, given by one of its files or by the
-    common beginning of their names, such as `DIR/event000001000`.
+    """The TrackML events in a folder or zip archive, or one event, if `path` is one of its files or
+    a prefix of their names, such as `DIR/event000001000`.
     """
 
     path: Path
@@ -229,7 +229,7 @@ class TrackmlEvents:
 
 
 def find_trackml(path: Path) -> TrackmlEvents | None:
-    """Finds TrackML's events in a folder; None where it has none."""
+    """Finds the TrackML events of a folder; None if it holds none."""
     has_hits = path.is_dir() and any(HITS_FILE.fullmatch(entry.name) for entry in path.iterdir())
     return TrackmlEvents(path) if has_hits else None
 
@@ -252,7 +252,7 @@ def read_detectors(path: Path) -> Columns:
 
 
 def split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
-    """Splits `DIR/event1-hits.csv` and `DIR/event1` into (`DIR`, `event1`)."""
+    """Splits `DIR/event1-hits.csv` or `DIR/event1` in folder and event name: (`DIR`, `event1`)."""
     if path.is_dir():
         return path, name
     if match := EVENT_FILE.fullmatch(path.name):
@@ -306,7 +306,7 @@ def check_known(
     where_known: str,
     named: str | None = None,
 ) -> None:
-    """Refuses a row whose id in column `key` is not among `known`, the ids of another table.
+    """Raises InputError if an id in column `key` is not among `known`, the ids of another table.
 
     named: the id's name in the files; by default `key`.
     """
@@ -319,7 +319,7 @@ def check_known(
 
 
 def _check_whole(listed: NDArray[np.generic], where: str, known: NDArray[np.generic]) -> None:
-    """Refuses truth that lacks a row for some of the hits `known`: its file may be cut off."""
+    """Raises InputError if any of the hits `known` has no row in the truth: a cut-off file."""
     missing = np.setdiff1d(known, listed)
     if len(missing):
         raise InputError(
@@ -347,7 +347,7 @@ def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]
 
 
 def write_table(columns: Columns, path: Path, compress: bool) -> Path:
-    """Writes one table to `path`, or to `path`.gz, and returns what was written."""
+    """Writes one table as CSV to `path`, or gzipped to `path`.gz; returns the path written."""
     arrays = {name: _to_arrow(values) for name, values in columns.items()}
     sink = pa.BufferOutputStream()
     options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")

@@ -1,4 +1,4 @@
-"""The truth of an event: particles of hits, true edges, kinematics."""
+"""Derives from an event's truth the particle of each hit, the true edges and the kinematics."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def hit_particles(event: Event) -> Int64:
 
 
 def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDArray[np.generic]:
-    """Returns the first value that a column of the truth has for each hit row, [N]."""
+    """Returns a column's value at each hit's first row in the truth, or `unlisted`: [T] -> [N]."""
     hit_id, of_truth = (
         table["hit_id"].astype(np.int64, copy=False) for table in (event.hits, _truth(event))
     )
@@ -39,8 +39,8 @@ def _of_hits(event: Event, column: NDArray[np.generic], unlisted: float) -> NDAr
 
 
 def hit_weights(event: Event) -> Float64 | None:
-    """Returns the TrackML weight of each hit row, [N]; 0 for hits that the truth does not list.
-    None if it has no weights. InputError without truth, or if a weight is negative or too large.
+    """Returns each hit's TrackML weight, [N]; 0 for hits that the truth does not list. None if the
+    truth has no weights. InputError without truth, or if a weight is negative or too large.
     """
     truth = _truth(event)
     if "weight" not in truth:
@@ -57,7 +57,7 @@ def hit_weights(event: Event) -> Float64 | None:
 
 
 def true_edges(event: Event) -> Int64:
-    """Returns the pairs of hit rows that are consecutive on a particle, [2, T], inner to outer.
+    """Returns the true edges [2, T]: pairs of hit rows consecutive on a particle, inner to outer.
 
     A particle's hits are ordered by distance from its production vertex (the origin, if the
     particle is not listed). Consecutive hits on one layer form a group, and every hit of a group is
@@ -71,8 +71,8 @@ def true_edges(event: Event) -> Int64:
 
 
 def overlap_edges(event: Event) -> Int64:
-    """Returns the pairs [2, T] of hit rows that one particle has on one layer, where modules
-    overlap. Pairs within one module are left out. Hits of a pair are ordered as in `true_edges`.
+    """Returns the pairs [2, T] of hit rows that one particle left on one layer, in modules that
+    overlap. Pairs within one module are left out. A pair is ordered as in `true_edges`.
     """
     row, start, size = _layer_groups(event)
     first, second = _all_pairs(start, size, start, size)
@@ -82,7 +82,7 @@ def overlap_edges(event: Event) -> Int64:
 
 
 def particle_kinematics(event: Event) -> Columns:
-    """Tabulates the particles that have a hit in the truth or are listed, ascending by id.
+    """Returns a table of all particles, with a hit in the truth or listed, ascending by id.
 
     particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN if the particle is
     not listed, nhits [P] int64: its hits in this event's truth. InputError without truth.
@@ -103,8 +103,8 @@ def particle_kinematics(event: Event) -> Columns:
 
 
 def warn_of_odd_truth(event: Event, where: str) -> None:
-    """Warns if truth and particles disagree: if a listed particle has the id of noise, particles
-    are not listed, or particles have more hits than their `nhits`. where: for messages.
+    """Warns if truth and particles disagree: a listed particle has the id of noise, particles with
+    hits are not listed, or a particle has more hits than its `nhits`. where: for messages.
     """
     if event.truth is None or event.particles is None:
         return
@@ -141,8 +141,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
 
 
 def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
-    """Returns the particles that have more hits in the truth than their `nhits`, the numbers of
-    these hits, and nhits; two particles may share such an id. All are empty if nhits is not known.
+    """Finds particles with more hits in the truth than their `nhits`: ids, numbers of hits, nhits.
+    Two particles may share such an id. All are empty if nhits is not known.
     """
     seen, counts = np.unique(hit_particles(event), return_counts=True)
     nhits = np.full(len(seen), np.nan)
@@ -153,8 +153,8 @@ def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
 
 
 def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:
-    """Returns rows of hits by particle and distance from its vertex, and the start and size of each
-    group of consecutive ones on one layer.
+    """Groups consecutive hits on one layer: rows of hits, sorted by particle and distance from its
+    vertex, and the start and size of each group in them.
     """
     particle = hit_particles(event)
     row = np.flatnonzero(particle != NOISE)
@@ -184,14 +184,14 @@ def _ids(particles: Columns) -> Int64:
 
 
 def rows_of(ids: Int64, known: Int64) -> Int64:
-    """Returns the row of each id among `known` ones, each once there; -1 where it is absent."""
+    """Returns the place of each id in `known`, which lists an id once; -1 for absent ids."""
     order = np.argsort(known, kind="stable")
     row: Int64 = np.append(order, -1)[np.searchsorted(known, ids, sorter=order)]
     return np.where(np.append(known, NOISE)[row] == ids, row, -1)
 
 
 def of_particles(event: Event, ids: Int64, name: str) -> Float64:
-    """Returns column `name` of the particle table for each of `ids` [P], NaN where not listed."""
+    """Returns column `name` of the particles `ids` [P] as float64; NaN for unlisted particles."""
     if event.particles is None:
         return np.full(len(ids), np.nan)
     values: Float64 = np.append(event.particles[name].astype(np.float64), np.nan)
@@ -199,7 +199,7 @@ def of_particles(event: Event, ids: Int64, name: str) -> Float64:
 
 
 def _all_pairs(start_a: Int64, size_a: Int64, start_b: Int64, size_b: Int64) -> tuple[Int64, Int64]:
-    """Pairs each member of range a with each member of range b, for each pair of ranges."""
+    """Pairs each index of range a with each of range b, for each of the given pairs of ranges."""
     pairs = size_a * size_b
     group = np.repeat(np.arange(len(pairs)), pairs)
     within = np.arange(len(group)) - np.repeat(np.cumsum(pairs) - pairs, pairs)

@@ -1,4 +1,4 @@
-"""Many simulated events, written as TrackML files or a ColliderML sample."""
+"""Simulates many events and writes them as TrackML files or a ColliderML sample."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ def simulate_folder(
     with_truth: bool = True,
     file_format: EventFormat = EventFormat.TRACKML,
 ) -> None:
-    """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
+    """Simulates the numbered `events` with `particles` particles each; writes them to `out`.
 
-    `detectors` names a detectors.csv, or a detector that is built in: `trackml`, the default, or
-    `odd`. Hits and cells are the same with and without truth. ColliderML's files have no cells.
-    Events that `out` already holds from the same simulation are kept. Raises InputError if `out`
-    holds something else, or `detectors` is bad; or, before anything is written, if there are no
-    events, or no particles.
+    It also writes detectors.csv.gz there. `detectors` is a detectors.csv, or the name of a built-in
+    detector: `trackml`, the default, or `odd`. Hits and cells are the same with and without truth.
+    ColliderML's files have no cells. Events that `out` already holds from the same simulation are
+    kept. Raises InputError if `out` holds something else, or `detectors` is bad; or, before
+    anything is written, if there are no events or particles.
     """
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")

@@ -1,4 +1,4 @@
-"""A simulated event in TrackML's tables: particles, deposits in modules, noise, measured hits."""
+"""Simulates an event in TrackML's tables: particles, deposits in modules, noise, measured hits."""
 
 from dataclasses import dataclass, replace
 
@@ -50,7 +50,7 @@ PION = 211
 def generate_particles(
     n_particles: int, rng: np.random.Generator, beam_sigma_z: float = BEAM_SIGMA_Z
 ) -> Columns:
-    """Generates a particle table without nhits: P = `n_particles` rows, ascending by particle_id.
+    """Generates P = `n_particles` particles: a table without nhits, ascending by particle_id.
 
     The density of pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV on. Some particles, mostly soft
     ones, start at a secondary vertex, displaced roughly along their own direction. beam_sigma_z
@@ -102,7 +102,7 @@ class Deposits(Table):
     """D deposits of charge, each field [D].
 
     particle: row of the particle table, -1 for noise. layer: row of the layer table. column, row:
-    those of the module in its layer. u v (mm): from the module's centre, along phi (an arc at the
+    place of the module in its layer. u v (mm): from the module's centre, along phi (an arc at the
     module's arc_radius) and along the row. slope_u slope_v: the track's du and dv per length along
     the normal. charge (arbitrary units). px py pz (GeV): true momentum.
     """
@@ -127,8 +127,8 @@ class Deposits(Table):
 def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Simulates particles in the field of a solenoid and the material of `layers`, for half a turn.
-    The field is 3 T in the Open Data Detector, otherwise 2 T.
+    """Simulates the deposits of particles, for half a turn at most, in a solenoid's field and the
+    material of `layers`. The field is 3 T in the Open Data Detector, otherwise 2 T.
     """
     is_odd = is_open_data_detector(layers.volume_id)
     field, missed = (ODD_FIELD, ODD_INEFFICIENCY) if is_odd else (FIELD, INEFFICIENCY)
@@ -146,7 +146,7 @@ def particle_deposits(
 def noise_deposits(
     signal: Deposits, share: float, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Draws noise, the given `share` of all deposits, on each layer in proportion to its signal."""
+    """Draws noise, a `share` of all deposits, on each layer in proportion to its signal."""
     count = round(len(signal) * share / (1 - share))
     layer = signal.layer[rng.integers(len(signal), size=count)] if len(signal) else signal.layer
     count = len(layer)
@@ -162,7 +162,7 @@ def noise_deposits(
 
 
 def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits, NDArray[np.bool_]]:
-    """Returns crossings' deposits in the nearest column of their side, and if a module is there."""
+    """Returns a deposit of each crossing, in its side's nearest column, and if it hits a module."""
     layer, x, y, pz = crossings.layer, crossings.x, crossings.y, crossings.pz
     px, py = crossings.px, crossings.py
     phi, radius = np.arctan2(y, x), np.hypot(x, y)
@@ -202,8 +202,8 @@ LONG_STRIP = 20.0
 def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, Int64]:
     """Merges deposits in the same cell of a module into one hit.
 
-    Returns the hit of each deposit, [D], and of each hit the deposit with the largest charge, [N].
-    Hits are in order of layer and module.
+    Returns the hit of each deposit, [D], and the deposit with the largest charge of each hit, [N].
+    Hits are sorted by layer and module.
     """
     position = _cell_position(deposits, deposits.u, deposits.v, layers)
     channel_u, channel_v = (np.floor(cells).astype(np.int64) for cells in position)
@@ -219,8 +219,8 @@ def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, I
 def measure(
     deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Measures u and v of each hit, [N] (mm): the mean weighted by charge, with an error of pitch /
-    sqrt(12). For long strips v is the middle of the strip.
+    """Returns the measured u and v of each hit, [N] (mm): the mean over its deposits, weighted by
+    charge, smeared by pitch / sqrt(12). For long strips v is the middle of the strip.
     """
     weight = np.bincount(hit, deposits.charge)
     layer = np.zeros(len(weight), dtype=np.int64)
@@ -238,7 +238,7 @@ def measure(
 def to_global(
     lead: Deposits, u: Float64, v: Float64, layers: DetectorLayers
 ) -> tuple[Float64, Float64, Float64]:
-    """Returns x, y, z (mm) of the points u, v on the modules of `lead`, each [N]."""
+    """Converts u, v [N] on the modules of `lead` [N] to global x, y, z, each [N] (mm)."""
     barrel = layers.is_barrel[lead.layer]
     across = layers.surface(lead.layer, lead.column)
     along = layers.row_centre(lead.layer, lead.row) + v
@@ -278,7 +278,7 @@ def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Colum
 
 
 def _groups(*keys: Int64) -> tuple[Int64, NDArray[np.intp]]:
-    """Returns the order that sorts by `keys` and the places where a new combination starts."""
+    """Returns the order that sorts by `keys`, and where each combination of keys starts in it."""
     order = np.lexsort(keys[::-1])
     starts = np.ones(len(order), dtype=bool)
     starts[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
@@ -288,7 +288,7 @@ def _groups(*keys: Int64) -> tuple[Int64, NDArray[np.intp]]:
 def _cell_position(
     deposits: Deposits, u: Float64, v: Float64, layers: DetectorLayers
 ) -> tuple[Float64, Float64]:
-    """Returns positions in cells from the module's corner, clipped at its edges."""
+    """Converts u and v to units of cells from the module's corner, clipped at its edges."""
     layer = deposits.layer
     half_v = layers.row_length[layer] / 2
     half_u = layers.half_angle[layer] * layers.arc_radius(layer, deposits.column, deposits.row)
@@ -305,7 +305,7 @@ def _in_cells(along: Float64, half: Float64, pitch: Float64) -> Float64:
 def _segments(
     entry: tuple[Float64, ...], leave: tuple[Float64, ...]
 ) -> tuple[Int64, Float64, Float64]:
-    """Cuts each track at the borders of cells: deposit [S] int64, start and end [S] (0 to 1)."""
+    """Cuts tracks at borders of cells: each piece's deposit, start and end (0 to 1), [S] each."""
     every = np.arange(len(entry[0]))
     cuts = [(every, np.zeros(len(every))), (every, np.ones(len(every)))]
     cuts += [_border_crossings(a, b) for a, b in zip(entry, leave, strict=True)]
@@ -317,7 +317,7 @@ def _segments(
 
 
 def _border_crossings(entry: Float64, leave: Float64) -> tuple[Int64, Float64]:
-    """Finds tracks that cross a whole number from `entry` to `leave`, and after which fraction."""
+    """Finds where tracks cross whole numbers: the track, and the fraction of its way, of each."""
     low, high = np.minimum(entry, leave), np.maximum(entry, leave)
     first = np.floor(low).astype(np.int64) + 1
     count = np.maximum(np.ceil(high).astype(np.int64) - first, 0)
@@ -336,7 +336,7 @@ SMALLEST = 1e-16  # powers of ten are exact up to 10^22
 def simulate_event(
     n_particles: int, seed: int, event_id: int = 0, detector: DetectorLayers = TRACKML_LAYERS
 ) -> Event:
-    """Simulates an event of `n_particles`, the same for the same (seed, event_id).
+    """Simulates an event with `n_particles` particles, the same for the same (seed, event_id).
 
     It has about eight signal hits per particle and 17 % noise. The beam spot is as long as in
     TrackML's events (5.5 mm) or, in the Open Data Detector, in ColliderML's (55.5 mm). Particles
@@ -353,7 +353,7 @@ def simulate_event(
 def event_of_particles(
     particles: Columns, event_id: int, detector: DetectorLayers, rng: np.random.Generator
 ) -> Event:
-    """Simulates the event that particles leave (`generate_particles`), whose `nhits` are set."""
+    """Simulates the event of `particles` (see `generate_particles`), and sets their `nhits`."""
     signal = particle_deposits(particles, detector, rng)
     noise = noise_deposits(signal, NOISE_SHARE, detector, rng)
     columns = zip(vars(signal).values(), vars(noise).values(), strict=True)
@@ -389,7 +389,7 @@ def event_of_particles(
 
 
 def _weights(lead: Deposits, particles: Columns) -> Float64:
-    """Returns weights like TrackML's, [N], of sum 1: 0.2 below 0.5 GeV, 1 above 3 GeV."""
+    """Returns weights like TrackML's, [N], sum 1; 0 for noise and particles of few hits."""
     nhits = particles["nhits"].astype(np.int64)
     pt = np.hypot(particles["px"].astype(np.float64), particles["py"].astype(np.float64))
     counts = (lead.particle != NO_PARTICLE) & (nhits[lead.particle] >= MIN_WEIGHTED_HITS)
@@ -399,7 +399,7 @@ def _weights(lead: Deposits, particles: Columns) -> Float64:
 
 
 def _rounded(column: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Rounds floats to DIGITS significant decimal digits; other columns stay."""
+    """Rounds a column of floats to DIGITS significant digits; returns other columns unchanged."""
     if column.dtype.kind != "f":
         return column
     values = column.astype(np.float64)

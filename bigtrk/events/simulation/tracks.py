@@ -1,4 +1,4 @@
-"""The ways of particles through the detector: helices, bent and slowed by the material of layers.
+"""Paths of particles through the detector: helices, deflected and slowed in material of layers.
 
 A particle of charge q turns by the angle a (rad, 0 at its vertex) along
     x = cx - q R sin(phi0 - q a),  y = cy + q R cos(phi0 - q a),  z = vz + R a cot(theta)
@@ -65,16 +65,16 @@ def energy_loss(momentum: Float64, thickness: Float64) -> Float64:
 
 
 def slowed(momentum: Float64, thickness: Float64) -> Float64:
-    """Returns the momentum of pions after the mean energy loss, [M] (GeV); NaN where they stop."""
+    """Returns the momentum of pions after their mean energy loss, [M] (GeV); NaN if they stop."""
     energy = np.hypot(momentum, PION_MASS) - energy_loss(momentum, thickness)
     return np.sqrt(np.where(energy > PION_MASS, energy**2 - PION_MASS**2, np.nan))
 
 
 class Table:
-    """A table of which each field is a column."""
+    """Base of dataclasses whose fields are columns of one table."""
 
     def take(self, rows: Any) -> Self:
-        """Returns some rows of the table: indices or a mask."""
+        """Returns a table of the chosen rows, given as indices or a mask."""
         return type(self)(*(column[rows] for column in vars(self).values()))
 
 
@@ -99,7 +99,7 @@ class Helices(Table):
 
 
 def helices(particles: Columns, field: float = FIELD) -> Helices:
-    """Computes the helices of particles (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
+    """Returns helices of particles (vx vy vz mm, px py pz GeV, q = +1 or -1) in `field` (T)."""
     vx, vy, vz, px, py, pz, charge = (
         particles[name].astype(np.float64) for name in ("vx", "vy", "vz", "px", "py", "pz", "q")
     )
@@ -109,7 +109,7 @@ def helices(particles: Columns, field: float = FIELD) -> Helices:
 
 
 def _with_centres(*columns: Float64) -> Helices:
-    """Makes helices of all their columns but the centres."""
+    """Makes helices from all columns but the circle's centre, which it computes."""
     vx, vy, _, phi0, _, _, charge, radius = columns
     centre_x = vx + charge * radius * np.sin(phi0)
     centre_y = vy - charge * radius * np.cos(phi0)
@@ -133,10 +133,10 @@ def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]
 def continued(
     helix: Helices, angle: Float64, across: Float64, along: Float64, total: Float64
 ) -> Helices:
-    """Returns the helices that go on after turning by `angle`, deflected, with another momentum.
+    """Returns each helix after its turn by `angle`, with a new direction and momentum.
 
-    All [P]; angles in rad. across, along: deflection towards increasing azimuth, and, in the plane
-    of direction and beam, towards increasing z. total: momentum (GeV) after it.
+    All [P]; angles in rad. across, along: deflections, towards increasing azimuth and, in the plane
+    of direction and beam, towards increasing z. total: the new momentum (GeV).
     """
     x, y, z = position(helix, angle)
     sine = 1 / np.hypot(1.0, helix.cot_theta)
@@ -170,7 +170,7 @@ def disc_crossings(helix: Helices, z: Float64) -> Float64:
 def crossing_near(
     helix: Helices, is_barrel: NDArray[np.bool_], surface: Float64, expected: Float64
 ) -> Float64:
-    """Returns the angle at which each helix crosses its own surface, [P] (rad).
+    """Returns the angle at which each helix crosses the one surface given for it, [P] (rad).
 
     surface [P] (mm): radius of a cylinder or z of a disc. The crossing nearest to the angle
     `expected` [P] is taken; a negative angle lies behind, NaN means that there is none.
@@ -185,7 +185,7 @@ _AS_COLUMN = (slice(None), None)  # [P] -> [P, 1]
 
 
 def _cylinder_angles(helix: Helices, radii: Float64) -> tuple[Float64, Float64]:
-    """Returns both angles, from 0 to a turn, at which helices cross cylinders; NaN for none."""
+    """Returns both angles, from 0 to a turn, at which helices cross cylinders; NaN if they miss."""
     centre = np.hypot(helix.centre_x, helix.centre_y)
     psi = np.arctan2(helix.centre_y, helix.centre_x)
     base = centre**2 + helix.radius**2
@@ -223,7 +223,7 @@ class Surfaces(Table):
 
 @dataclass(frozen=True)
 class Crossings(Surfaces):
-    """The places at which C surfaces are met, x y z (mm) [C], with momentum px py pz (GeV) [C]."""
+    """C crossings of surfaces: the place x y z (mm) [C] and the momentum px py pz (GeV) [C]."""
 
     x: Float64
     y: Float64
@@ -234,7 +234,7 @@ class Crossings(Surfaces):
 
 
 def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) -> Crossings:
-    """Leads P particles through the layers and their material, for half a turn at most.
+    """Propagates P particles through the layers and their material, for half a turn at most.
 
     Returns the crossings of surfaces within the extent of their layer. `rng` is used for
     deflections only; without material the crossings are those of the helices, to the last bit.
@@ -257,7 +257,7 @@ def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) 
 
 
 def _meet(now: Helices, turned: Float64, ahead: Surfaces, layers: DetectorLayers) -> Crossings:
-    """Finds where particles, each once, meet the surfaces `ahead`; angle NaN: they miss it."""
+    """Computes where particles, each once, cross the surfaces `ahead`; angle NaN if they miss."""
     helix, before = now.take(ahead.particle), turned[ahead.particle]
     surface = layers.surface(ahead.layer, ahead.side)
     is_barrel = layers.is_barrel[ahead.layer]
@@ -273,7 +273,7 @@ def _meet(now: Helices, turned: Float64, ahead: Surfaces, layers: DetectorLayers
 def _deflect(
     now: Helices, turned: Float64, met: Crossings, layers: DetectorLayers, kicks: Float64
 ) -> None:
-    """Leads particles, each once, through the material that they have met.
+    """Deflects and slows particles, each once, in material they met; changes `now` and `turned`.
 
     kicks [2, M]: deflections in two planes, in units of their rms angle.
     """
@@ -293,7 +293,7 @@ def _deflect(
 
 
 def _surfaces_ahead(helix: Helices, layers: DetectorLayers) -> Surfaces:
-    """Finds the surfaces that helices cross in or near their layer, without regard to material."""
+    """Finds the surfaces that helices would cross in or near their layers without material."""
     sides, barrel = [], layers.is_barrel
     for side in (0, 1):
         surface = layers.surface(np.arange(len(layers)), np.full(len(layers), side))
@@ -308,7 +308,7 @@ def _surfaces_ahead(helix: Helices, layers: DetectorLayers) -> Surfaces:
 
 
 def places(particle: Int64, angle: Float64) -> Int64:
-    """Returns how many crossings of the same particle come before each, [C]."""
+    """Numbers the crossings of each particle by angle, from 0: particle, angle [C] -> [C]."""
     order = np.lexsort((angle, particle))
     ordered = particle[order]
     place = np.empty(len(order), dtype=np.int64)
