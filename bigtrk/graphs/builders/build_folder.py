@@ -97,12 +97,12 @@ WANTED = 0.97  # target efficiency; small events scatter by 1 % around the 98.5 
 SHOWN = {
     "edge_efficiency": "edge\neff.",
     "target_efficiency": "target\neff.",
-    "purity": "purity",
+    "purity": "total\npurity",
     "target_purity": "target\npurity",
 }
 RATIOS = (
-    "eff.: share of the true edges that the graph holds; purity: share of its edges that are true; "
-    f"target: true edges of particles above {TARGET_PT:g} GeV with {TARGET_HITS} hits or more"
+    "eff.: share of the true edges that the graph holds; total purity: share of its edges that are "
+    f"true; target: true edges of particles above {TARGET_PT:g} GeV with {TARGET_HITS} hits or more"
 )
 
 
