@@ -1,7 +1,7 @@
-"""The choice, by counted memory, of what a run leaves open: recomputation, engine and sectors.
+"""Chooses the settings that a run leaves open (recomputation, engine, sectors) by counted memory.
 
-Candidates come in one order, and the first that fits is taken. None of them changes what is
-trained. Seconds are not compared: `bigtrk plan --choose --try` measures them.
+Candidates are tried in a fixed order, and the first that fits is taken. No candidate changes what
+is trained. Seconds are not compared: `bigtrk plan --choose --try` measures them.
 """
 
 import math
@@ -41,31 +41,31 @@ _IN_MEMORY = ("training.spill", "null")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Values of the settings that are open, by dotted key."""
+    """Values for the open settings, by dotted key."""
 
     values: Values
 
     @property
     def overrides(self) -> list[str]:
-        """Writes the values as a command line does."""
+        """Lists the values as overrides of a command line, "key.sub=value"."""
         return [f"{key}={value}" for key, value in self.values]
 
     def configured(self, configuration: Configuration) -> Configuration:
-        """Returns the configuration with these values."""
+        """Returns `configuration` with these values set."""
         content = configuration.model_dump(mode="json")
         return apply_overrides(Configuration, content, self.overrides, "the choice")
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The memory of a rank in bytes, and the share of it that counted bytes may fill."""
+    """A rank's memory in bytes, and the fraction `share` of it that counted bytes may fill."""
 
     memory: float
     share: float = FILLED
 
     @property
     def budget_gib(self) -> float:
-        """Returns the GiB that may be filled, rounded down to thousandths for command lines."""
+        """Returns the GiB that counted bytes may fill, rounded down to three decimals."""
         filled = self.share * self.memory / GIB
         return filled if self.share == 1 else math.floor(_THOUSANDTHS * filled) / _THOUSANDTHS
 
@@ -74,18 +74,18 @@ class Limit:
         return self.budget_gib * GIB
 
     def holds(self, peak_bytes: float) -> bool:
-        """Whether a measured peak fits."""
+        """Whether a measured peak of `peak_bytes` fits in the memory."""
         return peak_bytes <= MEASURED * self.memory
 
     def enough_gib(self, n_bytes: float) -> float:
-        """Returns the least memory (GiB) of a rank that may hold `n_bytes`."""
+        """Returns the least memory of a rank, in GiB, whose budget holds `n_bytes`."""
         filled = math.ceil(_THOUSANDTHS * n_bytes / GIB) / _THOUSANDTHS
         return math.ceil(_THOUSANDTHS * filled / self.share) / _THOUSANDTHS
 
 
 @dataclass(frozen=True)
 class Task:
-    """The run to choose settings for. cuttable: whole events may still be cut."""
+    """The run whose settings are chosen. cuttable: whole events may still be cut in sectors."""
 
     configuration: Configuration
     sizes: Sequence[EventSize]
@@ -97,15 +97,15 @@ class Task:
 
     @property
     def sectors(self) -> list[int]:
-        """Lists the numbers of sectors for whole events, from the one that gives each rank work."""
+        """Lists the numbers of sectors to try for whole events; the least gives each rank work."""
         if not self.cuttable or all(size.stored > 1 for size in self.sizes):
             return [1]
         needed = -(-self.world // self.configuration.training.events_per_step)
         return [1 << i for i in range(_MOST_SECTORS.bit_length()) if 1 << i >= needed]
 
     def events(self, sectors: int) -> list[EventSize]:
-        """Lists some events, evenly spread by size, and those with most edges and nodes. Whole
-        events are cut in `sectors`; the largest sector has to fit in nine of ten cuts.
+        """Returns a sample of event sizes, with the largest. Whole events count as cut in
+        `sectors`, whose largest one has a size that nine of ten cuts do not exceed.
         """
         spread = sorted(self.sizes, key=lambda size: (size.edges, size.nodes))
         if len(spread) > _EVENTS:
@@ -120,8 +120,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with whole events cut in `sectors`. memory: the largest bytes of a rank; if the
-    option does not fit, the smallest possible. cut: the possible cut with most sectors.
+    """A candidate, with whole events cut in `sectors`. memory: bytes on the fullest rank, or the
+    least possible if it does not fit. cut: of the possible cuts, the one with most sectors.
     """
 
     candidate: Candidate
@@ -132,7 +132,7 @@ class Option:
 
     @property
     def engine(self) -> str:
-        """Returns the engine that was chosen; "" where one is configured."""
+        """Returns the chosen engine's name; "" if the configuration sets the engine."""
         return dict(self.candidate.values).get("engine.name", "")
 
     def __str__(self) -> str:
@@ -143,8 +143,8 @@ class Option:
 
 
 def options(task: Task) -> Iterator[Option]:
-    """Yields all options in the order in which they are tried: edges in memory before files, `ddp`
-    before sharding, less recomputation before more, few sectors before many.
+    """Yields all options in the order of trial: edges in memory before edges in files, `ddp` before
+    sharding, less recomputation before more, few sectors before many.
     """
     for candidate in candidates(task.configuration, task.world, task.machine.shared):
         for sectors in task.sectors:
@@ -152,7 +152,7 @@ def options(task: Task) -> Iterator[Option]:
 
 
 def choose(task: Task) -> list[Option]:
-    """Returns the options up to the first that fits; raises InputError if none does."""
+    """Returns the options tried, up to and with the first that fits; InputError if none does."""
     considered = []
     for option in options(task):
         considered.append(option)
@@ -162,8 +162,8 @@ def choose(task: Task) -> list[Option]:
 
 
 def candidates(configuration: Configuration, world: int, on_cpu: bool) -> list[Candidate]:
-    """Lists the candidates in the order of `options`, without `offload`, since a rank's share of
-    its host's memory is not known. Edges go to files only on a CPU and with `chunk`.
+    """Lists the candidates in the order of `options`. Recomputation by `offload` is left out, since
+    a rank's share of its host's memory is unknown. Edges go to files only on a CPU with `chunk`.
     """
     model = configuration.model
     field = type(model).model_fields.get("recompute")
@@ -185,7 +185,7 @@ def candidates(configuration: Configuration, world: int, on_cpu: bool) -> list[C
 
 
 def _engines(configuration: Configuration, world: int) -> list[Values]:
-    """Lists engines, ever more sharded; a configured one stays."""
+    """Lists the engines to try, from `ddp` to the most sharded; only the configured one if set."""
     if configuration.engine.model_fields_set:
         return [()]
     whole = configuration.optimizer.name == "muon"
@@ -198,7 +198,7 @@ def _engines(configuration: Configuration, world: int) -> list[Values]:
 
 
 def counted(task: Task, candidate: Candidate, sectors: int) -> Option:
-    """Counts the memory of a run as its router will lay it over the ranks (fitting.py)."""
+    """Returns the option of `candidate` and `sectors`, with the memory that its best cuts need."""
     configuration = candidate.configured(task.configuration)
     cost = make_cost(
         configuration, task.world, task.ranks_per_node, task.machine, events=len(task.sizes)
@@ -230,8 +230,8 @@ def _too_little(task: Task, considered: Sequence[Option]) -> str:
 def settle(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Configuration:
-    """Returns the configuration with the open settings chosen by rank 0; within the same memory,
-    routing chooses the sectors. Collective. Raises InputError if no choice fits an event.
+    """Returns the configuration with the open settings that rank 0 chose. Routing later chooses the
+    sectors within the same memory. Collective. Raises InputError if no choice fits all events.
     """
     available = memory_budget(configuration, ranks)
     given = configuration.training.memory_gib is not None

@@ -1,5 +1,4 @@
-"""Embeddings: the pairs of hits that a step draws, their loss, and validation by the graphs that a
-radius gives.
+"""Trains embeddings: draws pairs of hits, computes their loss, and validates by radius graphs.
 
 Shapes: N hits or points, D dimensions, T true pairs, K pairs or neighbours, Q queries.
 """
@@ -33,7 +32,7 @@ _BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
 
 
 def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw) -> Tensor:
-    """Draws hard and random pairs of hits [2, K] for embedding [N, D], none of one particle."""
+    """Draws pairs of hits [2, K] of different particles: near in embedding [N, D], or random."""
     particle, n_hits = batch.sector.particle_id, len(embedding)
     # Where weights are not finite, the loss of true pairs is not: the step says so.
     if n_hits < 2 or particle is None or not embedding.isfinite().all():
@@ -50,8 +49,8 @@ def false_pairs(embedding: Tensor, batch: Batch, pairs: PairSettings, draw: Draw
 
 
 def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Finds, for each of `queries` [Q] (rows of `points` [N, D]), the nearest other points, at most
-    `k`, that are less than `radius` away: pairs [2, P] of a query and a neighbour.
+    """Returns pairs [2, P] of a query and a neighbour: for each of `queries` [Q] (rows of `points`
+    [N, D]), its at most `k` nearest other points within `radius`.
     """
     found = _on_device if points.is_cuda else _in_tree
     near = found(points, queries, min(k + 1, len(points)), radius)
@@ -60,7 +59,7 @@ def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
 
 
 def search_tree(points: NDArray[np.floating]) -> "cKDTree":
-    """Returns a tree of points [N, D] in which neighbours are found."""
+    """Builds a tree that finds neighbours among points [N, D]."""
     # Imported here, as that takes 0.35 s, and most trainings embed nothing.
     from scipy.spatial import cKDTree
 
@@ -68,7 +67,7 @@ def search_tree(points: NDArray[np.floating]) -> "cKDTree":
 
 
 def _in_tree(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Returns neighbours [Q, k], N where there are fewer."""
+    """Returns neighbours [Q, k], filled with N if there are fewer."""
     places = points.float().numpy()
     _, near = search_tree(places).query(
         places[queries.numpy()], k=list(range(1, k + 1)), distance_upper_bound=radius
@@ -77,7 +76,7 @@ def _in_tree(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
 
 
 def _on_device(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
-    """Returns neighbours [Q, k], N where there are fewer; by blocks of queries."""
+    """Returns neighbours [Q, k], filled with N if there are fewer; in blocks of queries."""
     blocks = []
     for block in queries.split(max(1, _BLOCK // len(points))):
         distance, near = torch.cdist(points[block], points).topk(k, largest=False)
@@ -93,7 +92,7 @@ Floats = NDArray[np.float64]
 def pair_loss(
     embedding: Tensor, batch: Batch, counts: Tensor, pairs: PairSettings, draw: Draw
 ) -> Tensor:
-    """Computes a batch's loss: embedding [N, D] -> scalar. counts [2]: true and false pairs."""
+    """Returns a batch's scalar loss. embedding [N, D]; counts [2]: true and false pairs, divide."""
     # True edges that are trained as false (target.other_weight) are not drawn together.
     weight = batch.truth.weight * batch.truth.label
     near = _squared(embedding, batch.edge_index) * weight
@@ -105,14 +104,14 @@ def pair_loss(
 
 
 def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:
-    """Returns the squared distances of pairs [2, K]: [K]."""
+    """Returns the squared distances [K] of pairs [2, K] in the embedding."""
     first, second = gathered(embedding, pairs[0]), gathered(embedding, pairs[1])
     return (first - second).square().sum(dim=1)
 
 
 @dataclass(frozen=True)
 class EmbeddedEvent:
-    """An event in the embedding: hits [N, D], ascending lengths of true and target edges, loss."""
+    """An embedded event: hits [N, D], loss, and sorted lengths of true edges and target edges."""
 
     event: int
     hits: Floats
@@ -121,7 +120,7 @@ class EmbeddedEvent:
     loss: float
 
     def edges_within(self, radii: Sequence[float]) -> list[float]:
-        """Counts pairs of hits closer than each radius, from the neighbours of a few hits."""
+        """Estimates the number of pairs of hits within each radius, from a sample of hits."""
         n_hits = len(self.hits)
         chosen = np.random.default_rng(0).choice(n_hits, min(SAMPLE, n_hits), replace=False)
         tree = search_tree(self.hits)
@@ -133,14 +132,14 @@ class EmbeddedEvent:
         return [(n - len(chosen)) * n_hits / (2 * max(len(chosen), 1)) for n in counted]
 
     def kept_within(self, radii: Sequence[float]) -> list[float]:
-        """Returns the shares of the true edges that are no longer than each radius."""
+        """Returns, for each radius, the fraction of true edges that are no longer."""
         n_kept = np.searchsorted(self.lengths, radii, "right")
         return [float(n) / max(len(self.lengths), 1) for n in n_kept]
 
 
 @torch.no_grad()
 def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> EmbeddedEvent:
-    """Embeds the hits of a whole event with truth, and measures its true edges."""
+    """Embeds the hits of a whole event, and measures its true edges; RankError if not finite."""
     [embedding], [batch] = run_model(model, share), share.batches
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
     hits = embedding.double().cpu()
@@ -162,14 +161,14 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
 
 
 def radius_of(target_lengths: Floats, kept: float) -> float:
-    """Returns the radius in which a share `kept` of ascending lengths lie, and a little more."""
+    """Returns the radius that holds a fraction `kept` of the sorted lengths, plus a margin."""
     return float(np.quantile(target_lengths, kept, method="inverted_cdf")) * (1 + 1e-6)
 
 
 def validate_embedding(
     model: nn.Module, maker: BatchMaker, sources: list[EventSource], pairs: PairSettings
 ) -> EmbeddingMetrics:
-    """Returns the mean loss and the graphs of the events; the same on all ranks. Collective."""
+    """Returns the mean loss and radius graphs of events, the same on all ranks. Collective."""
     ranks = maker.world.ranks
     router = scoring_router(sources, ranks.world_size)
     mine: list[EmbeddedEvent] = []

@@ -1,4 +1,4 @@
-"""Counted memory and work of a configuration: the cuts of events that fit, and remedies."""
+"""Counts memory and work of a configuration; finds the cuts of events that fit, and remedies."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def make_cost(
     machine: Machine,
     events: float = math.inf,
 ) -> CostModel:
-    """Makes the cost model of a configuration that trains `events` on `world` ranks."""
+    """Makes the cost model of a configuration that trains `events` events on `world` ranks."""
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),
@@ -47,19 +47,19 @@ def make_cost(
 
 
 def with_files(cost: CostModel, configuration: Configuration, budget: float | None) -> CostModel:
-    """Returns the cost with edges beyond `budget` bytes in files, if that is configured."""
+    """Returns the cost model, with edges beyond `budget` bytes in files if that is configured."""
     spills = configuration.training.spill and cost.machine.shared
     return replace(cost, spills_beyond=budget) if spills and cost.model.spills else cost
 
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
-    """Counts the operations of products that train whole graphs of (nodes, edges)."""
+    """Counts, for each graph of (nodes, edges), the operations of matrix products to train it."""
     flops = make_cost(configuration, 1, 1, CPU).footprint(cut=False).flops
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
 
 def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
-    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
+    """Returns the bytes that events may fill on every rank, by the smallest rank. Collective."""
     budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
     return -float(all_max([-budget], ranks.device))
 
@@ -67,7 +67,7 @@ def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
 def fitting_cuts(
     configuration: Configuration, ranks: Ranks, n_events: int, budget: float
 ) -> "FittingCuts":
-    """Makes the cuts of a training on `n_events` events."""
+    """Makes the FittingCuts of a training on `n_events` events."""
     cost = make_cost(
         configuration, ranks.world_size, ranks.local_size, find_machine(None), events=n_events
     )
@@ -76,7 +76,7 @@ def fitting_cuts(
 
 @dataclass(frozen=True)
 class FittingCuts:
-    """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
+    """The cuts in which an event may be trained, and which of them fit in `budget` bytes."""
 
     configuration: Configuration
     cost: CostModel
@@ -84,11 +84,11 @@ class FittingCuts:
 
     @property
     def apart(self) -> bool:
-        """Whether sectors are trained without each other."""
+        """Whether sectors are trained alone, without halo exchange (naive)."""
         return self.configuration.data.sectors == "naive"
 
     def fitting(self, size: EventSize) -> dict[Cut, float]:
-        """Returns the seconds of the cuts that fit, by the first way that fits; files come last."""
+        """Returns the seconds of each cut that fits; edges go to files if nothing else fits."""
         for cost in self._ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
@@ -97,25 +97,25 @@ class FittingCuts:
         return {}
 
     def needed(self, size: EventSize, cut: Cut) -> float:
-        """Returns the least bytes that a cut takes, with edges in memory or in files."""
+        """Returns the least bytes per rank that `cut` needs, with edges in memory or in files."""
         return min(cost.memory(size, *cut).total for cost in self._ways)
 
     @property
     def _ways(self) -> list[CostModel]:
-        """Returns the cost with all edges in memory, and that with edges in files, if allowed."""
+        """Lists the cost models to try: all edges in memory, then in files if that is allowed."""
         in_files = with_files(self.cost, self.configuration, self.budget)
         return [self.cost] if in_files.spills_beyond is None else [self.cost, in_files]
 
     def least(self, size: EventSize) -> tuple[float, Cut]:
-        """Returns the least bytes that an event needs, and the cut that needs them."""
+        """Returns the least bytes per rank that an event needs, and the cut that needs them."""
         return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
 
     def least_of_all(self, size: EventSize) -> tuple[float, Cut]:
-        """Returns the same if the event may be cut again, in any number of sectors."""
+        """Returns the same as `least` if the event may be cut again, in any number of sectors."""
         return min(self.least(size), *self.by_parts(size))
 
     def cuts(self, stored: int) -> list[list[Cut]]:
-        """Lists the cuts of an event: with one sector on each rank, then with several."""
+        """Lists the cuts of an event: first with one sector per rank, then with several."""
         world = self.cost.world
         if self.apart:
             # Fewer would be another training, since cut edges are left out.
@@ -128,7 +128,7 @@ class FittingCuts:
         return [merged_cuts, finer_cuts(stored, world) if layered else []]
 
     def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
-        """Lists the bytes per rank of an event in 1, 2, 4, ... sectors, each with its cut."""
+        """Lists bytes per rank and cut of an event in 1, 2, 4, ... sectors."""
         world, layered = self.cost.world, self.cost.footprint(cut=False).layered
         cuts = []
         for parts in (1 << i for i in range(MOST_PARTS.bit_length())):
@@ -143,13 +143,13 @@ class FittingCuts:
 
 
 def memory_of_cut(n_bytes: float, parts: int) -> str:
-    """Writes the bytes of a cut into `parts`, rounded up, so that this memory would do."""
+    """Writes the memory of a cut in `parts` sectors, in GiB, rounded up so that it suffices."""
     where = f"in {parts} sectors" if parts > 1 else "whole"
     return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 
 
 def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
-    """Names the events that do not fit, and the remedy."""
+    """Writes a message: the events that do not fit, and what to do."""
     tried = {source.name: cuts.least(size) for source, size in oversized}
     source, size = max(oversized, key=lambda one: tried[one[0].name])
     named = islice(tried.items(), _NAMED)
@@ -166,7 +166,7 @@ def remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts
 
 
 def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
-    """Returns the way to fit an event: cut into more sectors, or else by settings that do it."""
+    """Advises how to make an event fit: by more sectors, or else by other settings."""
     fitting = [cut.parts for n_bytes, cut in cuts.by_parts(size) if n_bytes <= cuts.budget]
     if not fitting:
         least, cut = cuts.least_of_all(size)
@@ -187,7 +187,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
 
 
 def _fitting_settings(size: EventSize, cut: Cut, cuts: FittingCuts) -> list[str]:
-    """Lists the settings that each make an event fit in `cut` by counted memory."""
+    """Lists the overrides each of which makes an event fit in `cut`, by counted memory."""
     found, away = [], setting_away(cuts.configuration, cuts.cost.machine.shared)
     for setting in filter(None, (away, "model.recompute=chunk", "model.precision=bf16")):
         content = cuts.configuration.model_dump(mode="json")
@@ -200,7 +200,7 @@ def _fitting_settings(size: EventSize, cut: Cut, cuts: FittingCuts) -> list[str]
 
 
 def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
-    """Names the setting, if not in force, that keeps edges in files or on the host, if any."""
+    """Returns the override that moves edges to files or to the host; None if none is left."""
     model = configuration.model
     if not model.keeps_edges:
         return None

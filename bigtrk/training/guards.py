@@ -1,11 +1,11 @@
-"""Guards of a training: loss spikes, signals to stop, memory that runs out.
+"""Guards of a training: loss spikes, signals to stop, lack of memory.
 
 A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, where
 MAD is their median absolute deviation. Unlike mean and standard deviation, median and MAD do not
 follow single outliers.
 
-Clusters ask a run to stop with SIGTERM or SIGUSR1, some of them only one process; a person asks
-with Ctrl-C. Ranks agree on it with the step's own reduction, so that none is left waiting.
+Clusters ask a run to stop by SIGTERM or SIGUSR1, sometimes sent to one process only; a person uses
+Ctrl-C. The step's own reduction shares the request, so that no rank is left waiting.
 """
 
 import math
@@ -38,13 +38,13 @@ MOST_IN_A_ROW = 10
 
 @dataclass(frozen=True)
 class LossHistory:
-    """The last losses that were no spikes, and the number of spikes since."""
+    """The last losses that were no spikes, and the number of spikes since the last of them."""
 
     losses: Annotated[tuple[float, ...], Field(max_length=WINDOW)] = ()
     spikes_since: Count = 0
 
     def limit(self, threshold: float) -> float:
-        """Returns the highest loss that is no spike; infinite while too few are known."""
+        """Returns the loss above which a step is a spike; infinity if too few are known."""
         if len(self.losses) < FEWEST:
             return math.inf
         middle = median(self.losses)
@@ -52,14 +52,14 @@ class LossHistory:
         return middle + threshold * max(spread, LEAST_SPREAD * middle)
 
     def after(self, loss: float, spike: bool) -> "LossHistory":
-        """Returns the history after a step, without spikes, which would raise the limit."""
+        """Returns the history after a step; it keeps no spike's loss, to keep the limit low."""
         if spike:
             return LossHistory(self.losses, self.spikes_since + 1)
         return LossHistory((*self.losses, loss)[-WINDOW:])
 
 
 def check_spikes(number: int) -> None:
-    """Raises InputError for too many spikes in a row, which leaving steps out does not mend."""
+    """Raises InputError for `number` spikes in a row if that is too many to leave out."""
     if number >= MOST_IN_A_ROW:
         raise InputError(
             f"the loss spiked in {number} steps in a row; lower optimizer.lr, set "
@@ -74,7 +74,7 @@ _PASSED_ON = 1.0  # s
 
 
 class StopRequest:
-    """A request to end this process: a signal, or the end of its launcher."""
+    """A request to end this process, made by a signal or by the end of its launcher."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks, self._signal = ranks, ""
@@ -84,20 +84,20 @@ class StopRequest:
 
     @property
     def reason(self) -> str:
-        """Returns why this process is to end; "" if it is not."""
+        """Returns why this process must end, such as "SIGTERM"; "" if it need not."""
         if self._signal or self._launcher in (None, os.getppid()):
             return self._signal
         return "its launcher has ended"
 
     def agreed_reason(self) -> str:
-        """Returns the reason of the first rank that has one. Collective."""
+        """Returns the reason of the first rank that has one, and names the rank. Collective."""
         reasons = gather_items(self.reason)
         rank = next(rank for rank, reason in enumerate(reasons) if reason)
         return f"{reasons[rank]} (rank {rank})"
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes the signals as requests while the block runs. After a stop they are ignored, since
+        """Takes signals as requests while the block runs. After a stop they are ignored, since
         launchers send SIGTERM to the other ranks once the first one has ended.
         """
         after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
@@ -116,7 +116,7 @@ class StopRequest:
         self._signal = signal.Signals(number).name
 
     def _interrupt(self) -> None:
-        """Explains what Ctrl-C does; ends the process if it was explained before."""
+        """Explains what a second Ctrl-C does; the second Ctrl-C ends the process."""
         now = time.monotonic()
         if self._interrupted is None:
             self._interrupted = now
@@ -131,8 +131,8 @@ class StopRequest:
 def report_out_of_memory(
     who: str, remedy: str, kind: type[InputError] = RankError
 ) -> Iterator[None]:
-    """Replaces an allocator's error in the block by an InputError of this kind. It says who ran out
-    of memory (`who`, such as a rank), where, and the remedy.
+    """Raises an InputError of class `kind` for an allocator's error in the block. It names who ran
+    out of memory (`who`, such as a rank), where, and the remedy.
     """
     try:
         yield

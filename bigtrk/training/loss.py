@@ -1,4 +1,4 @@
-"""The loss of a sector's E edges: their choice, each one's term and weight, global counts."""
+"""The loss of a sector's E edges: which edges, the term and weight of each, global counts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ _TERMS = 1024  # of a sum that no threads share
 def edge_scale(
     truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
 ) -> Tensor:
-    """Returns the factor of each edge's loss, [E]: its weight divided by a count. counts [2]: of
-    all positives and all negatives; their sum divides (`proportional`), or each its own (`equal`).
+    """Returns each edge's factor in the loss, [E]: its weight divided by a count. counts [2]: all
+    positives and negatives; their sum divides (`proportional`), or each edge's own (`equal`).
     """
     if balance == "proportional":
         return truth.weight / counts.sum().clamp(min=1)
@@ -33,7 +33,7 @@ def edge_scale(
 
 
 class _Summed(torch.autograd.Function):
-    """Sums terms [E] -> scalar; autograd's backward pass would slice and pad all of them."""
+    """Sums terms [E] -> scalar; the backward pass only expands, where autograd would pad copies."""
 
     @staticmethod
     def forward(ctx, each: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -52,7 +52,7 @@ class _Summed(torch.autograd.Function):
 
 
 def summed(each: Tensor) -> Tensor:
-    """Sums terms [E] -> scalar in an order that their number fixes; torch's depends on threads."""
+    """Sums terms [E] -> scalar in an order fixed by E; torch's order depends on the threads."""
     return _Summed.apply(each)  # type: ignore[no-any-return]
 
 
@@ -61,7 +61,7 @@ EdgeLoss = Callable[[Tensor, EdgeTruth, Tensor, Tensor], Tensor]
 
 
 def make_loss(settings: TrainingSettings) -> EdgeLoss:
-    """Returns the loss that `training.loss` names; raises InputError if it cannot be imported."""
+    """Returns the loss function named by `training.loss`; InputError if it cannot be imported."""
     name = settings.loss
     if name == "bce":
         return lambda logits, truth, _, scale: edge_loss(logits, truth.label, scale)
@@ -85,7 +85,7 @@ def make_loss(settings: TrainingSettings) -> EdgeLoss:
 
 
 def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
-    """Sums the scaled cross entropies: [E] each -> scalar."""
+    """Returns the sum of binary cross entropies times scale (a scalar); arguments are [E]."""
     each = binary_cross_entropy_with_logits(
         logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="none"
     )
@@ -93,8 +93,8 @@ def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 
 def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Tensor:
-    """Sums (1 - p)^gamma (-log p), p the score of the truth (Lin et al. 2017, equation 4), made of
-    one log of a sigmoid, so that no power of 0 has an infinite gradient.
+    """Returns the scaled sum of (1 - p)^gamma (-log p), p the score of the true label (Lin et al.
+    2017, equation 4). One log of a sigmoid serves both, so no power of 0 has an infinite gradient.
     """
     wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
     each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)
@@ -103,13 +103,13 @@ def _focal(logits: Tensor, truth: EdgeTruth, scale: Tensor, gamma: float) -> Ten
 
 @dataclass(frozen=True)
 class ScoredEdges:
-    """The edges of a sector as a loss function of the user's own gets them, in one type of float.
+    """The edges of a sector as passed to a user's loss function, all floats of one type.
 
     logits [E]. truth [E]: 1 for edges to be found true, 0 for edges to be found false. target [E]
     bool: true edges of the target's particles. weights [E]: 0 if masked or owned by another sector.
-    pt [E]: that of a true edge's particle in GeV, NaN if there is none or it is not known. counts
-    [2]: the numbers of positives and negatives, on all ranks, by which losses are divided: those
-    that the step trains of this event, or, with training.step_loss=per_edge, of all its events.
+    pt [E]: pT of a true edge's particle in GeV, NaN if there is none or it is not known. counts
+    [2]: the numbers of positives and negatives on all ranks, which divide the losses: of this event
+    in the step, or, with training.step_loss=per_edge, of all events in the step.
     """
 
     logits: Tensor
@@ -124,7 +124,7 @@ LossFunction = Callable[[ScoredEdges], Tensor]
 
 
 def _loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:
-    """Calls a user's loss function: [E]; raises InputError unless it gives each edge a number."""
+    """Returns a user's loss of each edge, [E]; InputError if the shape or the type is another."""
     with users_errors(f"{KEY}={name}: fails"):
         made = function(edges)
     if not isinstance(made, Tensor) or made.shape != edges.logits.shape:
@@ -145,8 +145,8 @@ _SAME = 1e-9  # in float64, relative
 
 
 def check_loss(name: str, device: torch.device) -> None:
-    """Checks that a user's loss gives each edge a finite loss and gradient, which depend only on
-    this edge and the counts, so that a sum over edges adds up from parts. Raises InputError if not.
+    """Raises InputError unless a user's loss is finite, with a finite gradient, and depends for
+    each edge on this edge and the counts only, so that sums over parts add up.
     """
     if not names_code(name):
         return
@@ -183,7 +183,7 @@ def check_loss(name: str, device: torch.device) -> None:
 
 
 def _random_edges(device: torch.device) -> ScoredEdges:
-    """Draws edges of every kind: masked or not, in the target or not, of known pT or not."""
+    """Draws random edges of every kind: masked, in the target, of known pT, or not."""
     generator = torch.Generator().manual_seed(0)
 
     def draw() -> Tensor:
@@ -202,8 +202,8 @@ def _random_edges(device: torch.device) -> ScoredEdges:
 
 
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sums the smooth L1 loss over known edges, divided by the global `count`: log_pt [E] ->
-    scalar; linear above an error of 1 (a factor e in pT), since low-pT particles have long tails.
+    """Returns the smooth L1 loss of log_pt [E], summed over known edges, divided by global `count`.
+    It is linear above an error of 1 (a factor e in pT), since low-pT particles have long tails.
     """
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)
@@ -212,28 +212,28 @@ def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Draw:
-    """The run's seed and the step's number."""
+    """The seed of random draws: the run's seed and the step's number."""
 
     seed: int
     step: int
 
     def generator(self, batch: Batch) -> np.random.Generator:
-        """Makes the generator of a batch."""
+        """Returns the random generator of a batch, the same on any rank."""
         event = batch.event or 0
         return np.random.default_rng((self.seed, self.step, event, batch.sector.part))
 
 
 @torch.no_grad()
 def choose_edges(model: nn.Module, share: Share, negatives: NegativeSettings, draw: Draw) -> Share:
-    """Takes the edges of each sector that are to be trained, in their order; the false ones among
-    them weigh as much as all false edges. Every rank runs the model once, also on an empty sector.
+    """Returns the share with only the edges to train, in their order; the false ones are weighted
+    up to the weight of all false edges. Every rank runs the model once, even on an empty sector.
     """
     scored = zip(share.batches, run_model(model, share), strict=True)
     return replace(share, batches=[_chosen(*one, negatives, draw) for one in scored])
 
 
 def _chosen(batch: Batch, scores: Tensor, negatives: NegativeSettings, draw: Draw) -> Batch:
-    """Takes the edges of a sector that are to be trained, by their `scores` [E]."""
+    """Returns the batch with only the edges to train, chosen by their `scores` [E]."""
     truth = batch.truth.take(torch.arange(len(scores), device=scores.device))
     weight, label = truth.weight, truth.label
     positive = (label > 0) & (weight > 0)

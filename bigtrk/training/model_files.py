@@ -1,4 +1,4 @@
-"""The model of a run: built, started with weights of another, described, and loaded back."""
+"""The model of a run: made, started from other weights, described in a file, and loaded again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 
 
 class Description(Settings):
-    """`config.json`: describes the model in `model.safetensors`. scales: the constants of bigtrk's
-    own features; measured: the scales of others; trained_on: the identities of events. step: the
-    number of steps it was trained for, if known.
+    """The content of `config.json`, which describes `model.safetensors`. scales: constants of
+    bigtrk's own features; measured: scales of other features; trained_on: origins of the training
+    events. step: the number of steps it was trained for, if known.
     """
 
     format: Literal["bigtrk model"]
@@ -50,7 +50,7 @@ class Description(Settings):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model of a run. trained_on: events' identities. step: that it was trained to, if known."""
+    """A loaded model. trained_on: origins of the training events. step: steps trained, if known."""
 
     model: nn.Module
     configuration: Configuration
@@ -60,7 +60,7 @@ class StoredModel:
 
 
 def build_model(configuration: Configuration) -> nn.Module:
-    """Makes a fresh model; the same weights for the same seed, on every rank and engine."""
+    """Makes an untrained model; its weights depend on the seed, not on ranks or engine."""
     torch.manual_seed(configuration.training.seed)
     pt_head = configuration.training.pt_weight > 0
     return make_model(configuration.model, *configuration.data.feature_counts, pt_head)
@@ -71,7 +71,7 @@ def describe(
     trained_on: Sequence[str],
     measured: MeasuredScales = NOTHING_MEASURED,
 ) -> dict[str, Any]:
-    """Makes the content of config.json; trained_on: the identities of events."""
+    """Returns the content of config.json. trained_on: the origins of the training events."""
     return Description(
         format="bigtrk model",
         configuration=configuration.model_dump(mode="json"),
@@ -82,13 +82,13 @@ def describe(
 
 
 def model_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the trained model of a run; errors as of `read_description`."""
+    """Reads the configuration of a run's trained model; raises as `read_description`."""
     content = read_description(run).configuration
     return _parsed(Configuration, content, run_of(run) / DESCRIPTION)
 
 
 def read_description(run: Path) -> Description:
-    """Reads the description of a run's trained model; raises InputError where it is damaged."""
+    """Reads the description of a run's trained model; InputError if it is missing or damaged."""
     path = run_of(run) / DESCRIPTION
     if not path.exists():
         if not weights_of(run).exists():
@@ -104,7 +104,7 @@ def read_description(run: Path) -> Description:
 
 
 def load_model(run: Path) -> StoredModel:
-    """Loads the model of a run, or of weights in it; InputError for damaged or unlike files."""
+    """Loads the model of a run or of its weights file; InputError for damaged or unlike files."""
     path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
     configuration = _parsed(Configuration, description.configuration, path)
@@ -127,7 +127,7 @@ def load_model(run: Path) -> StoredModel:
 
 
 def load_weights(file: Path) -> dict[str, Tensor]:
-    """Loads weights by name; raises InputError where the file is damaged or of other types."""
+    """Loads weights by name; InputError if the file is damaged or its dtype is not float32."""
     for name, tensor in read_header(file).items():
         if tensor.dtype != STORED_AS:
             raise InputError(
@@ -139,7 +139,7 @@ def load_weights(file: Path) -> dict[str, Tensor]:
 def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
-    """Raises InputError unless weights `stored` in `file` have the shapes of `source`'s model."""
+    """Raises InputError unless the weights `stored` in `file` fit the model of `source`."""
     try:
         with torch.device("meta"):
             model = build_model(configuration)
@@ -161,7 +161,7 @@ def check_shapes(
 
 
 def _known_scales(configuration: Configuration) -> dict[str, float]:
-    """Returns the constants that normalise the features of a configuration, by name."""
+    """Returns bigtrk's constant scales for the features of a configuration, by name."""
     data = configuration.data
     names = (*data.node_features, *data.edge_features)
     return {name: SCALES[name] for name in names if name in SCALES}
@@ -181,7 +181,7 @@ _FILE = ".safetensors"
 
 
 def _described_in(start: Path) -> Path | None:
-    """Returns the run that describes the weights at `start`, if any; InputError without weights."""
+    """Returns the run that describes the weights at `start`, or None; InputError if none exist."""
     if start.suffix != _FILE:
         if start.is_file():
             raise InputError(
@@ -197,14 +197,14 @@ def _described_in(start: Path) -> Path | None:
 
 
 def earlier_description(configuration: Configuration) -> Description | None:
-    """Reads the description of the weights that a training starts from, if there are any."""
+    """Reads the description of the weights that a training starts from; None without one."""
     start = configuration.model.init_from
     folder = _described_in(start) if start else None
     return read_description(folder) if folder else None
 
 
 def earlier_events(configuration: Configuration) -> tuple[str, ...]:
-    """Reads which events trained the initial weights, if known; InputError if it is unreadable."""
+    """Returns origins of the events that trained the initial weights; InputError if unreadable."""
     try:
         described = earlier_description(configuration)
     except InputError as error:
@@ -222,7 +222,7 @@ _OTHERS = ("model.recompute", "model.precision", "model.init_from")
 
 
 def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]:
-    """Makes the first model, and a message on its weights; InputError if these do not fit."""
+    """Makes a new run's model, and a message about its weights; InputError if these do not fit."""
     model, start = build_model(configuration), configuration.model.init_from
     if start is None:
         return model, None
@@ -246,7 +246,7 @@ def starting_model(configuration: Configuration) -> tuple[nn.Module, str | None]
 
 
 def _differences(earlier: Configuration, configuration: Configuration) -> list[str]:
-    """Lists, as overrides, the settings that the weights are for and that are others here."""
+    """Lists, as overrides, the earlier model's settings that differ from the configuration's."""
     theirs, ours = (flat(one.model_dump(mode="json")) for one in (earlier, configuration))
     return [
         quote(f"{key}={value}")
@@ -257,7 +257,7 @@ def _differences(earlier: Configuration, configuration: Configuration) -> list[s
 
 
 def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
-    """Makes the model a run begins with; InputError for unfit weights or contract. Collective."""
+    """Makes the model of a run on each rank; InputError for bad weights or model. Collective."""
     if resume:
         model = together(build_model, configuration)
     else:
@@ -270,7 +270,7 @@ def first_model(configuration: Configuration, ranks: Ranks, resume: Path | None)
 
 
 def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
-    """Reads the scales that a run measured; raises InputError where it lacks one that it needs."""
+    """Reads the scales that a run measured; InputError if a feature's scale is missing."""
     measured = read_run_record(run).measured
     check_measured(str(run / RUN), configuration.data, measured)
     return measured
@@ -279,8 +279,8 @@ def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
 def first_scales(
     configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
 ) -> MeasuredScales:
-    """Measures the scales of features that have none, once in a run; weights that were trained
-    before keep their scales. Collective. Raises InputError if an event or record cannot be read.
+    """Returns the measured scales of a run: recorded if it resumes, those of its initial weights,
+    or newly measured. Collective. Raises InputError if an event or a record cannot be read.
     """
     if resume:
         return on_first_rank(recorded_scales, resume, configuration)
@@ -292,8 +292,8 @@ def first_scales(
 def described_model(
     configuration: Configuration, events: Events, measured: MeasuredScales
 ) -> dict[str, Any]:
-    """Describes the model, with all events that trained it; warns if one of them is also validated
-    on. Raises InputError as earlier_events.
+    """Returns the model's description, with all events that trained it; warns if a validation event
+    is among them. Raises InputError as earlier_events.
     """
     earlier = earlier_events(configuration)
     seen = sum(source.origin in set(earlier) for source in events.validation)

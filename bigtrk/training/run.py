@@ -1,4 +1,4 @@
-"""A job, which all ranks agree to train, and its open run: its parts and the folder it holds."""
+"""A job, the training that all ranks agree on; and its open run: its parts and its folder."""
 
 import shutil
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ from bigtrk.training.steps import EpochSteps, EventSteps, choose_steps, scoring_
 
 @dataclass(frozen=True)
 class Job:
-    """A training: its settings, its ranks, its events, and the folder of the run to resume."""
+    """A training to do: settings, ranks, events, and the folder of the run if it resumes one."""
 
     configuration: Configuration
     ranks: Ranks
@@ -73,8 +73,8 @@ class Job:
 
 
 def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = None) -> Job:
-    """Opens the data and chooses open settings. Collective. Raises InputError if ranks differ in
-    software, settings, code or data, if the data lack what is asked for, or as `completed`.
+    """Makes the job: opens the data and chooses open settings. Collective. Raises InputError if
+    ranks differ in software, settings, code or data, if the data lack a feature, or as `completed`.
     """
     versions = {name: str(version) for name, version in software().items()}
     check_agreement({**versions, **flat(configuration.model_dump(mode="json"))})
@@ -87,7 +87,7 @@ def prepare(configuration: Configuration, ranks: Ranks, resume: Path | None = No
 
 
 def completed(job: Job) -> Job:
-    """Chooses open settings. Collective. InputError if a logger is missing or no settings fit."""
+    """Returns the job, open settings chosen. Collective. InputError if none fit, or no logger."""
     configuration, events = job.configuration, job.events
     together(check_loggers, configuration.run.loggers)
     configuration = with_degrees(configuration, events.train)  # collective
@@ -99,7 +99,7 @@ def completed(job: Job) -> Job:
 
 def open_data(configuration: Configuration) -> tuple[Configuration, Events]:
     """Opens and checks the data. If data.edge_features is not set and no event has edge features,
-    the configuration that it returns reads none. Raises InputError if an event lacks something.
+    the returned configuration reads none. Raises InputError if an event lacks something.
     """
     data = configuration.data
     events = Events(*split_validation(data.train, data.validation, data.events))
@@ -128,15 +128,15 @@ _KEY = "bigtrk/run"
 
 
 def note_run(folder: Path) -> None:
-    """Notes which run the ranks train, if torchrun started them."""
+    """Stores the run's folder with torchrun's agent, if that started the ranks, for a restart."""
     with suppress(dist.DistError):
         if store := agent_store():
             store.set(_KEY, str(folder))
 
 
 def after_restart(configuration: Configuration) -> tuple[Configuration, Path | None]:
-    """Returns the configuration after torchrun's restart, and the run to resume; a run without a
-    checkpoint begins again. Collective. Raises InputError if the run cannot be read or is taken.
+    """Returns the configuration after a restart by torchrun, and the run to resume; None if there
+    is none: without a checkpoint it begins again. Collective. InputError if it is damaged or taken.
     """
     folder = on_first_rank(_noted_run)
     if folder is None:
@@ -157,7 +157,7 @@ def _noted_run() -> Path | None:
 
 
 def _goes_on(folder: Path) -> bool:
-    """Whether the run has checkpoints; one without any is cleared."""
+    """Whether the run has checkpoints; clears a run that has none."""
     goes_on = has_any(folder)
     if not goes_on:
         clear_run(folder)
@@ -168,8 +168,8 @@ def _goes_on(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a training. scoring: lays the validation events over the ranks. averages:
-    averaged weights, if configured. described: the model's description, written at the end.
+    """The parts of a training. scoring: assigns the validation events to ranks. averages: averaged
+    weights, if configured. described: the model's description, written at the end.
     """
 
     steps: EpochSteps
@@ -184,7 +184,7 @@ class Parts:
 
 
 def make_parts(job: Job) -> Parts:
-    """Makes the parts of a training; a resumed training still has to load its checkpoint.
+    """Makes the parts of a training; the caller then loads the checkpoint of a resumed one.
     Collective, as are the calls marked so and `together`. Raises InputError if model or loss break
     a contract, an event does not fit, or weights, scales or a description cannot be read.
     """
@@ -244,7 +244,7 @@ def make_parts(job: Job) -> Parts:
 
 
 class RunWriter:
-    """Writes a run's records and model on rank 0, also to its loggers, which `opened` closes."""
+    """Writes a run's records and model on rank 0; logs to its loggers, which `opened` closes."""
 
     def __init__(self, job: Job, parts: Parts, lock: FolderLock, opened: ExitStack) -> None:
         self._job, self._parts, self._lock, self._opened = job, parts, lock, opened
@@ -252,7 +252,7 @@ class RunWriter:
         self._folder = Path()
 
     def open(self, found: Found | None) -> Path:
-        """Starts or continues a run; raises InputError if its folder or loggers do not open."""
+        """Starts or continues a run; returns its folder. InputError if a logger cannot open."""
         resume, named = self._job.resume, self._job.configuration.run.folder
         is_new = resume is None and (named is None or not named.exists())
         if resume is not None and found is not None:
@@ -275,7 +275,7 @@ class RunWriter:
         return folder
 
     def log(self, record: MetricsRecord) -> None:
-        """Writes a record of a step, an epoch or a validation."""
+        """Writes the record of a step, an epoch or a validation to file and loggers, on rank 0."""
         if self._job.ranks.is_first:
             self._lock.check()
             append_metrics(self._folder, record)
@@ -283,7 +283,7 @@ class RunWriter:
                 log(record)
 
     def save_model(self, end: End | None, best: Best | None, step: int) -> None:
-        """Writes the model trained for `step` steps, and what ended the training. Collective."""
+        """Writes the model after `step` steps, and the reason of the end. Collective."""
         with traced("writing the model"):
             weights, averages = self._parts.engine.weights(), self._parts.averages
             averaged = averages.weights() if averages else None
@@ -300,7 +300,7 @@ class RunWriter:
 
 
 def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
-    """Reads the weights of a run's best epoch (averaged, if judged by these); None if damaged."""
+    """Reads the weights of the best epoch (averaged, if these were judged); None if damaged."""
     if search is None or search.record is None:
         return None
     folder = run / CHECKPOINTS / search.record.checkpoint
@@ -315,7 +315,7 @@ def _best_weights(run: Path, search: Best | None) -> dict[str, Tensor] | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A run whose folder this job holds. found: the checkpoint to go on from, if there is one."""
+    """An open run, whose folder this job holds. found: the checkpoint to resume from, if any."""
 
     job: Job
     parts: Parts
@@ -328,7 +328,7 @@ class Run:
 
 @contextmanager
 def open_run(job: Job) -> Iterator[Run]:
-    """Makes the parts of a job's training, and holds the run's folder while the block runs.
+    """Yields the run of a job, with all its parts, and holds its folder while the block runs.
     Collective, as are the calls marked so. Raises InputError if the folder is taken, there is
     nothing to resume, a logger does not open, or as `make_parts`.
     """

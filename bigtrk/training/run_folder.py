@@ -1,4 +1,4 @@
-"""A run on disk: run.json, metrics.jsonl, checkpoints/, the model at the end; a lock until then."""
+"""The files of a run: run.json, metrics.jsonl, checkpoints/, finally the model; and its lock."""
 
 import shutil
 import subprocess
@@ -25,29 +25,29 @@ AVERAGED = "averaged.safetensors"
 
 
 def run_of(path: Path) -> Path:
-    """Returns the run that `path` names: by its folder, or by a file of weights in it."""
+    """Returns the folder of a run, given that folder or a file of weights in it."""
     return path.parent if path.suffix == Path(WEIGHTS).suffix else path
 
 
 def weights_of(path: Path) -> Path:
-    """Returns the file of weights that `path` names: itself, or those that a run ended with."""
+    """Returns the file of weights at `path`: that file, or the final weights of that run."""
     return path / WEIGHTS if run_of(path) == path else path
 
 
 def checkpoint_name(step: int) -> str:
-    """Names the folder of the checkpoint after `step` steps."""
+    """Returns the name of the checkpoint's folder after `step` steps."""
     return f"step-{step:08d}"
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
-    """Takes the lock of a run's folder; InputError for another writer, a link or a bad disk."""
+    """Locks a run's folder; InputError for another writer, a link or an error of the disk."""
     for name in (METRICS, CHECKPOINTS, WANDB, FLIGHT):
         unlinked(folder / name)
     lock.take(folder)
 
 
 def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
-    """Starts a run at `path`, or the next number in `runs/`, and holds it; InputError if taken."""
+    """Starts a run at `path`, or the next number in `runs/`, and locks it; InputError if taken."""
     with disk_errors():
         folder = path or _make_next(Path("runs"))
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
 
 
 def remove_run(folder: Path) -> None:
-    """Removes a run in any state; raises InputError where it is being written, or is a link."""
+    """Removes a run's folder; InputError if a process is writing there, or it is a link."""
     with FolderLock() as lock, disk_errors():
         hold(lock, unlinked(folder))
         shutil.rmtree(folder)
@@ -92,7 +92,7 @@ def save_model(
     description: dict[str, Any],
     others: Mapping[str, dict[str, Tensor] | None] | None = None,
 ) -> None:
-    """Writes model.safetensors and config.json, for `load_model`, and `others` by file name."""
+    """Writes model.safetensors and config.json for `load_model`, and `others` by file name."""
     with disk_errors():
         for name, found in {WEIGHTS: weights, **(others or {})}.items():
             if found is not None:
@@ -101,7 +101,7 @@ def save_model(
 
 
 def record_end(folder: Path, end: End | None) -> None:
-    """Records what ended a training, None if it goes on; InputError if the disk refuses."""
+    """Records why a training ended, None if it goes on; InputError if the disk refuses."""
     with disk_errors():
         now = datetime.now(UTC).replace(microsecond=0) if end else None
         known = {"ended": end, "finished": now}
@@ -119,7 +119,7 @@ def _make_next(parent: Path) -> Path:
 
 
 def _git_hash() -> str | None:
-    """Returns the commit of the checkout bigtrk runs from, None for an installed package."""
+    """Returns the commit of the checkout that bigtrk runs from; None for an installed package."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""The schedule of a run: each step's learning rate, validation, the best epoch, and the end."""
+"""The schedule of a run: learning rate by step, times to validate, best epoch, and the end."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ FACTOR = 0.5  # of the learning rate on a plateau
 
 @dataclass(frozen=True)
 class Plateau:
-    """The state of the plateau schedule: the best loss, the epochs since, the reductions."""
+    """The state of the plateau schedule: best loss, epochs waited since, number of reductions."""
 
     best: float | None = None
     waited: Count = 0
     reductions: Count = 0
 
     def after(self, loss: float, patience: int) -> "Plateau":
-        """Returns the state after an epoch of this loss."""
+        """Returns the state after an epoch with the mean loss `loss`."""
         if math.isfinite(loss) and (self.best is None or loss < self.best * (1 - IMPROVEMENT)):
             return Plateau(loss, 0, self.reductions)
         if self.waited < patience:
@@ -38,8 +38,8 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule of the learning rate: warm-up, then constant, cosine or plateau. `total_steps`:
-    of the whole run. Raises InputError if the cosine has no steps left after the warm-up.
+    """The learning rate by step: warm-up, then constant, cosine or plateau. total_steps: of the
+    whole run. Raises InputError if the cosine has no steps left after the warm-up.
     """
 
     optimizer: OptimizerSettings
@@ -66,7 +66,7 @@ class Schedule:
         return self.optimizer.lr * factors[self.optimizer.lr_scaling]
 
     def rate(self, step: int, plateau: Plateau) -> float:
-        """Returns the rate of `step`, counted from 0; `plateau`: the state after the last epoch."""
+        """Returns the learning rate of `step`, from 0. plateau: the state after the last epoch."""
         warmup = self.optimizer.warmup_steps
         if step < warmup:
             return self.peak * (step + 1) / warmup
@@ -82,7 +82,7 @@ class Schedule:
 
 @dataclass
 class Clock:
-    """Counts the `seconds` that this process has trained, validation excluded."""
+    """Measures the `seconds` that this process has trained, validation excluded."""
 
     settings: TrainingSettings
     device: torch.device
@@ -91,7 +91,7 @@ class Clock:
     out_of_time: bool = False
 
     def look(self) -> bool:
-        """Whether to validate now, by any rank's clock; notes when the run must end. Collective."""
+        """Whether to validate now, by any rank's clock; `out_of_time`: the run ends. Collective."""
         settings = self.settings
         if settings.minutes is None and settings.validate_minutes is None:
             return False
@@ -111,7 +111,7 @@ _OF_HITS = ("loss", "train_loss")  # all metrics of a model that embeds hits
 
 @dataclass(frozen=True)
 class BestEpoch:
-    """An epoch: the metric's value at its end, its number, and the number of steps until then."""
+    """An epoch: the metric's value at its end, its number (from 0), and the steps until its end."""
 
     value: float
     epoch: Count
@@ -120,7 +120,7 @@ class BestEpoch:
 
 @dataclass(frozen=True)
 class Best:
-    """The search for the best epoch: the best, the one before it, and the epochs waited since."""
+    """The search for the best epoch: the best, the former best, and the epochs since the best."""
 
     metric: Metric
     best: BestEpoch | None = None
@@ -128,7 +128,7 @@ class Best:
     waited: Count = 0
 
     def after(self, record: EpochRecord, step: int) -> "Best":
-        """Returns the state after an epoch of this record, which ended after `step` steps."""
+        """Returns the state after the epoch of `record`, which ended after `step` steps."""
         value = metric_of(self.metric, record)
         sign = -1 if self.metric in MINIMISED else 1
         if (
@@ -140,25 +140,25 @@ class Best:
         return Best(self.metric, BestEpoch(value, record.epoch, step), self.best)
 
     def is_over(self, patience: int | None) -> bool:
-        """Whether `patience` epochs or more were no better; never without a patience."""
+        """Whether the last `patience` epochs were no better; never if `patience` is None."""
         return patience is not None and self.waited >= patience
 
     @property
     def record(self) -> BestRecord | None:
-        """Returns the content of `best.json`; None while no epoch has the metric."""
+        """Returns the content of `best.json`; None while no epoch has a value of the metric."""
         if self.best is None:
             return None
         name = checkpoint_name(self.best.step)
         return BestRecord(metric=self.metric, checkpoint=name, **vars(self.best))
 
     def kept(self, step: int) -> list[str]:
-        """Lists what to keep besides `step`: the best, and the former best if that is `step`."""
+        """Lists checkpoints to keep besides that of `step`: the best, or the former best, too."""
         known = [self.best, self.before if self.best and self.best.step == step else None]
         return [checkpoint_name(one.step) for one in known if one]
 
 
 def check_recorded(configuration: Configuration, n_validation: int) -> None:
-    """Raises InputError where a run does not record the metric of its best epoch."""
+    """Raises InputError if the run would not record the metric of its best epoch."""
     metric, model = configuration.training.best.metric, configuration.model
     if metric in (None, "train_loss"):
         return

@@ -1,4 +1,4 @@
-"""The configuration tree of a training run, and the code of the user's own that it names."""
+"""The settings of a training run, and the user's own code that they name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +65,7 @@ class NegativeSettings(Settings):
 
     @property
     def are_chosen(self) -> bool:
-        """Whether only some false edges are trained."""
+        """Whether only some of the false edges are trained."""
         return self.hard > 0 or self.easy > 0
 
 
@@ -89,7 +89,7 @@ class PairSettings(Settings):
     """Random pairs of each event, or part of one [pairs]."""
 
     def false_pairs(self, n_hits: int) -> int:
-        """Counts the false pairs drawn for `n_hits` hits, before any is left out."""
+        """Returns the number of false pairs drawn for `n_hits` hits, before any is left out."""
         if n_hits < 2:
             return 0
         return min(self.hard_hits, n_hits) * min(self.neighbours, n_hits - 1) + self.random_pairs
@@ -125,7 +125,7 @@ class DataSettings(Settings):
 
     @property
     def feature_counts(self) -> tuple[int, int]:
-        """Counts node features and edge features."""
+        """Returns the numbers of node features and of edge features."""
         return len(self.node_features), len(self.edge_features)
 
 
@@ -251,7 +251,7 @@ class RunSettings(Settings):
 
     @property
     def patience(self) -> Patience:
-        """Returns the patience with ranks that keep others waiting."""
+        """Returns how long ranks wait for a rank that is late."""
         return Patience(self.silent_seconds, self.stalled_seconds)
 
 
@@ -283,7 +283,7 @@ class Configuration(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        """Refuses a setting that another one rules out."""
+        """Raises ValueError for a setting that contradicts another one."""
         model, method, training = self.model, self.sampling.method, self.training
         embeds, spills = model.kind == "hit", training.spill is not None
         chosen, recompute = self.negatives.are_chosen, getattr(model, "recompute", "none")
@@ -346,25 +346,25 @@ class Configuration(Settings):
 
 
 def users_configuration(path: Path, overrides: Sequence[str]) -> Configuration:
-    """Reads a user's configuration and allows the code it names; raises as `load_settings`."""
+    """Reads the user's configuration file and allows its code; raises as `load_settings`."""
     configuration = load_settings(Configuration, path, overrides)
     allow_code(code_named(configuration))
     return configuration
 
 
 def code_named(configuration: Configuration) -> list[str]:
-    """Lists the names of code, each `package.module:Name`, in the settings that may have one."""
+    """Lists the user's own code in a configuration, each as `package.module:Name`."""
     return [name for _, name in _keys_and_names(configuration)]
 
 
 def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
-    """Returns the origin of named code, by name; raises InputError as `load_code`."""
+    """Returns the version of each of the user's own code, by its name; raises as `load_code`."""
     found = {name: code_origin(name, key) for key, name in _keys_and_names(configuration)}
     return {name: CodeRecord(source=one.source, version=one.version) for name, one in found.items()}
 
 
 def warn_of_other_code(run: Path, configuration: Configuration) -> None:
-    """Warns of code of another version than a run was trained with; raises as `code_records`."""
+    """Warns if the user's code has changed since the run; raises as `code_records`."""
     here = code_records(configuration)
     recorded = read_run_record(run).newest_code() if here and (run / RUN).exists() else {}
     for name, code in here.items():

@@ -1,4 +1,4 @@
-"""Edges between layers in files of a local disk, or in the memory of an accelerator's host."""
+"""Keeps edges between layers in files of a local disk, or in the memory of a GPU's host."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class SpillFolder:
-    """The folder that an `option` names for edges."""
+    """A folder for edges in files. option: the setting that named it, for messages."""
 
     path: Path
     option: str = "--spill"
@@ -37,8 +37,8 @@ class SpillFolder:
 
 @dataclass(frozen=True)
 class Need:
-    """The bytes that an event needs of a rank. memory: without edges between layers. edges: of all
-    of these; tensor: of each tensor of them. inputs: of edges, which go to files in any case.
+    """The bytes that an event needs on a rank. memory: without edges between layers. edges: all
+    tensors of edges between layers; tensor: one of them. inputs: of edges, always in files.
     """
 
     event: str
@@ -48,19 +48,19 @@ class Need:
     inputs: float = 0.0
 
     def spilled(self, room: float) -> float:
-        """Returns the bytes in files where memory has `room` bytes for whole tensors."""
+        """Returns the bytes that go to files if memory keeps `room` bytes of whole tensors."""
         kept = room - room % self.tensor if self.tensor else 0.0
         return max(0.0, self.edges - kept) + self.inputs
 
 
 class LaidEvents(NamedTuple):
-    """Events and the router that lays them over ranks."""
+    """Events, and the router that assigns them to ranks."""
 
     sources: Sequence[EventSource]
     router: Router
 
     def cuts(self) -> Iterator[tuple[EventSource, Cut]]:
-        """Yields the events in each of their cuts."""
+        """Yields each event with each of its cuts."""
         for source, choices in zip(self.sources, self.router.seconds, strict=True):
             for cut in choices:
                 yield source, cut
@@ -73,8 +73,8 @@ def spill_edges(
     trained: LaidEvents,
     scored: LaidEvents,
 ) -> InputFiles | None:
-    """Keeps edges in files if memory is short; returns files for their inputs. Raises InputError as
-    open_spill. Collective.
+    """Makes the model keep edges in files if memory is short; returns files for their inputs, else
+    None. Collective. Raises InputError as open_spill.
     """
     if configuration.training.spill is None:
         return None
@@ -103,14 +103,14 @@ def spill_edges(
 
 
 class HeldSectors(NamedTuple):
-    """Counts the sectors of an event that a rank scores at once, and the most edges of one."""
+    """The sectors of an event that a rank scores at once; edges: those of the largest one."""
 
     edges: float
     sectors: int = 1
 
 
 def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
-    """Returns the most that a rank scores of each event, by the event's name."""
+    """Returns, by event name, the sectors that a rank scores at once."""
     return {
         source.name: HeldSectors(source.size.sector(cut.parts).edges, cut.most_on_a_rank)
         for source, cut in events.cuts()
@@ -120,9 +120,9 @@ def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
 def spill_scoring(
     model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, HeldSectors]
 ) -> None:
-    """Keeps edges in files of `folder` at inference if they do not fit in half of the rank's
-    memory; the other half is left for the graph. scored: by event, the sectors that a rank scores
-    at once. Raises InputError if the model cannot do so, or as open_spill.
+    """Makes the model keep edges in files of `folder` at inference, if they exceed half of the
+    rank's memory; the graph takes the other half. scored: by event name, the sectors that a rank
+    scores at once. Raises InputError if the model cannot do so, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
         raise InputError(f"{folder.option}: needs model.name=interaction; leave it out")
@@ -135,21 +135,21 @@ def spill_scoring(
 
 
 def _tensor_bytes(model: InteractionGNN, n_edges: float) -> float:
-    """Returns the bytes of one tensor of `n_edges` edges between layers."""
+    """Returns the bytes of one tensor of `n_edges` hidden edge states."""
     width = 2 if model.config.precision == "bf16" else next(model.parameters()).element_size()
     return n_edges * model.config.hidden * width
 
 
 def _scored_tensors(model: InteractionGNN) -> int:
-    """Counts tensors of edges kept at inference: the last and, where read again, the encoded."""
+    """Counts the edge tensors kept at inference: the last, and the encoded if read again."""
     return 2 if model.config.concatenate and model.config.layers > 1 else 1
 
 
 def open_spill(
     folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
-    """Opens a store of edges for a rank with `budget` bytes of memory; files take what is beyond.
-    InputError if `folder` does not take files, or lacks space for all ranks of this host.
+    """Opens a store of edges that fills `budget` bytes of a rank's memory, then files. Raises
+    InputError if `folder` takes no files, or lacks space for all ranks of this host.
     """
     check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
@@ -168,7 +168,7 @@ def open_spill(
 
 
 def gib(n_bytes: float) -> str:
-    """Writes bytes in GiB, with more decimals for few bytes."""
+    """Writes a number of bytes in GiB, with more decimals if they are few."""
     size = n_bytes / GIB
     return f"{size:.1f}" if size >= 0.1 or size < 0.001 else f"{size:.3f}"
 
@@ -182,7 +182,7 @@ def _check_device(option: str, ranks: Ranks) -> None:
 
 
 def check_folder(folder: SpillFolder) -> None:
-    """Checks that files can be made in a folder; raises InputError if they cannot."""
+    """Raises InputError unless files can be made in the folder; warns of slow kinds of disk."""
     if not folder.path.is_dir():
         raise InputError(f"{folder}: no such folder; make it on a local disk")
     if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
@@ -199,8 +199,8 @@ def check_folder(folder: SpillFolder) -> None:
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
-    """If edges of accelerators go to the hosts' memory, checks that each host has room, and says
-    how much they take. Collective. Raises InputError if a host has too little memory.
+    """Checks that each host has room for the edges of its accelerators, if these go there, and
+    prints how much they take. Collective. Raises InputError if a host has too little memory.
     """
     if ranks.device.type == "cpu" or not configuration.model.offloads:
         return

@@ -1,7 +1,7 @@
-"""The steps of each epoch: which events, or parts of events, make a step, and who computes them.
+"""The steps of each epoch: their events, or parts of events, and the ranks that compute them.
 
-A step depends on (seed, epoch, cursor) and the costs of its items alone, however many ranks share
-it. Items are whole events, which may be cut over ranks, or parts that are trained alone: stored
+A step depends only on (seed, epoch, cursor) and the costs of its items, not on the number of ranks.
+Items are whole events, which may be cut over ranks, or parts that are trained alone: stored
 sectors, wedges cut anew in every epoch, or ShaDow mini-batches.
 """
 
@@ -47,9 +47,9 @@ Reader = Callable[[Assignment | None], Share]
 def step_items(
     costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
 ) -> list[list[int]]:
-    """Returns the epoch's steps, each a list of item numbers; every item is in exactly one. A step
-    has any `per_step` items (`random`), `per_step` items of like cost (`buckets`; Farrell 2020,
-    after Etalumis, arXiv:1907.03382), or about the same cost as others (`cost`).
+    """Returns the epoch's steps, each a list of item numbers; each item is in exactly one step. A
+    step has `per_step` items at random (`random`), `per_step` items of similar cost (`buckets`;
+    Farrell 2020, after Etalumis, arXiv:1907.03382), or a similar total cost as others (`cost`).
     """
     generator = np.random.default_rng((seed, epoch))
     if batching == "cost":
@@ -74,7 +74,7 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 def _packed(
     costs: NDArray[np.float64], steps: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Packs items into bins of like cost: round by round, the largest goes where there is least."""
+    """Packs items into `steps` bins of similar cost: in each round, larger ones to emptier bins."""
     order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
     made: list[list[int]] = [[] for _ in range(steps)]
     loads = np.zeros(steps)
@@ -89,8 +89,8 @@ def _packed(
 
 @dataclass(frozen=True)
 class RoutedStep:
-    """A step's event numbers, and what each rank computes of them in each micro-step. mini_batch:
-    true for parts of events. imbalance: the most loaded rank's work over the mean, if predicted.
+    """A step: its event numbers, and each rank's assignment in each micro-step. mini_batch: true
+    for parts of events. imbalance: the most loaded rank's work over the mean, if predicted.
     """
 
     events: Sequence[int]
@@ -100,7 +100,7 @@ class RoutedStep:
 
     @property
     def cuts(self) -> dict[int, Cut]:
-        """Returns the cut that each event is trained in; nothing for mini-batches."""
+        """Returns the cut of each event, by number; {} for mini-batches."""
         if self.mini_batch:
             return {}
         ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -112,12 +112,12 @@ class RoutedStep:
 
     @property
     def busy_ranks(self) -> int:
-        """Counts the ranks that have an event, or a share of one."""
+        """Counts the ranks that have an event, or a share of one, in the step."""
         return sum(any(places) for places in zip(*self.micro_steps, strict=True))
 
 
 def check_routes(steps: Sequence[RoutedStep]) -> None:
-    """Raises InputError on all ranks where their routes differ. Collective."""
+    """Raises InputError on all ranks if they have different routes. Collective."""
     micro_steps = sum(len(step.micro_steps) for step in steps)
     digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]
     check_agreement({"routing": f"{micro_steps} micro-steps of digest {digest}"})
@@ -125,7 +125,7 @@ def check_routes(steps: Sequence[RoutedStep]) -> None:
 
 @dataclass(frozen=True)
 class EventSteps:
-    """Steps of events, whole or in sectors with halo exchange; `costs` as step_items takes them."""
+    """Steps of whole events, or of their sectors with halo exchange. costs: by event."""
 
     sources: list[EventSource]
     router: Router
@@ -149,8 +149,8 @@ class EventSteps:
 
 @dataclass(frozen=True)
 class PartSteps:
-    """Steps of parts of events, each trained alone by one rank. parts: (event, part, number of its
-    parts). costs: in the order of `parts`. read: reads a part in an epoch.
+    """Steps of parts of events, each trained alone by one rank. parts: (event, part, number of the
+    event's parts). costs: by part. read: reads a part, given the epoch and its assignment.
     """
 
     parts: Sequence[tuple[int, int, int]]
@@ -190,14 +190,14 @@ def _items_of(costs: Sequence[float], settings: TrainingSettings, epoch: int) ->
 
 
 def read_sector(sources: Sequence[EventSource], _epoch: int, assignment: Assignment) -> Sector:
-    """Reads a stored sector, the same in every epoch."""
+    """Reads the stored sector of an assignment, the same in every epoch."""
     return sources[assignment.event].read(assignment.part, assignment.parts)
 
 
 def read_wedge(
     sources: Sequence[EventSource], seed: int, epoch: int, assignment: Assignment
 ) -> Sector:
-    """Cuts a wedge out of an event, turned and mirrored at random by seed, epoch and event."""
+    """Cuts the wedge of an assignment, rotated and mirrored at random by seed, epoch and event."""
     event, part, wedges = assignment.event, assignment.part, assignment.parts
     whole = sources[event].read(part=0, parts=1)
     generator = np.random.default_rng((seed, epoch, event))
@@ -209,7 +209,7 @@ def read_wedge(
 
 @dataclass(frozen=True)
 class ShadowSteps:
-    """Steps of ShaDow mini-batches, event by event; each rank samples its share of the roots."""
+    """Steps of ShaDow mini-batches, event by event; each rank samples subgraphs of its roots."""
 
     sources: list[EventSource]
     shadow: ShaDow
@@ -230,7 +230,7 @@ class ShadowSteps:
         return steps
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
-        """Mini-batches of an event come in order, in bulks, but some may be left out."""
+        """Returns a reader of mini-batches, asked for in order; some may be skipped."""
         batches: Iterator[Sector] = iter(())
         event, after = -1, 0
 
@@ -265,7 +265,7 @@ EpochSteps = EventSteps | PartSteps | ShadowSteps
 def choose_steps(
     configuration: Configuration, ranks: Ranks, sources: list[EventSource]
 ) -> EpochSteps:
-    """Makes the steps of each epoch. Collective. Raises InputError if events do not fit."""
+    """Makes the steps by `sampling.method`. Collective. Raises InputError if events do not fit."""
     training, sampling = configuration.training, configuration.sampling
     lockstep = configuration.engine.sharding(ranks.world_size).lockstep
     match sampling.method:
@@ -298,7 +298,7 @@ def _size(source: EventSource) -> tuple[float, float]:
 
 
 def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
-    """Returns the nodes and edges of each sector, or of a whole event."""
+    """Returns (nodes, edges) of each stored sector, or of the whole event."""
     if source.parts == 1:
         return [_size(source)]
     sectors = source.record["sectors"]
@@ -308,7 +308,7 @@ def _sizes_of_parts(source: EventSource) -> list[tuple[float, float]]:
 def scoring_router(
     sources: Sequence[EventSource], world_size: int, several: bool = False
 ) -> Router:
-    """Makes a router of events in their sectors. several: a rank may compute more than one."""
+    """Makes a router of events in their stored sectors. several: a rank may hold more than one."""
     sizes = [(source.parts, source.record["edges"]) for source in sources]
     return as_stored(sizes, world_size, several=several)
 
@@ -316,7 +316,7 @@ def scoring_router(
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """Makes a router that knows each event's work and the sectors that fit. Rank 0 counts both,
+    """Makes a router with the work of each event, and its cuts that fit. Rank 0 computes both,
     since hosts may round differently. Collective. Raises InputError if events do not fit.
     """
     budget = memory_budget(configuration, ranks)

@@ -1,4 +1,4 @@
-"""The training of an open run: its loops over epochs and steps, and one optimizer step."""
+"""Trains an open run: the loops over epochs and steps, and one optimizer step."""
 
 import math
 import statistics
@@ -50,8 +50,8 @@ from bigtrk.training.steps import RoutedStep, check_routes
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's losses, number of edges, and norms (if asked for, and for a spike); whether it was
-    dropped as a spike, and whether any rank was asked to stop. The same on all ranks.
+    """A step's losses, number of edges, and norms (if asked for, or after a spike). spike: the step
+    was left out. stop: any rank was asked to stop. The same on all ranks.
     """
 
     loss: float
@@ -63,7 +63,7 @@ class StepResult:
 
 
 def _finite(loss: float | None) -> float | None:
-    """Returns a loss as a record has it."""
+    """Returns the loss for a record: None if it is not finite."""
     return loss if loss is not None and math.isfinite(loss) else None
 
 
@@ -73,7 +73,7 @@ class StepRunner:
 
     A step's loss is a sum over its events' edges, each divided by global counts that are known
     before the first micro-step. So it does not depend on ranks, micro-steps or cuts. It is the loss
-    of edges (pairs of hits with `pairs`; some edges with `negatives`) + pt_weight x that of pT.
+    of edges (pairs of hits with `pairs`; some edges with `negatives`) + pt_weight x loss of pT.
     """
 
     engine: Engine
@@ -96,7 +96,7 @@ class StepRunner:
         limit: float = math.inf,
         number: int = 0,
     ) -> StepResult:
-        """Trains on `events`, of which `shares` are this rank's micro-steps; random draws depend on
+        """Trains on `events`, with this rank's `shares`, one per micro-step; random draws depend on
         the step's `number`. Collective. With a spike guard, a step whose loss of edges exceeds
         `limit`, or whose loss or gradients are not finite, does not update the weights. Without
         one, InputError is raised on all ranks for a loss that is not finite.
@@ -158,7 +158,7 @@ class StepRunner:
     def _losses(
         self, number: int, share: Share, denominators: dict[int, Tensor], n_events: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns this rank's part of the step's losses, of edges (or pairs) and of pT."""
+        """Returns a share's part of the step's losses: of edges (or pairs), and of pT."""
         counts = torch.ones(3, dtype=torch.float64)
         if share.event is not None:
             counts = denominators[share.event]
@@ -183,7 +183,7 @@ class StepRunner:
     def _edge_losses(
         self, batch: Batch, predicted: EdgePrediction, counts: Tensor, n_means: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns a sector's part of the losses of edges and of pT."""
+        """Returns a sector's part of the step's losses: of edges, and of pT."""
         logits, log_pt = predicted
         counts = uploaded(counts, logits.device)
         scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance)
@@ -194,7 +194,7 @@ class StepRunner:
         return of_edges, pt_loss(log_pt, batch.pt, counts[2] * n_means)
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """Returns by event the counts [3] of positives, negatives and known pT. Collective."""
+        """Returns, by event, the counts [3] of positives, negatives, known pT. Collective."""
         counts = torch.zeros(len(events), 3, dtype=torch.float64)
         for batch in batches:
             if batch.event is not None:
@@ -218,9 +218,9 @@ _MORE_MEMORY = (
 
 
 def train(run: Run) -> None:
-    """Trains a run to its end, and writes its model. Collective. Raises StoppedError, with the
-    state saved, after a signal; InputError if the loss is not finite and there is no spike guard,
-    there are too many spikes, a rank's memory runs out, or a checkpoint cannot be written.
+    """Trains a run to its end and writes its model. Collective. Raises StoppedError after a signal,
+    with the state saved; InputError if the loss is not finite without a spike guard, there are too
+    many spikes, a rank's memory runs out, or a checkpoint cannot be written.
     """
     ranks, trainer = run.job.ranks, Trainer(run)
     if run.found:
@@ -242,7 +242,7 @@ def train(run: Run) -> None:
 
 
 class Trainer:
-    """The progress of a run. epoch and step: those that come next. stopped: a rank was asked to."""
+    """The loop over a run. epoch, step: the next ones. stopped: a rank was asked to stop."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.parts = run, run.parts
@@ -267,7 +267,7 @@ class Trainer:
 
     @property
     def end(self) -> End | None:
-        """The reason to end the run after this epoch, if there is one."""
+        """The reason to end the run after this epoch; None to go on."""
         if self.epoch >= self.settings.epochs:
             return "epochs"
         if self.best and self.best.is_over(self.settings.best.patience):
@@ -280,7 +280,7 @@ class Trainer:
         return self.epoch * self.parts.steps.per_epoch
 
     def train(self) -> None:
-        """Trains the epochs that are left, or until the run is to end. Collective."""
+        """Trains the remaining epochs, until the run ends or must stop. Collective."""
         run, lines, is_first = self.run, EpochLines(self.ranks, self.settings), True
         left = self.parts.schedule.total_steps - self.step
         profiler = (
@@ -307,7 +307,7 @@ class Trainer:
     def _train_steps(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
     ) -> tuple[list[float], float]:
-        """Trains the steps left, and saves; returns seconds of each and of all. Collective."""
+        """Trains the steps left, and saves; returns the seconds of each and of all. Collective."""
         before, durations = self._clock.seconds, list[float]()
         self.parts.world.stopwatch.take()
         self._meter.start()
@@ -344,7 +344,7 @@ class Trainer:
     def _train_step(
         self, route: RoutedStep, shares: Iterator[list[Share]], start: float
     ) -> StepRecord:
-        """Trains one step, whose time counts from `start`, and records it. Collective."""
+        """Trains one step, timed from `start`, and returns its record. Collective."""
         lr, every = self.parts.schedule.rate(self.step, self.plateau), self.settings.norms_every
         norms = every > 0 and self.step % every == 0
         limit = self.history.limit(self.settings.spike_threshold)
@@ -379,7 +379,7 @@ class Trainer:
         return record
 
     def _end_epoch(self, record: EpochRecord) -> None:
-        """Adapts the schedule and the best epoch to this one, and saves. Collective."""
+        """Updates the schedule and the best epoch after an epoch, and saves. Collective."""
         found = record.validation or record.embedding
         loss = found.loss if found else record.train_loss
         patience = self.configuration.optimizer.plateau_patience
@@ -389,7 +389,7 @@ class Trainer:
         self.save()
 
     def _validated(self) -> dict[str, Any]:
-        """Scores the events of validation, if there are any. Collective."""
+        """Returns the validation metrics for a record, if there are events. Collective."""
         engine, maker, sources = self.parts.engine, self.parts.maker, self.run.job.events.validation
         if not sources:
             return {}
@@ -403,7 +403,7 @@ class Trainer:
     def _epoch_record(
         self, routes: Sequence[RoutedStep], durations: Sequence[float], seconds: float
     ) -> EpochRecord:
-        """Validates, and makes the record of the epoch, trained for `seconds` here. Collective."""
+        """Validates, and returns the record of an epoch that took `seconds`. Collective."""
         totals, spikes = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in spikes]
         used = usage(self.parts.world, self._meter, seconds)
@@ -429,7 +429,7 @@ class Trainer:
         )
 
     def _shown(self, left: Mapping[int, RoutedStep]) -> Iterable[tuple[int, RoutedStep]]:
-        """Yields steps under the progress bar of the first rank."""
+        """Yields the numbered steps, with a progress bar on the first rank."""
         if not self.ranks.is_first or not left:
             return left.items()
         epochs = self.settings.epochs
@@ -437,7 +437,7 @@ class Trainer:
         return follow(left.items(), len(left), f"epoch {self.epoch + 1}/{epochs}", lines)
 
     def save(self) -> None:
-        """Writes a checkpoint, while the training goes on. Collective."""
+        """Starts to write a checkpoint; the training goes on meanwhile. Collective."""
         progress = Progress(
             epoch=self.epoch,
             cursor=self.step - self.first_step,
@@ -451,7 +451,7 @@ class Trainer:
             self.run.checkpoints.save(progress)
 
     def load(self, found: Found) -> None:
-        """Returns to the checkpoint `found`. Collective."""
+        """Restores the state of the checkpoint `found`. Collective."""
         with traced("loading the checkpoint"):
             progress = self.run.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step

@@ -1,4 +1,4 @@
-"""Writing checkpoints: the state of all ranks in equal shares, while the training goes on."""
+"""Writes checkpoints while the training continues; each rank writes its share of the state."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,7 +32,7 @@ from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 def copied(
     engine: Engine, averages: Averages | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Range]]:
-    """Copies this rank's part of the state to host memory: tensors by name, pieces as written."""
+    """Copies this rank's state to the host: tensors by name, and each parameter's range in them."""
     tensors = {f"{RANDOM}cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors[f"{RANDOM}cuda"] = torch.cuda.get_rng_state()
@@ -51,7 +51,7 @@ def copied(
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Raises InputError for a tensor that is not finite: the loss would show it a step too late."""
+    """Raises InputError for a tensor with NaN or infinity; the loss shows it one step too late."""
     for name, values in tensors.items():
         if not values.isfinite().all():
             raise InputError(
@@ -68,7 +68,7 @@ def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
 def restore(
     engine: Engine, folder: Path, checkpoint: Checkpoint, averages: Averages | None = None
 ) -> None:
-    """Loads a checkpoint of any engine and ranks; raises InputError if it is of another model."""
+    """Loads a checkpoint, whatever engine and ranks wrote it; InputError for another model's."""
     if averages and not checkpoint.averaged:
         raise InputError(f"{folder}: has no averaged weights to continue; start a new run")
     if differ := sorted(_shapes(engine).items() ^ checkpoint.shapes.items()):
@@ -82,7 +82,7 @@ def restore(
 
 
 def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -> dict[str, Tensor]:
-    """Reads all weights by name, or for AVERAGE their averages; InputError for a bad file."""
+    """Reads all weights by name (kind=AVERAGE: averaged weights); InputError for a bad file."""
     with disk_errors():
         reader = _Reader(folder, checkpoint)
     weights = {name: torch.empty(shape) for name, shape in checkpoint.shapes.items()}
@@ -92,7 +92,7 @@ def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -
 
 
 class _Reader:
-    """Reads ranges of parameters from the files that have a part of them."""
+    """Reads ranges of parameters from the files of a checkpoint that hold parts of them."""
 
     def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
         self._files = [
@@ -104,7 +104,7 @@ class _Reader:
                 self._pieces.setdefault(name, []).append((file, *piece))
 
     def fill(self, piece: Piece) -> None:
-        """Copies into the memory of `piece` what the files have of it."""
+        """Fills the tensors of `piece` with the values stored for its range."""
         filled, end = 0, piece.start + len(next(iter(piece.values.values())))
         for file, start, stop, updates in self._pieces[piece.name]:
             if piece.updates is not None:
@@ -121,7 +121,7 @@ class _Reader:
         assert filled == end - piece.start, f"{piece.name} is not whole"
 
     def set_generators(self, rank: int) -> None:
-        """Restores the random generators of a rank."""
+        """Restores the random generators that `rank` had saved."""
         file = self._files[rank]
         names = [name for name in file.keys() if name.startswith(RANDOM)]  # noqa: SIM118
         states = {name.removeprefix(RANDOM): file.get_tensor(name) for name in names}
@@ -132,7 +132,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """The entries of every checkpoint of a run but its state. data: the events trained on."""
+    """The entries common to all checkpoints of a run. data: digest of the training events."""
 
     data: str
     engine: str
@@ -140,7 +140,7 @@ class RunDescription:
 
 
 class Checkpointer:
-    """Writes the checkpoints of a run in a thread, one at a time, and loads them. All ranks call it
+    """Writes a run's checkpoints in a thread, one at a time, and loads them. All ranks call it
     together. An error on one rank is raised on all as InputError, at the next save or at the end.
     check_held: raises InputError if another process has taken over the run's folder.
     """
@@ -162,20 +162,20 @@ class Checkpointer:
         self._saving: Future[None] | None = None
 
     def save(self, progress: Progress) -> None:
-        """Copies the state, which is then written while training goes on."""
+        """Copies the state to the host; a thread then writes it while training continues."""
         self.wait()
         state = copied(self._engine, self._averages)
         shapes = _shapes(self._engine)
         self._saving = self._pool.submit(self._write, progress, shapes, *state)
 
     def wait(self) -> None:
-        """Waits until the last save is on disk."""
+        """Waits until the last checkpoint is on disk."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()
 
     def load(self, found: Found | None = None) -> Progress:
-        """Loads `found`, or the newest good checkpoint; raises InputError where there is none."""
+        """Loads `found` or the newest good checkpoint; returns its progress. InputError if none."""
         self.wait()
         found = found or on_first_rank(take_last_good, self._run)
         together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))

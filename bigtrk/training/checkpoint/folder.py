@@ -1,4 +1,4 @@
-"""The checkpoints of a run: the good one, those that are kept, and resuming from them."""
+"""The folder of a run's checkpoints: which one is good, which are kept, how a run resumes."""
 
 import json
 import re
@@ -49,7 +49,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Found:
-    """The newest good checkpoint, and the names and faults of newer ones."""
+    """The newest good checkpoint, and the faults of newer, damaged ones by name."""
 
     folder: Path
     checkpoint: Checkpoint
@@ -57,7 +57,7 @@ class Found:
 
     @property
     def complaint(self) -> str | None:
-        """Returns a warning of damaged checkpoints, if there are any."""
+        """Returns a warning that names the damaged checkpoints; None if there are none."""
         if not self.damaged:
             return None
         said = "; ".join(f"{name} is damaged: {what}" for name, what in self.damaged.items())
@@ -65,7 +65,7 @@ class Found:
 
 
 def last_good(run: Path) -> Found:
-    """Finds the newest undamaged checkpoint; raises InputError where none is, or one is a link."""
+    """Finds the newest undamaged checkpoint; InputError if there is none, or one is a link."""
     root, damaged = run / CHECKPOINTS, dict[str, str]()
     _check_links(root)
     for folder in reversed(_folders(root)):
@@ -88,7 +88,7 @@ def has_any(run: Path) -> bool:
 
 
 def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
-    """Returns what `read` makes of the newest good checkpoint of a run that may go on meanwhile."""
+    """Returns `read(found)` for the newest good checkpoint, even if the run goes on meanwhile."""
     while True:
         newest = _folders(run / CHECKPOINTS)[-1:]
         try:
@@ -100,8 +100,8 @@ def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
 
 
 def take_last_good(run: Path) -> Found:
-    """Finds a checkpoint as `last_good` does. Sets newer, damaged ones aside, forgets a damaged
-    best epoch, and says so. Raises InputError as `last_good`, or if the disk refuses.
+    """Finds a checkpoint as `last_good`. With a message, renames newer, damaged ones, and forgets a
+    best epoch with a damaged checkpoint. InputError as `last_good`, or if the disk refuses.
     """
     found = last_good(run)
     if found.complaint:
@@ -131,7 +131,7 @@ def take_last_good(run: Path) -> Found:
 
 
 def make_temporary(root: Path, name: str) -> None:
-    """Makes an empty folder to write in, and removes what a crash left of others."""
+    """Makes the temporary folder for checkpoint `name`, and removes those left by a crash."""
     _check_links(root)
     with disk_errors():
         # Parents are not made: a run's folder that has vanished is not begun anew.
@@ -146,7 +146,7 @@ def temporary_of(root: Path, name: str) -> Path:
 
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
-    """Makes a checkpoint of the temporary folder, names the best one, and drops old ones."""
+    """Makes the temporary folder a checkpoint, names the best one, and removes old ones."""
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     with disk_errors():
         with atomic_path(temporary / MANIFEST) as manifest:
@@ -171,7 +171,7 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
 
 
 def name_best(run: Path, progress: Progress) -> None:
-    """Names the best checkpoint in a run's `best.json`; raises OSError where the disk refuses."""
+    """Writes the best epoch to a run's `best.json`; raises OSError if the disk refuses."""
     if progress.best is not None:
         write_record(run / BEST, progress.best.record)
 
@@ -182,7 +182,7 @@ def _name_latest(folder: Path) -> None:
 
 
 def _check_links(root: Path) -> None:
-    """Refuses symbolic links: checkpoints of others would be renamed and removed."""
+    """Refuses symbolic links, so that no checkpoints elsewhere are renamed or removed."""
     for path in (root, *root.glob("*")):
         unlinked(path)
 
@@ -241,13 +241,13 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
 
 
 def _changes(content: dict[str, Any], override: str, source: str) -> bool:
-    """Whether an override changes the settings in `content`; InputError if it is no setting."""
+    """Whether `override` changes a setting in `content`; InputError if there is no such setting."""
     changed = apply_overrides(Configuration, deepcopy(content), [override], source)
     return changed != parse(Configuration, content, source)
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """Finds the checkpoint to go on from; InputError if none fits or all is done. Collective."""
+    """Finds the checkpoint to resume from; InputError if none fits or all is done. Collective."""
     warn_of_other_code(run, configuration)
     found = on_first_rank(take_last_good, run)
     checkpoint = found.checkpoint
@@ -272,7 +272,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 def _first_other(
     configuration: Configuration, run: Path, events: Events, progress: Progress
 ) -> str:
-    """Names the first event that a run was trained on and that is gone, or the first new one."""
+    """Describes the first event that is missing from the training data, or else is new."""
     steps = (line for _, line in read_metrics(run) if isinstance(line, StepRecord))
     trained = {name for step in steps for name in step.routes}
     names = [source.name for source in events.train]
@@ -302,8 +302,8 @@ def _check_not_done(configuration: Configuration, run: Path, progress: Progress)
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Records how a run continues, and drops the records after its checkpoint, since those steps
-    will be computed again. Raises InputError if a record is broken, or the disk refuses.
+    """Adds the resumption to a run's record, and drops the metrics after its checkpoint, since
+    those steps are computed again. Raises InputError if a record is broken, or the disk refuses.
     """
     before = read_run_record(run)
     resumed = Resumption(step=progress.step, **{name: getattr(record, name) for name in CONTINUED})
@@ -332,7 +332,7 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
 
 
 def _is_before(record: MetricsRecord, progress: Progress) -> bool:
-    """Whether a record precedes the checkpoint; that of an unfinished epoch does not."""
+    """Whether a record was complete before the checkpoint: a finished epoch, or an earlier step."""
     if isinstance(record, EpochRecord):
         return record.epoch < progress.epoch
     return record.step < progress.step

@@ -49,8 +49,8 @@ Range = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """The totals of an epoch's steps without its spikes (left_out), whose seconds do count. loss:
-    summed over steps, each times its events; an event counts in each of its steps.
+    """Totals over an epoch's steps. Spikes (`left_out`: their step numbers) add only their seconds.
+    loss: the sum over steps of loss times events; an event counts once per step that trains it.
     """
 
     steps: Count = 0
@@ -61,7 +61,7 @@ class EpochTotals:
     left_out: tuple[Count, ...] = ()
 
     def after(self, record: StepRecord) -> "EpochTotals":
-        """Returns the totals after a step of this record."""
+        """Returns the totals with the step of `record` added."""
         timed = replace(self, seconds=self.seconds + record.seconds)
         if record.spike:
             return replace(timed, left_out=(*self.left_out, record.step))
@@ -78,7 +78,7 @@ class EpochTotals:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run; steps completed of the next epoch (`cursor`), of all (`step`)."""
+    """The progress of a run. epoch: epochs completed; cursor: steps done in the next; step: all."""
 
     epoch: Count
     cursor: Count
@@ -91,7 +91,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A file in the manifest. pieces: by parameter, its range of values and AdamW's updates."""
+    """A rank's file. pieces: by parameter, first and end of the stored range, AdamW's updates."""
 
     file: str
     bytes: Count
@@ -101,8 +101,8 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: of the model's parameters, by name. engine, configuration
-    and software are for people: resuming needs none of them.
+    """The content of a manifest. shapes: by the name of the model's parameter. engine,
+    configuration and software inform people only; resuming does not read them.
     """
 
     progress: Progress
@@ -123,14 +123,14 @@ _CHECKPOINT = TypeAdapter(Checkpoint)
 
 
 class Stored(NamedTuple):
-    """A tensor's type, as safetensors names it ("F32"), and its shape."""
+    """A tensor's dtype, in safetensors' names ("F32"), and its shape."""
 
     dtype: str
     shape: Shape
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """Reads the tensors of a file by name; raises InputError where it is missing or damaged."""
+    """Reads the dtype and shape of each tensor in a file; InputError if missing or damaged."""
     check_file(path)
     try:
         with safe_open(path, framework="np") as file:
@@ -150,7 +150,7 @@ def shard_name(rank: int) -> str:
 def write_shard(
     folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Range]
 ) -> ShardFile:
-    """Writes a rank's `tensors`; raises InputError where they do not read back the same."""
+    """Writes a rank's `tensors` to its file; InputError if the file reads back differently."""
     path, content = folder / shard_name(rank), save(tensors)
     shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
     with disk_errors(), atomic_path(path) as temporary:
@@ -161,7 +161,7 @@ def write_shard(
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Reads a checkpoint's manifest and checks all its files; InputError names damaged ones."""
+    """Reads a checkpoint's manifest and checks all its files; InputError names the damaged ones."""
     with disk_errors():
         if not (folder / MANIFEST).exists():
             raise InputError(f"{MANIFEST} is missing")
@@ -182,7 +182,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _decoded(raw: bytes) -> Checkpoint:
-    """Makes a checkpoint of a manifest, whose pieces must hold each parameter's values once."""
+    """Parses a manifest; InputError unless its pieces hold each value of each parameter once."""
     try:
         content = unseal(raw)
     except ValueError as error:
@@ -225,7 +225,7 @@ def _make_up(pieces: list[Range], size: int) -> bool:
 
 
 def _damage(folder: Path, shard: ShardFile) -> str | None:
-    """Names the fault of a file, if there is one."""
+    """Describes what is wrong with a file; None if it is whole."""
     path = folder / shard.file
     try:
         if not path.exists():
@@ -244,7 +244,7 @@ def _damage(folder: Path, shard: ShardFile) -> str | None:
 
 
 def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> None:
-    """Checks that the file holds all these kinds of values of the shard's pieces, and no others."""
+    """Raises InputError unless the file holds exactly the shard's pieces, in each of `kinds`."""
     stored = read_header(folder / shard.file)
     found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}
     expected = {

@@ -1,4 +1,4 @@
-"""Batches of a step: sectors as tensors on a rank's device, read one step ahead."""
+"""A step's batches: sectors as tensors on a rank's device, read one step ahead."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,14 +55,14 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """The features that `data` names, scaled by our constants or by `measured` scales."""
+    """Reads the features named in `data`, scaled by bigtrk's constants or `measured` scales."""
 
     data: DataSettings
     computed: ComputedFeatures
     measured: MeasuredScales = field(default=NOTHING_MEASURED)
 
     def of_nodes(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
-        """Returns a sector's node features [N, F], scaled on `device`. InputError if the sector
+        """Returns a sector's scaled node features [N, F] on `device`; InputError if the sector
         lacks a column.
         """
         stored, names = sector.node_features, sector.node_feature_names
@@ -70,14 +70,14 @@ class ModelFeatures:
         return _scaled(stored, names, scales, chosen, sector.event, device)
 
     def of_edges(self, sector: Sector, device: torch.device = _CPU) -> Tensor:
-        """Gives the edge features [E, G] of a sector with computed columns; raises as of_nodes."""
+        """Returns a sector's scaled edge features [E, G] on `device`; raises as of_nodes."""
         chosen, features = self.data.edge_features, sector.edge_features
         names = sector.edge_feature_names if chosen else ()
         stored = features if chosen else features[:, :0]
         return _scaled(stored, names, self.measured.edges, chosen, sector.event, device)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
-        """Gives the features of hits [N, F] in no graph; raises as of_nodes. what: for messages."""
+        """Returns features [N, F] of hits without a graph; raises as of_nodes. what: names them."""
         columns = with_columns(hits.features, self.computed.nodes, Rows(what, (hits,), ids))
         names = (*hits.names, *self.computed.nodes)
         scales: dict[str, Scale] = {**self.measured.nodes, **SCALES}
@@ -113,7 +113,7 @@ class EdgeTruth:
     """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 if masked
     or not owned), counts [2] int64 (positives and negatives that this sector owns).
 
-    Only for losses of users' own: target [E] bool, pt [E] float (GeV; NaN if not known).
+    Set only for a user's own loss: target [E] bool, pt [E] float (GeV; NaN if not known).
     """
 
     label: Tensor
@@ -123,14 +123,14 @@ class EdgeTruth:
     pt: Tensor | None = None
 
     def take(self, rows: Tensor) -> "EdgeTruth":
-        """Takes the truth of some edges, with the counts of all: rows [e] int64."""
+        """Returns the truth of the edges `rows` [e] int64; its counts stay those of all edges."""
         columns = {name: column for name, column in vars(self).items() if column is not None}
         del columns["counts"]
         return replace(self, **{name: column[rows] for name, column in columns.items()})
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
-    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
+    """Makes the loss's truth from y [E] bool, weights [E] float and owns_edge [E] bool."""
     positive = y & (weights > 0) & owns_edge
     negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
     return EdgeTruth(
@@ -143,7 +143,7 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
 def truth_on(
     device: torch.device, y: Tensor, is_target: Tensor, counted: Tensor, target: Target
 ) -> EdgeTruth:
-    """Makes the truth of edges, [E] bool each, on `device`, which gets a byte of each edge."""
+    """Makes the truth on `device` from y, is_target and counted ([E] bool), sent as bytes."""
     bits = y.view(torch.uint8) + 2 * is_target.view(torch.uint8) + 4 * counted.view(torch.uint8)
     false, other, wanted = (int((bits == kind).count_nonzero()) for kind in (4, 5, 7))
     weight = target.other_weight
@@ -155,8 +155,8 @@ def truth_on(
 
 @dataclass(frozen=True)
 class PtTruth:
-    """The truth of pT. log_pt [E] float32: of pT in GeV; 0 if not known. known [E] bool: true owned
-    edges of particles in the target or not (most outside it are soft). count: the number of these.
+    """The truth of pT. log_pt [E] float32: log of pT in GeV, 0 if not known. known [E] bool: owned
+    true edges, of particles in the target or outside it (mostly soft). count: number of known ones.
     """
 
     log_pt: Tensor
@@ -165,7 +165,7 @@ class PtTruth:
 
 
 def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
-    """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
+    """Makes the truth on `device` from log_pt [E] (NaN: not known) and owns_edge [E] bool."""
     known = owns_edge & ~log_pt.isnan()
     return PtTruth(
         log_pt=uploaded(torch.where(known, log_pt, 0), device),
@@ -179,21 +179,21 @@ Read = tuple[Item, torch.cuda.Event | None]
 
 
 class Lane:
-    """A CUDA stream for a thread that reads ahead; without effect on a CPU."""
+    """A CUDA stream for uploads by a thread that reads ahead; a no-op on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = _upload_stream(device) if device.type == "cuda" else None
 
     def read(self, call: Callable[[], Item]) -> Read[Item]:
-        """Calls `call`, which starts its work on the accelerator in this stream."""
+        """Runs `call` with its GPU work on this stream; returns its item and its CUDA event."""
         if self._stream is None:
             return call(), None
         with torch.cuda.stream(self._stream):
             return call(), self._stream.record_event()
 
     def hand_over(self, read: Read[Item]) -> Item:
-        """Makes the current stream wait for the upload, and returns the item."""
+        """Returns the item that was read, after making the current stream wait for its upload."""
         found, there = read
         if there is not None:
             current = torch.cuda.current_stream(self._device)
@@ -206,7 +206,7 @@ class Lane:
 
 @cache
 def _upload_stream(device: torch.device) -> torch.cuda.Stream:
-    """Returns the process's one stream for uploads: torch keeps memory for each stream."""
+    """Returns the one upload stream of the process; torch keeps memory for each stream."""
     return torch.cuda.Stream(device)
 
 
@@ -214,11 +214,11 @@ def _upload_stream(device: torch.device) -> torch.cuda.Stream:
 class Batch:
     """A sector of a share; `event` is None for an empty one.
 
-    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E]: of the sector's first
-    nodes and edges. These are all, except for naive sectors in training, and if edges were chosen.
-    y, is_target, weights [E]: on the host, before masking (for metrics). pt: None without its loss.
-    The first `n_owned` nodes are updated here, the others by the share's exchange. owned_edges: the
-    number of edges that the sector owns.
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E]: of the sector's first N
+    nodes and E edges, which are all of them unless sectors are naive or edges were chosen to train.
+    y, is_target, weights [E]: on the host, before masking (for metrics). pt: None if no pT is
+    trained. The first `n_owned` nodes are updated here, the others by the share's exchange.
+    owned_edges: the number of edges that the sector owns.
     """
 
     event: int | None
@@ -241,9 +241,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Share:
-    """The sectors of one event that a rank computes together, layer by layer, and the exchange of
-    rows among them and with those of other ranks. There is at least one; on a rank without an event
-    it is empty. exchange: None for a sector without others, such as a whole event.
+    """The sectors of one event that a rank computes together, layer by layer. It has at least one
+    sector, an empty one on a rank without an event. exchange: sends rows among these sectors and
+    those of other ranks; None for a sector that stands alone, such as a whole event.
     """
 
     batches: Sequence[Batch]
@@ -254,20 +254,20 @@ class Share:
         return self.batches[0].event
 
     def padded(self, empty: Batch, n: int, world: World) -> "Share":
-        """Appends `n` sectors that are `empty`."""
+        """Returns the share with `n` copies of the sector `empty` appended."""
         exchange = self.exchange or no_halo(world)
         return Share([*self.batches, *[empty] * n], exchange.with_empty(n))
 
 
 class EdgePrediction(NamedTuple):
-    """Predictions for a sector's edges: logits [E], log_pt [E] (of GeV; None if not predicted)."""
+    """Predictions for a sector's edges: logits [E], log_pt [E] (log of GeV; None if untrained)."""
 
     logits: Tensor
     log_pt: Tensor | None
 
 
 def run_model(model: nn.Module, share: Share) -> list[Tensor]:
-    """Runs the model once on a share; gives its result for each sector (one in the simple form)."""
+    """Runs the model once on a share; returns its output for each sector."""
     inputs = [
         SectorInputs(batch.x, batch.edge_features, batch.edge_index, batch.n_owned)
         for batch in share.batches
@@ -280,7 +280,7 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
 
 
 def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
-    """Computes an edge model's results by sector; edges left out come last, and score false."""
+    """Returns an edge model's predictions by sector; edges not computed come last, with FALSE."""
     found = []
     for made, batch in zip(run_model(model, share), share.batches, strict=True):
         left_out = 0, len(batch.truth.label) - len(made)
@@ -294,8 +294,8 @@ def compute(model: nn.Module, share: Share) -> list[EdgePrediction]:
 class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
-    measured: the scales of features that have none of their own. files: where batches are kept;
-    None: in memory. Raises InputError if a function of the user's own cannot be imported.
+    measured: the scales of features that have none of their own. files: keep the batches; None:
+    memory does. Raises InputError if a function of the user's own cannot be imported.
     """
 
     def __init__(
@@ -314,9 +314,9 @@ class BatchMaker:
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads the `assignment` to train it. Its sectors exchange halos unless they are naive.
-        None gives an empty sector. Raises InputError if the event cannot be read, has no truth, has
-        features that are not finite, or has edges that do not end at its nodes.
+        """Reads the share of `assignment`, to train. Its sectors exchange halos unless they are
+        naive. None gives an empty sector. Raises InputError if the event cannot be read, has no
+        truth, has features that are not finite, or has edges that do not end at its nodes.
         """
         if assignment is not None and self._data.sectors == "naive":
             [part] = assignment.held
@@ -325,11 +325,11 @@ class BatchMaker:
         return self.exchanging(assignment, sources)
 
     def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
-        """Gives `make` for assignments among `sources`."""
+        """Returns a function that calls `make` for assignments among `sources`."""
         return partial(self.make, sources=sources)
 
     def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads an assignment to score it; naive sectors exchange, too. Raises as `make`."""
+        """Reads an assignment, to score; naive sectors exchange halos, too. Raises as `make`."""
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
@@ -344,16 +344,16 @@ class BatchMaker:
         return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
 
     def alone(self, event: int | None, sector: Sector) -> Share:
-        """Prepares a sector of event number `event` that is trained without the event's others."""
+        """Makes the share of one sector of event number `event`, without the other sectors."""
         return Share([self._prepare(event, sector, False)], None)
 
     def empty(self) -> Share:
-        """Makes a share that only takes part."""
+        """Makes the share of a rank without an event: one sector without nodes."""
         names = tuple(self._data.node_features), tuple(self._data.edge_features)
         return self.alone(None, empty_sector(*names))
 
     def _check(self, sector: Sector) -> None:
-        """Refuses what would give a wrong result, or none, before it is computed."""
+        """Raises InputError if an edge has no such node, or a feature is not finite."""
         try:
             check_edges(sector.edge_index, sector.n_nodes)
         except IndexError as error:
@@ -410,15 +410,15 @@ class BatchMaker:
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's assignments by `make`, one step ahead in the thread of `prefetcher`."""
+    """Reads this rank's shares by `make`, one step ahead, in the thread of `prefetcher`."""
 
     make: Callable[[Assignment | None], Share]
     world: World
     prefetcher: Prefetcher = field(default_factory=Prefetcher)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
-        """Reads this rank's micro-steps, each padded to as many sectors as any rank has: ZeRO-3
-        fetches a layer's weights for each tensor that it returns, in one order on all ranks.
+        """Returns this rank's shares of a step, each padded with empty sectors to the most of any
+        rank: ZeRO-3 fetches weights once per sector, in the same order on all ranks.
         """
         shares = []
         for micro_step in step:
@@ -431,7 +431,7 @@ class Loader:
         return shares
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
-        """Yields `load` of each step, one step ahead in a thread. Collective."""
+        """Yields the shares of each step, read one step ahead in a thread. Collective."""
         lane = Lane(self.world.device)
 
         def read(step: Sequence[MicroStep]) -> Read[list[Share]]:

@@ -1,4 +1,4 @@
-"""The events of a run: folders, sizes, training and validation."""
+"""The events of a run: folders, sizes, and the split into training and validation."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -32,17 +32,17 @@ class EventSource:
 
     @property
     def size(self) -> EventSize:
-        """Returns the event's size, whole and in its sectors."""
+        """Returns the event's numbers of nodes and edges, whole and by sector."""
         return event_size(self.record)
 
     @property
     def where(self) -> str:
-        """Names the event and its folder."""
+        """Returns "NAME in FOLDER", for messages."""
         return f"{self.name} in {self.folder.path}"
 
     @property
     def identity(self) -> str:
-        """Returns the digest of the event's graph; raises InputError if the manifest lacks it."""
+        """Returns the digest of the event's graph; InputError if the manifest has none."""
         digests = self.record.get("source_digests", self.record["digests"])
         if "graph" not in digests:
             raise InputError(
@@ -53,19 +53,19 @@ class EventSource:
 
     @property
     def origin(self) -> str:
-        """Returns a digest of the event that the graph was built from, whatever the windows."""
+        """Returns a digest of the event behind the graph, the same for all ways to build it."""
         source = self.record.get("made_from", {}).get("source", self.identity)
         return str(self.record.get(ORIGIN, source))
 
     @property
     def edge_features(self) -> list[str]:
-        """Lists the features of edges that the graph stores, or that positions give."""
+        """Lists the edge features that are stored, or can be computed from positions."""
         return available_edges(self.record["edge_feature_names"], self.record["node_feature_names"])
 
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
-        """Raises InputError where the event lacks features, truth or, if so, particles' pT."""
+        """Raises InputError if the event lacks a feature, truth or (with_pt) the particles' pT."""
         record = self.record
         for kind, chosen, known in (
             ("node", node_features, available(record["node_feature_names"])),
@@ -91,7 +91,7 @@ class EventSource:
             )
 
     def check_true_edges(self) -> None:
-        """Raises InputError where the event is cut or has other edges than true ones."""
+        """Raises InputError if the event is cut in sectors, or has an edge that is not true."""
         if self.parts > 1:
             raise InputError(
                 f"{self.where}: is cut into sectors, but an embedding trains on whole events; "
@@ -104,11 +104,11 @@ class EventSource:
             )
 
     def read(self, part: int, parts: int) -> Sector:
-        """Reads part `part` of the event in `parts` sectors."""
+        """Reads sector number `part` of the event cut in `parts`."""
         return self.read_several([part], parts)[0]
 
     def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
-        """Reads parts `numbers` of the event in `parts` sectors; the file is opened once."""
+        """Reads the sectors `numbers` of the event cut in `parts`; opens its file once."""
         if isinstance(self.folder, SectorFolder):
             return self.folder.read_several(self.name, numbers, parts)
         assert parts == 1, "a whole graph is read in one part"
@@ -117,8 +117,8 @@ class EventSource:
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:
-    """Lists the events of all folders by name, each once, in most sectors. Raises InputError if a
-    folder holds something else or nothing, or two hold different graphs of one name.
+    """Lists the events of all folders by name; an event that several hold counts once, in most
+    sectors. Raises InputError if a folder has no events, or two have different graphs of one name.
     """
     sources: dict[str, EventSource] = {}
     for source in (source for folder in folders for source in _open_folder(folder)):
@@ -138,7 +138,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
 
 
 def _remedy(one: EventSource, other: EventSource) -> str:
-    """Names the remedy where two folders have graphs of one name."""
+    """Advises what to do about two different graphs of one name."""
     if one.origin == other.origin:
         return "cut it again with 'python -m partition'"
     return (
@@ -159,7 +159,7 @@ def _open_folder(path: Path) -> list[EventSource]:
 def split_validation(
     train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
-    """Returns training and validation events; InputError if too few, or one is in both."""
+    """Returns training and validation events; InputError if too few, or an event is in both."""
     sources = open_events(train)
     if isinstance(validation, int):
         if not 0 <= validation < len(sources):
@@ -187,27 +187,27 @@ def split_validation(
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a run."""
+    """The events of a run, to train on and to validate on."""
 
     train: list[EventSource]
     validation: list[EventSource]
 
     @property
     def fingerprint(self) -> str:
-        """Returns the number of events and a digest of their names, contents and cuts."""
+        """Returns the number of events, and a digest of their names, contents and cuts, as text."""
         records = [(event.name, event.record) for event in (*self.train, *self.validation)]
         facts = repr([(name, one["digests"], one.get("sectors")) for name, one in records])
         return f"{len(records)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
     @property
     def training_digest(self) -> str:
-        """Returns a digest of what decides the order of training: names and contents, not cuts."""
+        """Returns a digest of the training events' names and graphs, whatever their cuts."""
         facts = repr([(event.name, event.identity) for event in self.train])
         return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def data_record(events: Events) -> DataRecord:
-    """Counts events, nodes and edges; adds the graphs' sources and, if all have them, ratios."""
+    """Makes the record of the data: counts, the files' formats, mean efficiencies if known."""
     records = [source.record for source in events.train]
 
     def mean(share: str) -> float | None:
@@ -227,7 +227,7 @@ def data_record(events: Events) -> DataRecord:
 
 
 def _source(made_from: object) -> str:
-    """Names the format of the files that a graph was built from; "" where nobody knows."""
+    """Returns the format of the files behind a graph; "" if unknown."""
     # Graphs that were built of other graphs name these as `graphs`, with their own origin.
     while isinstance(made_from, Mapping) and isinstance(made_from.get("graphs"), Mapping):
         made_from = made_from["graphs"]

@@ -1,4 +1,4 @@
-"""Measurements of the training data: scales of features that have none, and degrees of nodes.
+"""Measures the training data: scales of features that have none, and node degrees.
 
 Each node and edge counts once, in the part of its event that owns it, so neither the ranks nor the
 cuts of events change a measured scale.
@@ -26,8 +26,8 @@ from bigtrk.training.settings import Configuration, DataSettings
 
 
 def with_degrees(configuration: Configuration, events: Sequence[EventSource]) -> Configuration:
-    """Adds the `degree_histogram` of `events` to `model.options` if the network asks for it.
-    Collective. Raises InputError if its class cannot be imported, or an event cannot be read.
+    """Returns the configuration, with the `degree_histogram` of `events` in `model.options` if the
+    network asks for it. Collective. InputError if its class or an event cannot be read.
     """
     model = configuration.model
     if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
@@ -39,7 +39,7 @@ def with_degrees(configuration: Configuration, events: Sequence[EventSource]) ->
 
 
 def degree_histogram(events: Sequence[EventSource]) -> list[int]:
-    """Counts the nodes of all events that no edge ends at, that one does, that two do ..."""
+    """Returns the number of nodes, over all events, with 0, 1, 2, ... incoming edges."""
     total = Counter[int]()
     for event in events:
         for part in range(event.parts):
@@ -51,7 +51,7 @@ def degree_histogram(events: Sequence[EventSource]) -> list[int]:
 
 
 def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
-    """Lists the features of nodes and of edges whose scales are to be measured."""
+    """Lists the node features and the edge features whose scales must be measured."""
     nodes, edges = (
         [name for name in dict.fromkeys(chosen) if name not in SCALES]
         for chosen in (data.node_features, data.edge_features)
@@ -60,7 +60,7 @@ def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:
 
 
 def check_measured(where: str, data: DataSettings, measured: MeasuredScales) -> None:
-    """Raises InputError unless `measured` has the scales of just the features that need one."""
+    """Raises InputError unless `measured` has scales for exactly the features that need one."""
     for wanted, scales in zip(lacking_scales(data), (measured.nodes, measured.edges), strict=True):
         for name in {**dict.fromkeys(wanted), **scales}:
             if (name in wanted) != (name in scales):
@@ -80,7 +80,7 @@ _DIGITS = 9
 
 
 class Moments(NamedTuple):
-    """Some values' number (size), mean, summed squares about the mean, least and largest."""
+    """Statistics of values: number, mean, sum of squared deviations, least and largest value."""
 
     size: int
     mean: float
@@ -95,9 +95,9 @@ Columns = dict[str, Moments]
 def measure_scales(
     data: DataSettings, sources: Sequence[EventSource], ranks: Ranks
 ) -> MeasuredScales:
-    """Measures mean and deviation of the features that have no scale, over the owned nodes and
-    edges of all `sources`; the ranks share the work. Collective. Raises InputError on all ranks if
-    an event lacks a column, a value is not finite, or a user's function breaks its promises
+    """Returns mean and deviation of the features without a scale, over the owned nodes and edges of
+    all `sources`; the ranks share the work. Collective. Raises InputError on all ranks if an event
+    lacks a column, a value is not finite, or a user's function breaks its promises
     (graphs/features.py).
     """
     nodes, edges = lacking_scales(data)
@@ -120,7 +120,7 @@ def measure_scales(
 
 
 def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
-    """Gives the moments of a part's own nodes and edges, by column."""
+    """Returns the moments of the nodes and of the edges that a part owns, by feature."""
     features.computed.check_by_row(stored)
     sector = features.computed.of(stored)
     nodes, edges = lacking_scales(features.data)
@@ -136,7 +136,7 @@ def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]
 
 
 def moments(values: Tensor) -> Moments:
-    """Computes the moments of values [M] in float64."""
+    """Computes the moments of values [M], in float64."""
     if not len(values):
         return Moments(0, 0.0, 0.0, math.inf, -math.inf)
     exact = values.double()
@@ -146,7 +146,7 @@ def moments(values: Tensor) -> Moments:
 
 
 def _scale(parts: Sequence[Moments]) -> tuple[float, float]:
-    """Joins moments to a mean and a deviation (1 where all values are the same)."""
+    """Combines the moments of all parts into mean and deviation (1 if all values are the same)."""
     count = sum(part.size for part in parts)
     least, largest = min(part.least for part in parts), max(part.largest for part in parts)
     if least >= largest:

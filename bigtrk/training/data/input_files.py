@@ -1,4 +1,4 @@
-"""Inputs of edges in files of a local disk: the tensors of batches that memory has no room for."""
+"""Keeps input tensors of edges in files on a local disk, when memory has no room for them."""
 
 import ctypes
 import mmap
@@ -21,7 +21,7 @@ _WRITTEN_BYTES = 2**24  # at a time
 
 
 def tensors_in(found: Any) -> Iterator[Tensor]:
-    """Yields the tensors in dataclasses and sequences."""
+    """Yields all tensors in a tensor, dataclass or sequence, at any depth."""
     if isinstance(found, Tensor):
         yield found
     elif is_dataclass(found):
@@ -33,14 +33,14 @@ def tensors_in(found: Any) -> Iterator[Tensor]:
 
 
 class InputFiles:
-    """Keeps inputs of edges in files of a `folder`, which an `option` named."""
+    """Keeps input tensors in files of `folder`. option: the setting that named it, for messages."""
 
     def __init__(self, folder: Path, option: str) -> None:
         self._files = UnnamedFiles(folder, option)
 
     def moved(self, item: Item) -> Item:
-        """Returns a tensor, or a dataclass of tensors, after moving large ones that are in memory
-        to one file. Raises RankError if the folder is full or cannot be written.
+        """Returns `item` (a tensor or a dataclass of tensors) with its large tensors moved from
+        memory to one file and mapped. Raises RankError if the folder is full or cannot be written.
         """
         memories = {
             memory.data_ptr(): memory
@@ -65,7 +65,7 @@ class InputFiles:
 
 
 def _write(memory: torch.UntypedStorage, file: UnnamedFile, start: int) -> None:
-    """Writes whole pages from a buffer that begins with one: files may insist on that."""
+    """Writes `memory` to `file` from byte `start`, through a page-aligned buffer."""
     content = memoryview((ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr()))
     buffer = mmap.mmap(-1, min(_WRITTEN_BYTES, padded(memory.nbytes())))
     for done in range(0, len(content), len(buffer)):
@@ -75,7 +75,7 @@ def _write(memory: torch.UntypedStorage, file: UnnamedFile, start: int) -> None:
 
 
 def _in_pages(item: Any, pages: torch.UntypedStorage, starts: dict[int, int]) -> Any:
-    """Replaces the tensors whose memory was written to `pages`: starts at a byte, by address."""
+    """Returns `item` as views of `pages`. starts: first byte in `pages`, by a tensor's address."""
     if isinstance(item, Tensor):
         start = starts.get(item.untyped_storage().data_ptr())
         if start is None:

@@ -1,4 +1,4 @@
-"""Evaluation of trained models: reading them, scoring events, and the record."""
+"""Evaluates trained models: loads a model, scores events, and writes the record."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ from bigtrk.training.steps import scoring_router
 
 
 def evaluated_configuration(run: Path) -> Configuration:
-    """Reads the configuration of `load_evaluated`'s model; raises InputError without one."""
+    """Reads the configuration of the model that `load_evaluated` loads; InputError without one."""
     if _is_finished(run):
         return model_configuration(run)
     check_is_run(run)
@@ -70,9 +70,9 @@ def _is_finished(run: Path) -> bool:
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
-    """Loads a model on the device of `ranks`: that of a run, or of a file of weights in it, or, if
-    the run has not ended, its newest good checkpoint. Writes nothing. Collective. Raises InputError
-    if there is none, files are damaged, or it is not known on which events it was trained.
+    """Loads the model of a run, or of a weights file in it, on the device of `ranks`. For a run
+    that has not ended it takes the newest good checkpoint. Writes nothing. Collective. Raises
+    InputError if there is no model, a file is damaged, or its training events are unknown.
     """
     if on_first_rank(_is_finished, run):
         stored = load_model(run)
@@ -91,7 +91,7 @@ def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
 def _read_unfinished(
     run: Path, weights: dict[str, Tensor]
 ) -> tuple[Configuration, frozenset[str], MeasuredScales, int]:
-    """Reads the newest good checkpoint, and its weights into `weights`, which only rank 0 has."""
+    """Reads the newest good checkpoint: fills `weights`, returns the rest of a StoredModel."""
     configuration = evaluated_configuration(run)
     warn_of_other_code(run, configuration)
 
@@ -142,8 +142,8 @@ def evaluate_run(
     spill: SpillFolder | None = None,
 ) -> EvaluationRecord:
     """Evaluates the model of `run` (its folder, or a file of weights in it) on the events of
-    `data`, and records it in RUN/evaluations. Events on which it was trained are left out, unless
-    there are no others. Edges that do not fit in memory go to `spill`. Collective. Raises
+    `data`; returns the record, also written to RUN/evaluations. Events that trained the model are
+    left out, unless there are no others. Edges beyond memory go to `spill`. Collective. Raises
     InputError if there is no model, or data cannot be read or have no truth, or as spill_scoring.
     """
     evaluated = load_evaluated(run, ranks)

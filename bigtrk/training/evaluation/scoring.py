@@ -1,4 +1,4 @@
-"""Scores of the E edges of whole events, and validation by them."""
+"""Scores the E edges of whole events, and validates by these scores."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +29,10 @@ _SECOND = 3  # added to the truth of an edge that metrics do not count
 
 @dataclass(frozen=True)
 class ScoredEvent:
-    """Event number `event`. Its edges are in the event's own order, however it was cut.
+    """The scores of event number `event`; edges are in the event's own order, however it was cut.
 
     y, is_target, counted [E] bool: of two edges that differ only in direction, one is counted.
-    Others are [E] float64. weights: in the loss. pt (GeV), log_pt_error (absolute): None if not
+    Others are [E] float64. weights: of the loss. pt (GeV), log_pt_error (absolute): None if not
     asked for or not predicted; NaN if not known. whole: the graph with truth, if it was asked for.
     """
 
@@ -56,7 +56,7 @@ def score_events(
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Scores every event. The first of the ranks that share an event yields it, with its graph if
+    """Scores every event. Of the ranks that share an event the first yields it, with the graph if
     `whole`. `follow` shows progress. Collective: all ranks must exhaust the iterator, and all raise
     InputError if an event cannot be read.
     """
@@ -96,7 +96,7 @@ def score_events(
 
 
 def _joined(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | None:
-    """Gives the first of the ranks that share an event all of it, the others nothing."""
+    """Returns the whole event on the first of the ranks that share it, and None on the others."""
     if sectors[0].parts == 1:
         return sectors[0]
     if n_ranks == 1:
@@ -111,8 +111,8 @@ def _joined(sectors: list[Sector], n_ranks: int, groups: Groups) -> Sector | Non
 
 
 def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
-    """Lists a sector's columns to stitch: logit, truth (0 false, 1 true, 2 target; 3 more where not
-    counted in metrics), weight, pT if the loss reads it, error of log pT if predicted.
+    """Returns a sector's columns for `stitched`: logit, truth (0 false, 1 true, 2 target; 3 more if
+    not counted in metrics), weight, pT if the loss reads it, error of log pT if predicted.
     """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
@@ -130,8 +130,8 @@ def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
 def stitched(
     sectors: Sequence[Sector], columns: Sequence[Sequence[Tensor]], n_ranks: int, groups: Groups
 ) -> Tensor:
-    """Joins columns of sectors, a few for each, from the `n_ranks` ranks that share an event:
-    [E, a few] float64, of all its edges by edge id. Collective among these ranks.
+    """Joins the sectors' columns from the `n_ranks` ranks that share an event. Returns [E, columns]
+    float64 for all its edges, in order of edge id. Collective among these ranks.
     """
     known = []
     for sector, of_sector in zip(sectors, columns, strict=True):
@@ -151,7 +151,7 @@ def stitched(
 
 @dataclass(frozen=True)
 class EventMetrics:
-    """Loss and metrics of an event. log_pt_error: mean absolute error of log pT, if known."""
+    """An event's loss and metrics. log_pt_error: mean absolute error of log pT; None if unknown."""
 
     event: int
     loss: float
@@ -161,7 +161,7 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss) -> EventMetrics:
-    """Computes an event's loss and metrics. RankError if a score or the loss is not finite."""
+    """Computes an event's loss and metrics; RankError if a score or the loss is not finite."""
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
@@ -183,7 +183,7 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
 
 
 def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
-    """Makes the record of events' metrics (at least one event)."""
+    """Averages the metrics of events (at least one) into a record."""
     errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
     cuts = [event.cuts for event in events if event.cuts]
     known = {

@@ -1,4 +1,4 @@
-"""Messages of a run while it trains: lines of its start and each epoch, and ranks that stall."""
+"""Messages of a run while it trains: its start, each epoch, the best epoch, stalled ranks."""
 
 import time
 from collections import Counter
@@ -23,7 +23,7 @@ from bigtrk.training.steps import RoutedStep
 def announce(
     ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep], stored: int
 ) -> None:
-    """Prints what is trained, and how. stored: the most sectors that an event is cut in."""
+    """Prints what is trained, on what. stored: the most sectors into which an event is cut."""
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -46,7 +46,7 @@ def announce(
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
-    """Prints which epoch was the best, if one is searched, and whether patience ended the run."""
+    """Prints the best epoch, if the run searches it, and whether patience ended the run."""
     if not ranks.is_first or search is None:
         return
     best = search.record
@@ -59,7 +59,7 @@ def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
 
 
 def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
-    """Returns a function that writes the watchdog's verdict into a run's folder, for watchers."""
+    """Returns a function that writes the watchdog's verdict to a run's `stall.json`."""
 
     def note(verdict: Verdict | None, ends: bool) -> None:
         if ranks.is_first:
@@ -71,7 +71,7 @@ def stall_notes(ranks: Ranks, folder: Path, lock: FolderLock) -> Told:
 
 
 class EpochLines:
-    """Prints a line per epoch from rank 0; in a log of many the first and each tenth part."""
+    """Prints a line per epoch on rank 0; in a long log, the first one and each tenth part."""
 
     def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
         self._ranks, self._settings = ranks, settings
@@ -79,7 +79,7 @@ class EpochLines:
         self._tenths = self._timed = 0
 
     def show(self, record: EpochRecord) -> None:
-        """Prints the line of an epoch."""
+        """Prints the line of an epoch, if it is due."""
         self._epochs += 1
         if record.batch_seconds is not None:  # else all its steps were trained before
             self._timed += 1
@@ -116,7 +116,7 @@ class EpochLines:
 
 
 def _scores(record: EpochRecord | AverageRecord) -> str:
-    """Shows the means that are known, and how many events some leave out."""
+    """Writes the known validation means, and how many events some of them leave out."""
     if embedding := record.embedding:
         loss = "" if embedding.loss is None else f"loss {embedding.loss:.4f}"
         graph = embedding.at.get("99")

@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases, MLflow: the scalars of a run's records."""
+"""Logs the scalars of a run's records to TensorBoard, Weights & Biases or MLflow."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ MOST_PARAMETERS, LONGEST_PARAMETER, NOT_IN_NAMES = 100, 500, r"[^\w./ -]"
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Raises InputError where the package of one of these loggers is not installed."""
+    """Raises InputError if the package of one of the loggers `names` is not installed."""
     for name in names:
         if find_spec(name) is None:
             raise InputError(f"run.loggers: {name} is not installed; pip install 'bigtrk[{name}]'")
@@ -82,7 +82,7 @@ def open_logger(name: str, folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[Logger]:
-    """Logs to event files in the run folder, each record written out before the next."""
+    """Logs to event files in the run folder; flushes after each record."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
@@ -97,7 +97,7 @@ def _tensorboard(folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _wandb(folder: Path) -> Iterator[Logger]:
-    """Logs a run of the project "bigtrk", or of WANDB_PROJECT; a resumed run continues its own."""
+    """Logs to project "bigtrk", or WANDB_PROJECT; a resumed run continues its own W&B run."""
     import wandb
 
     record = read_run_record(folder)
@@ -120,7 +120,7 @@ def _wandb(folder: Path) -> Iterator[Logger]:
 
 @contextmanager
 def _mlflow(folder: Path) -> Iterator[Logger]:
-    """Logs a run of the experiment "bigtrk", or of MLFLOW_EXPERIMENT_NAME; it continues its own."""
+    """Logs to experiment "bigtrk", or MLFLOW_EXPERIMENT_NAME; a resumed run continues its own."""
     import mlflow
 
     record = read_run_record(folder)
@@ -148,7 +148,7 @@ def _mlflow(folder: Path) -> Iterator[Logger]:
 
 
 def _identity(folder: Path, record: RunRecord) -> str:
-    """Returns a name that a run keeps when it is resumed, and shares with no other."""
+    """Returns an id unique to the run, which stays the same when it is resumed."""
     begun = f"{folder.resolve()} {record.started}"
     return hashlib.sha256(begun.encode()).hexdigest()[:16]
 

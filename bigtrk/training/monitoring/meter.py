@@ -1,4 +1,4 @@
-"""Measurements of a training: time, memory, energy (NVML, RAPL), norms, and a trace."""
+"""Measures a training: time, memory, energy (NVML, RAPL), norms, and a trace."""
 
 import math
 import platform
@@ -33,10 +33,10 @@ SKIPPED, RECORDED = 3, 3
 
 
 class Accelerator:
-    """An NVIDIA device by its UUID, as NVML ignores CUDA_VISIBLE_DEVICES; None where unknown."""
+    """Readings of an NVIDIA device, found by UUID, since NVML ignores CUDA_VISIBLE_DEVICES."""
 
     def __init__(self, uuid: str) -> None:
-        """Opens the device; raises LookupError, which says why, where NVML cannot."""
+        """Opens the device by NVML; raises LookupError with the reason if it cannot."""
         try:
             import pynvml
         except ImportError:
@@ -50,13 +50,13 @@ class Accelerator:
             raise LookupError(f"NVML: {error}") from None
 
     def sample(self) -> tuple[float | None, float | None]:
-        """Returns the share of the last moment that a kernel ran, and that of memory in use."""
+        """Returns the fraction of time a kernel ran, and of memory in use; None if unknown."""
         busy = self._ask("nvmlDeviceGetUtilizationRates")
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         return busy and busy.gpu / 100, memory and memory.used / memory.total
 
     def joules(self) -> float | None:
-        """Reads the device's energy counter, which older devices than Volta do not have."""
+        """Reads the device's energy counter; None on devices older than Volta."""
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1000
 
@@ -68,7 +68,7 @@ class Accelerator:
 
 
 def open_accelerator(device: torch.device) -> Accelerator:
-    """Opens the accelerator of a rank; raises LookupError, which says why, where it cannot."""
+    """Opens the accelerator of a rank; raises LookupError with the reason if it cannot."""
     if device.type != "cuda":
         raise LookupError("there is no accelerator")
     if torch.version.hip is not None:
@@ -77,10 +77,10 @@ def open_accelerator(device: torch.device) -> Accelerator:
 
 
 class HostEnergy:
-    """A host's packages and memory. Counters restart after 20 minutes at 200 W: ask more often."""
+    """Energy of a host's CPUs and memory. Read often: counters wrap after 20 minutes at 200 W."""
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        """Finds the packages' counters; raises LookupError where there are none to read."""
+        """Finds the RAPL counters; raises LookupError if there are none, or none can be read."""
         domains = {path: (path / "name").read_text() for path in root.glob("intel-rapl:*")}
         counted = [path for path, name in domains.items() if name.startswith(("package", "dram"))]
         if not counted:
@@ -95,7 +95,7 @@ class HostEnergy:
             raise LookupError(f"RAPL: {error.filename}: {error.strerror}") from None
 
     def take(self) -> float:
-        """Returns the joules since the last call."""
+        """Returns the joules used since the last call."""
         before, self._last = self._last, self._read()
         passed = {path: now - before[path] for path, now in self._last.items()}
         return sum(n if n >= 0 else n + self._ranges[path] for path, n in passed.items()) / 1e6
@@ -106,8 +106,8 @@ class HostEnergy:
 
 @dataclass(frozen=True)
 class Reading:
-    """One rank's readings of an epoch; None if nothing gives a value. accelerator: its UUID, since
-    ranks may share it. host: its name, on the rank that reads it. absent: why one was not read.
+    """One rank's readings over an epoch; None if unknown. accelerator: UUID, since ranks may share
+    a device. host: its name, on the rank that reads it. absent: why a device was not read, by kind.
     """
 
     accelerator: str | None = None
@@ -120,7 +120,7 @@ class Reading:
 
 
 def pooled(readings: Sequence[Reading]) -> PowerRecord:
-    """Joins all ranks' readings: joules summed over distinct devices and hosts, shares averaged."""
+    """Combines all ranks' readings: sums joules over distinct devices and hosts, averages loads."""
     devices = {reading.accelerator: reading for reading in readings}.values()
     return PowerRecord(
         accelerator_joules=_sum([reading.accelerator_joules for reading in devices]),
@@ -142,7 +142,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 class Meter:
-    """Reads while the training runs; `absent` says why a device is not read."""
+    """Reads energy and load in a thread while training runs. absent: why a device is not read."""
 
     def __init__(
         self, accelerator: Accelerator | None, host: HostEnergy | None, absent: dict[str, str]
@@ -153,7 +153,7 @@ class Meter:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begins an epoch's reading."""
+        """Starts the readings of an epoch."""
         self._samples, self._host_joules = [], 0.0
         if self._host:
             self._host.take()
@@ -164,7 +164,7 @@ class Meter:
             self._thread.start()
 
     def take(self) -> Reading:
-        """Ends the reading, and returns it."""
+        """Stops the readings of the epoch and returns them."""
         if self._thread:
             self._stop.set()
             self._thread.join()
@@ -191,7 +191,7 @@ class Meter:
 
 
 def open_meter(ranks: Ranks) -> Meter:
-    """Opens a meter of this rank's accelerator and, on the first rank of each host, of the host."""
+    """Opens a meter of this rank's accelerator and, on the first rank of a host, of the host."""
     accelerator, host, absent = None, None, {}
     try:
         accelerator = open_accelerator(ranks.device)
@@ -205,7 +205,7 @@ def open_meter(ranks: Ranks) -> Meter:
 
 
 def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
-    """Measures the use of `seconds` of training, as entries of an epoch's record. Collective."""
+    """Returns time shares, peak memory and power of `seconds` for an epoch's record. Collective."""
     taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
     mine["compute"] = max(seconds - sum(mine.values()), 0.0)
@@ -223,7 +223,7 @@ def usage(world: World, meter: Meter, seconds: float) -> dict[str, Any]:
 
 @torch.no_grad()
 def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
-    """Returns groups and this rank's squared norms [2, groups] of gradients and weights."""
+    """Returns the groups, and this rank's squared norms [2, groups] of gradients and weights."""
     gradients: dict[str, list[Tensor]] = {}
     weights: dict[str, list[Tensor]] = {}
     for shard in engine.shards():
@@ -234,8 +234,8 @@ def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tens
 
 
 def norms_of(groups: Sequence[str], squares: Tensor) -> NormsRecord:
-    """Makes Euclidean norms of a step's gradients before clipping, and of the weights before the
-    update, from the squares [2, groups] summed over ranks; the same on all ranks.
+    """Makes the record of Euclidean norms, by group, of gradients before clipping and weights
+    before the update. squares [2, groups]: summed over ranks. The same on all ranks.
     """
     gradient, weight = (
         {name: x if math.isfinite(x) else None for name, x in zip(groups, norms, strict=True)}
@@ -245,8 +245,8 @@ def norms_of(groups: Sequence[str], squares: Tensor) -> NormsRecord:
 
 
 def group_of(parameter: str) -> str:
-    """Returns the group of a parameter's dotted name, a module or one of a list: `node_encoder`,
-    `layers.0`.
+    """Returns the group of a parameter: the first module in its dotted name, `node_encoder`, or one
+    of a list, `layers.0`.
     """
     first, *rest = parameter.split(".")
     return f"{first}.{rest[0]}" if rest and rest[0].isdigit() else first
@@ -254,8 +254,8 @@ def group_of(parameter: str) -> str:
 
 @contextmanager
 def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], None]]:
-    """Writes a trace for Perfetto, `folder`/trace-rankR.json.gz, of the fourth to the sixth of
-    `n_steps` steps (or fewer) on the first and the last rank. Yields a function to call after each.
+    """Writes a Perfetto trace, `folder`/trace-rankR.json.gz, of the fourth to sixth of `n_steps`
+    steps (or fewer) on the first and the last rank. Yields a function to call after each step.
     """
     if ranks.rank not in (0, ranks.world_size - 1):
         yield lambda: None
