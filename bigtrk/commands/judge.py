@@ -179,7 +179,7 @@ def report(
         _give(pipelines_report(pipelines), content, html, as_json)
     elif any(map(is_search, runs)):
         if len(runs) > 1:
-            raise InputError(f"{', '.join(map(str, runs))}: a search is shown alone; name one")
+            raise InputError(f"{', '.join(map(str, runs))}: a report shows one search; name one")
         search = read_search(runs[0])
         _give(search_report(search), summarise_search(search), html, as_json)
     else:

@@ -181,8 +181,8 @@ def cross_fitted_scan(events: Sequence[tuple[KnownEvent, Particles]], seed: int)
 
 
 def choose_threshold(scan: Mapping[float, TrackMetrics], fakes: float) -> float:
-    """Returns the threshold that finds most particles, among those at which at most a share `fakes`
-    of the tracks match no particle. If several find as many, returns the highest.
+    """Returns the threshold that finds the most particles, among those at which at most a share
+    `fakes` of the tracks match no particle. If several find as many, returns the highest.
 
     If none has so few fakes, returns the one with the fewest; UNCHOSEN if there are no tracks.
     """

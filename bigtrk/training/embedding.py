@@ -147,7 +147,7 @@ def _embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> Embedde
         raise RankError(
             f"rank {dist.get_rank()}: the embedding or the loss of {batch.sector.event} is not "
             f"finite; lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or a new run"
+            f"optimizer.lr=LOWER', or start a new run"
         )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)

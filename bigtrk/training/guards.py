@@ -64,7 +64,7 @@ def check_spikes(number: int) -> None:
         raise InputError(
             f"the loss spiked in {number} steps in a row; lower optimizer.lr, set "
             f"optimizer.gradient_clipping or raise training.spike_threshold: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or a new run"
+            f"optimizer.lr=LOWER', or start a new run"
         )
 
 

@@ -124,8 +124,8 @@ class StepRunner:
         trained = total + self.settings.pt_weight * of_pt
         if not guarded and not math.isfinite(trained):
             raise InputError(
-                f"the loss became {trained}; lower optimizer.lr or set "
-                f"optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or a new run"
+                f"the loss became {trained}; lower optimizer.lr or set optimizer."
+                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
             )
         measured, spike = self._norms() if norms or guarded else None, False
         if measured is not None and guarded:

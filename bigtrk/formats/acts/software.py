@@ -145,8 +145,8 @@ class GenericDetector:
             warn_once(
                 "hits off their module",
                 f"{where}: {n_off:,} of {len(distance):,} hits are more than {OFF_MODULE} mm away "
-                f"from every module of ACTS's detector (at most {distance.max():.2g} mm); they are "
-                f"moved to the nearest module",
+                f"from every module of ACTS's detector (the farthest {distance.max():.2g} mm); "
+                f"they are moved to the nearest module",
             )
         pitch = np.array([PITCHES[number] for number in volume])
         return surface, local, pitch**2 / 12

@@ -120,11 +120,11 @@ def read_module_map(path: Path) -> ModuleMap:
     if facts != [1, [*FEATURES]] or not isinstance(made, str):
         raise InputError(
             f"{path}: was learnt by another version of bigtrk, or from other features than "
-            f"{', '.join(FEATURES)}; learn it again"
+            f"{', '.join(FEATURES)}; learn the map again"
         )
     joined = opened.read("map")
     if "modules" not in joined:  # which graphs may lack
-        raise InputError(f"{path}: has no modules; learn it again")
+        raise InputError(f"{path}: has no modules; learn the map again")
     check_columns(joined, _MAP, {}, str(path))
     check_rows(joined["triplets"], len(joined["modules"]), f"{path}: triplets")
     sizes = {"F": len(FEATURES), "T": len(joined["triplets"])}
@@ -132,11 +132,11 @@ def read_module_map(path: Path) -> ModuleMap:
     check_columns(ends, _BOUNDS, sizes, f"{path}: {_WINDOWS}")
     bounds = np.stack([ends[name].numpy() for name in _BOUNDS])
     if not np.isfinite(bounds).all():
-        raise InputError(f"{path}: has windows that are not finite; learn it again")
+        raise InputError(f"{path}: has windows that are not finite; learn the map again")
     modules, triplets, counts = (joined[name].numpy() for name in _MAP)
     for rows, what in ((modules, "module"), (triplets, "triplet")):
         if len(grouped(rows)[1]) < len(rows):
-            raise InputError(f"{path}: holds a {what} twice; learn it again")
+            raise InputError(f"{path}: holds a {what} twice; learn the map again")
     return ModuleMap(made, modules, triplets, counts, bounds)
 
 

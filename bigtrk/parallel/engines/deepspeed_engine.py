@@ -81,8 +81,8 @@ class DeepSpeedEngine(Engine):
         if not self._engine.was_step_applied():
             # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
             raise InputError(
-                "a gradient became NaN or infinite; lower optimizer.lr or set "
-                "optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or a new run"
+                "a gradient became NaN or infinite; lower optimizer.lr or set optimizer."
+                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
             )
 
     def discard(self) -> None:

@@ -55,8 +55,8 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
     for name, values in tensors.items():
         if not values.isfinite().all():
             raise InputError(
-                f"{name} became NaN or infinite; lower optimizer.lr or set "
-                f"optimizer.gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or a new run"
+                f"{name} became NaN or infinite; lower optimizer.lr or set optimizer."
+                "gradient_clipping: 'bigtrk resume RUN optimizer.lr=LOWER', or start a new run"
             )
 
 

@@ -172,7 +172,7 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
         raise RankError(
             f"rank {dist.get_rank()}: the scores or the loss of {scored.name} are not finite; "
             f"lower optimizer.lr or set optimizer.gradient_clipping: 'bigtrk resume RUN "
-            f"optimizer.lr=LOWER', or a new run"
+            f"optimizer.lr=LOWER', or start a new run"
         )
     every = scored.logits, scored.y, scored.is_target
     logits, y, is_target = (column[scored.counted] for column in every)
