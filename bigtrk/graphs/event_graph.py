@@ -1,5 +1,5 @@
-"""An event as a graph, with hits as nodes and doublets as edges; its sectors; and the true edges
-that a training is to find, which are derived when a graph is read.
+"""Event graphs, with hits as nodes and doublets as edges; their sectors; and the true edges that a
+training should find, which are derived when a graph is read.
 
 Shapes used throughout: N nodes, E edges, F node features, G edge features, P particles.
 
@@ -60,7 +60,7 @@ _REMEDY = "correct it, or make it again"
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
-    """Refuses tensors that differ from `layout`; LABELS may be absent. sizes: known ones."""
+    """Raises InputError if tensors differ from `layout`; LABELS may be absent. sizes: by name."""
     labels = LABELS.keys() if layout is not PARTICLES else set()
     wrong = (layout.keys() - labels - content.keys()) | (content.keys() - layout.keys())
     if wrong:
@@ -84,7 +84,7 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
 
 
 def check_particles(content: Section, where: str) -> None:
-    """Refuses a table of particles with wrong columns, or with a particle listed twice."""
+    """Raises InputError if a particle table has wrong columns, or lists a particle twice."""
     check_columns(content, PARTICLES, {}, where)
     ids, counts = content["particle_id"].unique(return_counts=True)
     for twice in ids[counts > 1][:1].tolist():
@@ -92,7 +92,7 @@ def check_particles(content: Section, where: str) -> None:
 
 
 def check_rows(index: Tensor, rows: int, where: str) -> None:
-    """Refuses an index of any shape that leads outside `rows` rows."""
+    """Raises InputError if an index tensor, of any shape, has values outside 0 to `rows` - 1."""
     if index.numel() == 0:
         return
     lowest, highest = (int(value) for value in torch.aminmax(index))
@@ -103,7 +103,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
 
 
 def once(known: set[str], what: str, check: Callable[[], object]) -> None:
-    """Makes a check, which raises where it fails, unless it is `known` as passed."""
+    """Runs `check`, which raises on failure, unless `known` lists `what`; then lists it."""
     if what not in known:
         check()
         known.add(what)
@@ -114,7 +114,7 @@ AT_A_TIME = 1 << 20  # edges that are compared, or whose features are computed, 
 
 
 def second_ways(edge_index: Tensor, node_id: Tensor, y: Tensor) -> Tensor:
-    """Marks edges to a lower node whose reverse has the same label: [2, E], [N], [E] -> [E]."""
+    """Marks edges from higher to lower node id whose reverse exists with the same label: [E]."""
     source, destination = node_id[edge_index.long()]
     second: Tensor = source > destination
     rows = second.nonzero().squeeze(1)
@@ -187,7 +187,7 @@ class EventGraph:
         return self.edge_index.shape[1]
 
     def take_edges(self, rows: Tensor) -> "EventGraph":
-        """Returns the graph with some of its edges: rows, int64 or a mask [E]."""
+        """Returns the graph with only the chosen edges. rows: int64 indices or a mask [E]."""
         return replace(
             self,
             edge_index=self.edge_index[:, rows],
@@ -203,9 +203,9 @@ class EventGraph:
         node_feature_names: Sequence[str] = (),
         edge_feature_names: Sequence[str] = (),
     ) -> "EventGraph":
-        """Makes a graph of PyTorch Geometric's Data: x [N, F], edge_index [2, E] int64 and, where
-        they are known, edge_attr [E, G], y [E] (of edges: 0 or 1), hit_id, particle_id, hit_weight,
-        modules and particles, as `to_pyg` gives them. The graph shares the tensors of `data`.
+        """Makes a graph from PyTorch Geometric's Data: x [N, F], edge_index [2, E] int64 and, if
+        known, edge_attr [E, G], y [E] (of edges: 0 or 1), hit_id, particle_id, hit_weight, modules
+        and particles, as `to_pyg` gives them. The graph shares the tensors of `data`.
 
         The graph is called `name`, or else data.name. Columns have the names given, or else those
         in data.node_feature_names and data.edge_feature_names, or else x0, x1, ... and e0, e1, ...
@@ -302,11 +302,11 @@ class Sector:
 
     @cached_property
     def known(self) -> set[str]:
-        """The checks that its file has passed, if any; a changed copy knows none."""
+        """Names of the checks that its file has passed, if any; empty for a changed copy."""
         return set()
 
     def of_file(self, known: set[str]) -> "Sector":
-        """Returns this sector, which shares the checks that its file has passed."""
+        """Sets `known` to the file's set of passed checks, shared, and returns this sector."""
         vars(self)["known"] = known
         return self
 
@@ -314,7 +314,7 @@ class Sector:
 def columns_at(
     wholes: Sequence[EventGraph | Sector], nodes: Tensor, edges: Tensor
 ) -> dict[str, Any]:
-    """Returns the known features and labels, by name, at rows of the joined `wholes`."""
+    """Returns known features and labels, by name, at rows of the concatenated graphs or sectors."""
     found = {}
     for name in (*FEATURES, *LABELS):
         columns = [getattr(whole, name) for whole in wholes]
@@ -326,7 +326,7 @@ def columns_at(
 
 
 def is_ordered(edge_index: Tensor) -> bool:
-    """Whether edges [2, E] ascend by (destination, source); equal ones may follow."""
+    """True if edges [2, E] ascend by (destination, source); equal edges are allowed."""
     for start in range(0, edge_index.shape[1] - 1, AT_A_TIME):
         source, destination = edge_index[:, start : start + AT_A_TIME + 1]
         rises = destination[1:] > destination[:-1]
@@ -345,8 +345,8 @@ def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
 
 
 def whole_sector(graph: EventGraph, known: set[str] | None = None) -> Sector:
-    """Returns an uncut graph as its only sector. If its edges are in a sector's order, they share
-    tensors. known: names of the checks that the graph's file has passed.
+    """Returns a whole graph as the only sector of a cut into one. Tensors are shared if edges are
+    sorted as in a sector. known: names of the checks that the graph's file has passed.
     """
     known = set() if known is None else known
     if IN_ORDER in known or is_ordered(graph.edge_index):
@@ -401,7 +401,7 @@ class Target(Settings):
 
 
 def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:
-    """Returns the weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
+    """Returns each edge's weight in the loss: y, is_target [E] bool -> [E] float32."""
     of_true = torch.where(is_target, target.weight, target.other_weight)
     return torch.where(y, of_true, 1.0)
 
@@ -414,8 +414,8 @@ def target_edges(
     target: Target,
 ) -> Tensor:
     """Marks the true edges whose particle is in the target: y [E] bool, edge_index [2, E],
-    particle_id [N] -> [E] bool. InputError if the graph does not know the particles that the target
-    asks for.
+    particle_id [N] -> [E] bool. InputError if `target` selects by particle and the graph has no
+    particles.
     """
     takes_all = target.pt_min == 0 and target.hits_min == 0 and target.eta_max is None
     if takes_all or y.numel() == 0:
@@ -441,7 +441,7 @@ def target_edges(
 def edge_pt(
     y: Tensor, edge_index: Tensor, particle_id: Tensor | None, particles: ParticleTable | None
 ) -> Tensor:
-    """Returns pT in GeV: [E] float32, NaN for false edges and where it is not known."""
+    """Returns the pT of each edge's particle in GeV: [E] float32; NaN if false or unknown."""
     found = torch.full(y.shape, torch.nan)
     if particle_id is None or particles is None:
         return found

@@ -1,9 +1,9 @@
-"""Node and edge features by name, in mm and rad, and the scales that make them of order one; also
-features that are computed when a graph is read: by users' own functions, or, for edges, from the
-positions of their nodes if a stored graph lacks them.
+"""Node and edge features by name, in mm and rad, and the scales that make them of order one.
+Features may be computed as a graph is read: by users' functions or, of edges, from node positions.
 
-A function of nodes is called with the nodes' columns; one of edges with the edges' columns and
-those of both nodes, each by name. It gives one number for each row, from that row alone.
+A node function is called with the nodes' columns; an edge function with the edges' columns and
+those of both end nodes; columns are looked up by name. It returns one number for each row, computed
+from that row alone.
 
 Shapes: N nodes, E edges, F node features, G edge features, C cells, M rows, N of nodes or E of
 edges.
@@ -53,14 +53,14 @@ def hit_coordinates(hits: Columns) -> dict[str, Floats]:
 
 
 def wrapped(angle: Floats) -> Floats:
-    """Wraps a difference of two angles in [-pi, pi] into [-pi, pi]."""
+    """Wraps a difference of two angles, each in [-pi, pi], into [-pi, pi]."""
     return np.where(
         angle > np.pi, angle - 2 * np.pi, np.where(angle < -np.pi, angle + 2 * np.pi, angle)
     )
 
 
 def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """Returns the columns that windows cut on, for pairs of hits [2, K], each [K]: dr (mm), dphi
+    """Computes the columns that windows cut on, for pairs of hits [2, K], each [K]: dr (mm), dphi
     (rad), phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight line through both
     hits in (r, z) meets the beam line. If dr = 0, values are infinite or NaN.
     """
@@ -125,9 +125,9 @@ PHISLOPE_LIMIT = 100.0 * math.pi / 1000.0  # rad/mm
 
 
 def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
-    """Computes `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes, as acorn
-    does (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope = mean r x
-    phislope; both are 0 where dr is 0.
+    """Computes `EDGE_FEATURES` of edges [2, E], each [E], from node columns, as acorn does
+    (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope = mean r x phislope;
+    both are 0 where dr is 0.
     """
     source, destination = edge_index
     dr, dz, deta = (nodes[c][destination] - nodes[c][source] for c in ("r", "z", "eta"))
@@ -141,7 +141,7 @@ def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Flo
 
 
 def _with_waves(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
-    """Computes `FROM_POSITIONS` of edges [2, E], each [E]; z0 is clamped, and 0 where dr is 0."""
+    """Computes `FROM_POSITIONS` of edges [2, E], each [E]; z0 is clamped, and 0 if dr = 0."""
     columns = edge_columns(nodes, edge_index)
     inner_r, inner_z = (nodes[c][edge_index[0]] for c in ("r", "z"))
     dr, dz = columns["dr"], columns["dz"]
@@ -157,8 +157,8 @@ def _with_waves(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floa
 def edge_table(
     nodes: Mapping[str, Floats], edge_index: Ints, chosen: Sequence[str] = EDGE_FEATURES
 ) -> Tensor:
-    """Computes the features in `chosen`, among `FROM_POSITIONS`, of edges [2, E] from the columns
-    of their nodes: [E, len(chosen)] float32.
+    """Computes the `chosen` edge features, among `FROM_POSITIONS`, of edges [2, E] from node
+    columns: [E, len(chosen)] float32.
     """
     n_edges = edge_index.shape[1]
     compute = edge_columns if set(chosen) <= {*EDGE_FEATURES} else _with_waves
@@ -171,7 +171,7 @@ def edge_table(
 
 
 def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
-    """Computes CELL_FEATURES of hits [N]: cells, charge, channels spanned; 0 without cells."""
+    """Computes CELL_FEATURES of hits [N]: cells, charge, and channels spanned; 0 if no cells."""
     n_hits = len(hit_id)
     order = np.argsort(hit_id, kind="stable")
     row = order[np.searchsorted(hit_id[order], cells["hit_id"].astype(np.int64))]
@@ -189,17 +189,17 @@ def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
 
 
 def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
-    """Joins columns [rows] side by side in their order: [rows, len(columns)] float32."""
+    """Stacks columns [rows] side by side, in order: [rows, len(columns)] float32."""
     return torch.from_numpy(np.stack(list(columns.values()), axis=1).astype(np.float32))
 
 
 def available(names: Sequence[str]) -> list[str]:
-    """Lists the features `names` of graphs, and those that are computed from their phi."""
+    """Lists the usable node features: the stored `names`, and those computed from phi."""
     return [*names, *(FROM_PHI if "phi" in names else ())]
 
 
 def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str]:
-    """Lists the edge features `names` of graphs, and those computed from positions of nodes."""
+    """Lists the usable edge features: stored `names`, and those computed from node positions."""
     from_positions = FROM_POSITIONS if {*POSITIONS} <= {*node_names} else ()
     return [*dict.fromkeys((*names, *from_positions))]
 
@@ -211,8 +211,8 @@ def normalised(
     chosen: Sequence[str],
     in_place: bool = False,
 ) -> Tensor:
-    """Scales the columns `chosen` of features [rows, F]: [rows, chosen]. InputError if a column or
-    its scale is missing. in_place: `features` are no longer needed, so their memory may be used.
+    """Returns the columns `chosen` of features [rows, F], scaled: [rows, chosen]. InputError if a
+    column or its scale is missing. in_place: may overwrite `features`, to save memory.
     """
     for name in chosen:
         if name not in available(names):
@@ -237,8 +237,8 @@ def normalised(
 def check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
-    """Refuses values that are not finite in the chosen columns of `features` [rows, len(names)].
-    what: the event, and "node" or "edge", for the message. ids [rows]: the rows' ids in the event.
+    """Raises InputError for a value not finite in the `chosen` columns of features [rows,
+    len(names)]. what: the event, and "node" or "edge", for messages. ids [rows]: ids in the event.
     """
     if features.sum().isfinite():  # then all are, which takes a tenth of the time of asking each
         return
@@ -260,8 +260,8 @@ _SAME = 1e-5
 
 @dataclass(frozen=True)
 class StoredColumns(Mapping[str, Tensor]):
-    """Columns [M] by name: rows `rows` [M] of features [R, len(names)], all if None. A column is
-    copied when it is read, so that functions may change it.
+    """Columns [M] by name, taken from features [R, len(names)] at `rows` [M], or at all if None.
+    Reading a column copies it, so functions may change it.
     """
 
     features: Tensor
@@ -286,8 +286,8 @@ class StoredColumns(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Rows:
-    """The nodes or edges of an event for which functions compute a column. what: the event, and
-    "node" or "edge". inputs: a function's arguments. ids [M]: the rows' ids in the event.
+    """The nodes or edges of an event for which a function computes a column. what: the event, and
+    "node" or "edge". inputs: the function's arguments. ids [M]: the rows' ids in the event.
     """
 
     what: str
@@ -300,7 +300,7 @@ class Rows:
 
 
 def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
-    """Gives the nodes and the edges of a sector as functions read them."""
+    """Returns a sector's nodes and its edges as the inputs of feature functions."""
     nodes = StoredColumns(sector.node_features, sector.node_feature_names)
     edges = StoredColumns(sector.edge_features, sector.edge_feature_names)
     inputs = (edges, *(nodes.take(ends) for ends in sector.edge_index))
@@ -311,21 +311,21 @@ def _rows_of(sector: Sector) -> tuple[Rows, Rows]:
 
 
 def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
-    """Imports the functions among the features `chosen`, by name; `key` is the configuration's."""
+    """Imports the functions that `chosen` features name, by name. key: setting, for messages."""
     kind = "a function that takes columns and gives one"
     return {name: load_function(name, key, kind) for name in chosen if names_code(name)}
 
 
 @dataclass(frozen=True)
 class ComputedFeatures:
-    """Users' own functions among a model's features, by name, and edge features from positions."""
+    """Adds features to sectors: users' functions, by name, and edge features from positions."""
 
     nodes: Mapping[str, Function]
     edges: Mapping[str, Function]
     of_positions: Sequence[str] = ()
 
     def of(self, sector: Sector) -> Sector:
-        """Adds the columns that the sector lacks; InputError where a function gives bad rows."""
+        """Adds the columns that the sector lacks; InputError if a function returns bad values."""
         sector = self._with_positions(sector)
         node_names, edge_names = sector.node_feature_names, sector.edge_feature_names
         nodes = {name: made for name, made in self.nodes.items() if name not in node_names}
@@ -342,7 +342,7 @@ class ComputedFeatures:
         )
 
     def _with_positions(self, sector: Sector) -> Sector:
-        """Adds the features of edges that the sector lacks, where its nodes have positions."""
+        """Adds the edge features that the sector lacks, if its nodes have positions."""
         stored, columns = sector.edge_feature_names, sector.node_feature_names
         missing = [name for name in self.of_positions if name not in stored]
         if not missing or not {*columns} >= {*POSITIONS}:
@@ -354,7 +354,7 @@ class ComputedFeatures:
         return replace(sector, edge_features=features, edge_feature_names=(*stored, *missing))
 
     def check_by_row(self, sector: Sector) -> None:
-        """Checks that functions compute each row from it alone."""
+        """Raises InputError if a function's value at a row depends on other rows."""
         sector = self._with_positions(sector)
         for functions, rows in zip((self.nodes, self.edges), _rows_of(sector), strict=True):
             for name, function in functions.items():
@@ -362,13 +362,13 @@ class ComputedFeatures:
 
 
 def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows) -> Tensor:
-    """Appends the columns that `functions` compute of `rows`: [M, F] -> [M, F + functions]."""
+    """Appends the column of each function to `features`: [M, F] -> [M, F + functions]."""
     columns = [_column(name, function, rows) for name, function in functions.items()]
     return torch.cat([features, *(column[:, None] for column in columns)], dim=1)
 
 
 def _column(name: str, function: Function, rows: Rows) -> Tensor:
-    """Computes one column, [M] float32."""
+    """Calls a function for one column, [M] float32; InputError if it returns anything else."""
     with torch.no_grad(), users_errors(f"{rows.what}s: feature {name} fails"):
         made = function(*rows.inputs)
     n_rows, gives = len(rows.ids), f"{rows.what}s: feature {name} gives"
@@ -386,7 +386,7 @@ def _column(name: str, function: Function, rows: Rows) -> Tensor:
 
 
 def _check_by_row(name: str, function: Function, rows: Rows) -> None:
-    """Compares what the halves of the rows, one row and none give with what all give."""
+    """Raises InputError unless a function gives the same for some rows as for all rows at once."""
     whole = _column(name, function, rows)
     largest = float(whole.abs().max()) if len(whole) else 0.0
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))

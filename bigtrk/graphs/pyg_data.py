@@ -1,4 +1,4 @@
-"""The columns of PyG's `Data` as a graph, checked: N nodes, E edges, F and G features."""
+"""Checks the columns of PyG's `Data` and makes a graph of them: N nodes, E edges, F, G features."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def from_data(
     edge_names: Sequence[str],
     where: str | None = None,
 ) -> EventGraph:
-    """Makes the graph of a Data's columns, as from_pyg does. where: its file, for messages."""
+    """Makes and checks a graph from a Data's columns (from_pyg). where: its file, for messages."""
     content = {key: value for key, value in columns.items() if value is not None}
     name = name or content.get("name")
     if not isinstance(name, str):
@@ -99,7 +99,7 @@ def _check_tensors(content: Mapping[str, Any], where: str) -> None:
 def _columns(
     content: Mapping[str, Any], key: str, given: Sequence[str], where: str
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Returns the features `key` in float32, and the names of their columns."""
+    """Returns the features in `key` ("x" or "edge_attr") as float32, and their columns' names."""
     if key not in content:
         raise InputError(f"{where}: has no {key}; leave out the column names {', '.join(given)}")
     features = content[key]
@@ -130,7 +130,7 @@ def _columns(
 
 
 def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
-    """Returns the label of each edge, [E] bool."""
+    """Returns the label of each edge, [E] bool; InputError if `y` is of nodes, or not 0 or 1."""
     if y.shape != (n_edges,):
         if y.dim() and len(y) == n_nodes:
             raise InputError(
@@ -144,7 +144,7 @@ def _labels(y: Tensor, n_nodes: int, n_edges: int, where: str) -> Tensor:
 
 
 def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
-    """Warns of r and z too small for mm, phi too large for rad, and edges in both directions."""
+    """Warns if r and z look too small for mm, phi too large for rad, or edges run both ways."""
     if graph.n_nodes:
         largest = graph.node_features.abs().amax(0).tolist()
         most = dict(zip(graph.node_feature_names, largest, strict=True))
@@ -176,7 +176,7 @@ def _warn_of_units_and_directions(graph: EventGraph, where: str) -> None:
 
 
 def _kind(value: object) -> str:
-    """Describes a value in a message: a tensor's type and shape, or a class."""
+    """Describes a value for a message: a tensor's type and shape, or a class name."""
     if isinstance(value, Tensor):
         return f"{type(value).__name__} {value.dtype} {list(value.shape)}"
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""Sectors of an event merged into those of a coarser cut, without the event's graph."""
+"""Merges an event's stored sectors to those of a coarser cut, without the event's graph."""
 
 from dataclasses import replace
 
@@ -10,15 +10,15 @@ from bigtrk.graphs.event_graph import Sector, columns_at, edge_order
 
 
 def group(part: int, parts: int, stored: int) -> list[int]:
-    """Lists the parts `old` of a cut into `stored` with old * parts // stored == part."""
+    """Lists the stored sectors (of `stored`) that merge into part `part` of `parts`, ascending."""
     first, end = (-(-number * stored // parts) for number in (part, part + 1))
     return list(range(first, end))
 
 
 def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
-    """Merges sectors `group(part, parts, K)` of the event's K, in order, into `part` of `parts`.
+    """Merges the stored sectors `group(part, parts, K)`, given in order, to part `part` of `parts`.
 
-    The result is that of cutting the event's graph by `old_part * parts // K`.
+    The result equals a cut of the event's graph with `old_part * parts // K` as each node's part.
     """
     first = sectors[0]
     stored = first.parts
@@ -48,7 +48,7 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
 
 
 def _owners(sector: Sector) -> Tensor:
-    """Returns the old part that owns each row, [N] int64."""
+    """Returns which stored part owns each node row, [N] int64."""
     of_halo = torch.arange(sector.parts).repeat_interleave(torch.tensor(sector.recv_splits))
     return torch.cat([torch.full((sector.n_owned,), sector.part), of_halo])
 
@@ -56,7 +56,7 @@ def _owners(sector: Sector) -> Tensor:
 def _nodes(
     sectors: list[Sector], owner: Tensor, part: int, parts: int
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Returns rows to keep of all nodes, in the new order; their node ids; halo rows by owner."""
+    """Returns the new sector's node rows among all, sorted; their ids; halo rows by owner."""
     node_id = torch.cat([s.node_id for s in sectors])
     # Owned nodes sort before the halo, whose owners count from 1.
     block = torch.where(owner == part, 0, owner + 1)
@@ -67,7 +67,7 @@ def _nodes(
 
 
 def _edges(sectors: list[Sector], owner: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns the rows to keep of all edges, [E], in the new order; their ends' node ids [2, E]."""
+    """Returns the new sector's edge rows among all, [E], sorted; node ids of their ends, [2, E]."""
     rows = _first_of_each(torch.cat([s.edge_id for s in sectors]))
     ends = torch.cat([s.node_id[s.edge_index] for s in sectors], dim=1)[:, rows]
     end_owner = [o[s.edge_index] for s, o in zip(sectors, owner, strict=True)]
@@ -78,7 +78,7 @@ def _edges(sectors: list[Sector], owner: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _sent(sectors: list[Sector], part: int, parts: int) -> tuple[Tensor, tuple[int, ...]]:
-    """Returns the node ids other new sectors ask for, by (receiver, node id), and their numbers."""
+    """Returns the ids of nodes to send, by (receiver, node id), and their number per receiver."""
     stored = sectors[0].parts
     node = torch.cat([s.node_id[s.send_index] for s in sectors])
     splits = torch.tensor([s.send_splits for s in sectors])
@@ -90,5 +90,5 @@ def _sent(sectors: list[Sector], part: int, parts: int) -> tuple[Tensor, tuple[i
 
 
 def _first_of_each(key: Tensor) -> Tensor:
-    """Returns where each key first occurs, in ascending order of the keys: [M] -> [U]."""
+    """Returns the first index of each distinct key, by ascending key: [M] -> [U]."""
     return torch.from_numpy(np.unique(key.numpy(), return_index=True)[1])

@@ -1,4 +1,4 @@
-"""The work of `bigtrk build`: every event of a folder as a graph, by windows or a module map."""
+"""Builds every event of a folder as a graph, by windows or a module map, for `bigtrk build`."""
 
 from functools import partial
 from pathlib import Path
@@ -38,12 +38,12 @@ def build_folder(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
+    """Builds a graph in `out` of each event in `events`, by windows; returns the manifest.
 
-    names, prefix: as of `build_with`. The windows are those of the file `windows`, or those shipped
-    for the detector that it names (`trackml`, `odd`). With `learn` they are learnt from the truth
-    of the first events (particles above `pt_min` GeV). By default they are those shipped for the
-    first event's detector. They are written to `out`/windows.yaml.
+    names, prefix: as in `build_with`. windows: a windows file, or a detector with shipped windows
+    (`trackml`, `odd`); by default those of the first event's detector. With `learn` they are learnt
+    from the truth of the first events instead (particles above `pt_min` GeV). The windows used are
+    written to `out`/windows.yaml.
     """
     if windows and learn:
         raise InputError("--windows and --learn-windows exclude each other; give only one")
@@ -66,8 +66,8 @@ def build_with(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds a graph of each event of `events`, a folder or zip archive, in folder `out` by
-    `builder`; returns the manifest.
+    """Builds a graph in `out`, by `builder`, of each event in `events`, a folder or zip archive;
+    returns the manifest.
 
     names: the events to build; all by default. prefix: comes before events' names in the names of
     graphs. Graphs already in `out` that were made from the same event by the same builder are kept.
@@ -88,7 +88,7 @@ def build_with(
 def windows_of(
     events: Path, names: list[str] | None = None, given: str | Path | None = None
 ) -> Windows:
-    """Finds the windows for events by the first of them, of `names` or of all (`find_windows`)."""
+    """Returns the windows (`find_windows`) for the first event of `names` or, if None, of all."""
     return find_windows(given, read_event(events, (names or find_events(events))[0]))
 
 
@@ -107,7 +107,7 @@ RATIOS = (
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Prints size and known quality of each of the first graphs, then of all."""
+    """Prints a table of sizes and known quality: of each of the first graphs, then of all."""
     records = manifest["events"]
     known = [key for key in SHOWN if any(one.get(key) is not None for one in records.values())]
     hidden = len(records) - LONGEST_TABLE
@@ -169,8 +169,8 @@ def build_by_module_map(
     names: list[str] | None = None,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """Builds graphs as `build_with` by the module map in `file`, or else by one learnt from the
-    truth of all these events (particles above `pt_min` GeV). Writes it to `out`/MODULE_MAP.
+    """Builds graphs as `build_with` does, by the module map in `file` or, if None, one learnt from
+    the truth of these events (particles above `pt_min` GeV). Writes the map to `out`/MODULE_MAP.
     """
     names = find_events(events) if names is None else names
     if file:

@@ -1,4 +1,4 @@
-"""Graph builders, which choose doublets as edges, and the graphs and records made of them."""
+"""Graph builders, which choose the doublets that become edges, and the graphs made from them."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -42,8 +42,8 @@ TARGET = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
 
 
 def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
-    """Makes an event's graph: every hit is a node, every pair in `doublets` [2, E] an edge, in
-    order of (destination, source). true: the event's true edges [2, T]; None without truth.
+    """Makes an event's graph: every hit is a node, every pair in `doublets` [2, E] an edge, sorted
+    by (destination, source). true: the event's true edges [2, T]; None without truth.
     """
     features, hit_id = hit_columns(event), event.hits["hit_id"].astype(np.int64)
     order = edge_order(torch.from_numpy(doublets), len(hit_id)).numpy()
@@ -72,7 +72,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
 
 
 def hit_columns(event: Event) -> dict[str, Floats]:
-    """Returns the features of an event's hits, each [N]: those of clusters where it has cells."""
+    """Returns an event's hit features by name, each [N], with cluster features if it has cells."""
     columns = hit_coordinates(event.hits)
     if event.cells is None:
         return columns
@@ -82,7 +82,7 @@ def hit_columns(event: Event) -> dict[str, Floats]:
 def shares(
     found: int, found_target: int, n_edges: int, true: int, target: int
 ) -> dict[str, float | None]:
-    """Returns QUALITY of a graph from counts of its edges; None if a denominator is 0."""
+    """Computes the values of QUALITY from counts of edges; None where a denominator is 0."""
     return {
         "true_edges": true,
         "target_edges": target,
@@ -97,8 +97,8 @@ QUALITY = (*shares(0, 0, 0, 0, 0),)  # the names
 
 
 def quality_of(graph: EventGraph, true: int, target: int) -> dict[str, float | None]:
-    """Returns QUALITY of a graph with truth and particles, by its event's number of `true` edges
-    and of those in TARGET. An edge that is there twice, or in both directions, counts once.
+    """Computes the values of QUALITY for a graph with truth and particles. true, target: numbers of
+    the event's true edges, and of those in TARGET. A repeated or reversed edge counts once.
     """
     assert graph.y is not None
     key = graph.edge_index[0] * graph.n_nodes + graph.edge_index[1]
@@ -109,7 +109,7 @@ def quality_of(graph: EventGraph, true: int, target: int) -> dict[str, float | N
 
 
 def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
-    """Marks those of `edges` [2, E] of hit rows that are among the true ones [2, T]: [E]."""
+    """Marks the edges [2, E] of hit rows that are among the true edges [2, T]: [E]."""
     n_edges = edges.shape[1]
     wanted = np.unique(true[1] * n_hits + true[0])
     found = np.zeros(n_edges, dtype=bool)
@@ -135,13 +135,13 @@ def _particle_table(event: Event) -> ParticleTable:
 
 
 class GraphBuilder(Protocol):
-    """A way to choose doublets. parameters: what decides them, for records."""
+    """Chooses the doublets of a graph. parameters: the choices that determine them, for records."""
 
     @property
     def parameters(self) -> dict[str, Any]: ...
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, inner then outer: [2, E]."""
+        """Returns the doublets as pairs of hit rows, inner then outer: [2, E]."""
 
     def true(self, event: Event) -> Ints:
         """Returns the true edges [2, T] of an event with truth."""
@@ -149,7 +149,7 @@ class GraphBuilder(Protocol):
 
 @dataclass(frozen=True)
 class WindowBuilder:
-    """Takes doublets that pass windows, from layer to layer."""
+    """Selects the doublets between layers that pass windows."""
 
     windows: Windows
 
@@ -166,7 +166,7 @@ class WindowBuilder:
 
 @dataclass(frozen=True)
 class TrueEdgeBuilder:
-    """Makes graphs of the true edges only, also within a layer, to train an embedding."""
+    """Selects the true edges only, with those in one layer, for the training of an embedding."""
 
     parameters: ClassVar[dict[str, Any]] = {"edges": "true"}
 
@@ -178,12 +178,12 @@ class TrueEdgeBuilder:
 
 
 def build_graph(event: Event, builder: GraphBuilder) -> EventGraph:
-    """Builds an event's graph; without truth if the event has none."""
+    """Builds an event's graph; it has no labels if the event has no truth."""
     return build_with_record(event, builder)[0]
 
 
 def build_with_record(event: Event, builder: GraphBuilder) -> tuple[EventGraph, dict[str, Any]]:
-    """Builds an event's graph, and returns with it counts, quality and the builder's parameters."""
+    """Builds an event's graph and its record: counts, quality and the builder's parameters."""
     true = None if event.truth is None else builder.true(event)
     graph = event_graph(event, builder.doublets(event), true)
     quality: dict[str, Any] = dict.fromkeys(QUALITY)

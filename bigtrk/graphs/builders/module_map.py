@@ -1,6 +1,6 @@
-"""The triplet module map: which three modules a track passes in a row, and within which windows.
+"""The triplet module map: which three modules tracks cross in a row, and windows for each triplet.
 
-As that of Biscarat et al. ("Towards a realistic track reconstruction algorithm based on graph
+It follows Biscarat et al. ("Towards a realistic track reconstruction algorithm based on graph
 neural networks for the HL-LHC", EPJ Web of Conferences 251, 03047, 2021), except for the bend in
 the transverse plane: theirs is a difference of dy/dx, which is infinite for a doublet along y.
 
@@ -23,7 +23,7 @@ from bigtrk.graphs.storage.event_folder import SectionFile, digest, write_sectio
 
 
 def grouped(keys: Ints) -> tuple[Ints, Ints]:
-    """Returns the order that sorts rows of `keys` [K, C], and where each group of equals starts."""
+    """Returns the order that sorts rows of `keys` [K, C], and where groups of equal rows start."""
     order = np.lexsort(keys.T[::-1])
     ordered = keys[order]
     new = np.ones(len(keys), dtype=bool)
@@ -32,7 +32,7 @@ def grouped(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def numbered(keys: Ints) -> tuple[Ints, Ints]:
-    """Returns the different rows of `keys` [K, C], ascending, and each row's number there [K]."""
+    """Returns the distinct rows of `keys` [K, C], sorted, and each row's index among them [K]."""
     order, start = grouped(keys)
     number = np.empty(len(keys), dtype=np.int64)
     number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(keys)))
@@ -40,7 +40,7 @@ def numbered(keys: Ints) -> tuple[Ints, Ints]:
 
 
 def rows_of(wanted: Ints, known: Ints) -> Ints:
-    """Returns the row of `known` [M, C] that equals each of `wanted` [K, C]; -1 without any."""
+    """Returns the index in `known` [M, C] of each row of `wanted` [K, C], or -1: [K]."""
     different, number = numbered(np.concatenate([known, wanted]))
     row = np.full(len(different), -1, dtype=np.int64)
     row[number[: len(known)]] = np.arange(len(known))
@@ -59,7 +59,7 @@ FIRST, SECOND, CHANGE = slice(0, 4), slice(4, 8), slice(8, 10)  # rows of FEATUR
 
 
 def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
-    """Marks `features` [F, K] within bounds [2, F, T] of their `triplet` [K], never NaN: [K]."""
+    """True where all features [F, K] lie in the bounds [2, F, T] of their `triplet` [K]: [K]."""
     inside = np.ones(len(triplet), dtype=bool)
     for feature, lower, upper in zip(features, *bounds, strict=True):
         inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
@@ -68,7 +68,7 @@ def are_within(bounds: Floats, features: Floats, triplet: Ints) -> NDArray[np.bo
 
 @dataclass(frozen=True)
 class ModuleMap:
-    """A learnt map. made: from what it was learnt.
+    """A learnt module map. made: how it was learnt.
 
     modules [M, 3]: volume, layer and module. triplets [T, 3]: rows of `modules` from the inside
     out, each triplet once. counts [T]: how often it was seen. bounds [2, F, T]: the least and the
@@ -82,13 +82,13 @@ class ModuleMap:
     bounds: Floats
 
     def sections(self) -> dict[str, Section]:
-        """Returns the map's tensors, as its file has them."""
+        """Returns the map's tensors, in the sections of its file."""
         joined = {name: torch.from_numpy(getattr(self, name)) for name in _MAP}
         ends = {name: torch.from_numpy(end) for name, end in zip(_BOUNDS, self.bounds, strict=True)}
         return {"map": joined, _WINDOWS: ends}
 
     def digest(self) -> str:
-        """Returns the SHA-256 of triplets and windows."""
+        """Returns the SHA-256 of the map's triplets and windows."""
         digests = {name: digest(section) for name, section in self.sections().items()}
         return hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()
 
@@ -111,7 +111,7 @@ def write_module_map(path: Path, module_map: ModuleMap) -> None:
 
 
 def read_module_map(path: Path) -> ModuleMap:
-    """Reads what `write_module_map` wrote; InputError if it is damaged, or another file."""
+    """Reads a file of `write_module_map`; InputError if it is damaged, or another kind of file."""
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
         raise InputError(f"{path}: is not a module map; name a file that --learn-module-map made")
@@ -146,13 +146,13 @@ def hit_places(hits: Columns) -> dict[str, Floats]:
 
 
 def doublet_features(places: dict[str, Floats], doublets: Ints) -> Floats:
-    """Returns DOUBLET_FEATURES of doublets [2, D]: [4, D]; infinities and NaN where dr = 0."""
+    """Computes DOUBLET_FEATURES of doublets [2, D]: [4, D]; infinite or NaN where dr = 0."""
     columns = doublet_columns(places, doublets)
     return np.stack([columns[name] for name in DOUBLET_FEATURES])
 
 
 def changes(places: dict[str, Floats], triplets: Ints) -> Floats:
-    """Returns CHANGES between the doublets of triplets [3, K]: [2, K]; not finite where dr = 0."""
+    """Computes CHANGES of triplets [3, K], between their doublets: [2, K]; not finite if dr = 0."""
     dx, dy, dz, dr = (np.diff(places[name][triplets], axis=0) for name in ("x", "y", "z", "r"))
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = dz / dr

@@ -1,9 +1,9 @@
-"""A module map learnt from truth, and graphs built by it.
+"""Learns a module map from truth, and builds graphs by a module map.
 
-It learns the triplets of modules that particles pass, and their windows. Most triplets are seen
-once or twice, which shows little of their spread. So each window is widened by the spread of the
-feature on all triplets of the same three layers, the less the oftener it was seen. Triplets of hits
-that pass a map are searched for by joins over pairs of modules.
+A map holds the triplets of modules that particles cross, and their windows. Most triplets are seen
+once or twice, which shows little of their spread. So each window is widened by the feature's spread
+over all triplets on the same three layers, and less if the triplet was seen often. Triplets of hits
+that pass a map are found by joins over pairs of modules.
 
 Shapes: N hits, D doublets of hits, K triplets of hits seen, T different triplets of modules, F
 features.
@@ -43,9 +43,9 @@ QUANTILES = (0.1587, 0.8413)
 
 
 def learn_module_map(events: Iterable[Event], made: str, pt_min: float = 1.0) -> ModuleMap:
-    """Learns the triplets of modules on which three consecutive hits of a target particle lie, also
+    """Learns the triplets of modules on which target particles left three consecutive hits, also
     where modules of a layer overlap. Target particles have pT > `pt_min` GeV and >= TARGET_HITS
-    hits. Hits without a slope (dr = 0) are not learnt from.
+    hits. Hits without a slope (dr = 0) are left out.
     """
     seen = [_seen(event, pt_min) for event in events]
     keys = np.concatenate([np.empty((0, 9), dtype=np.int64), *(keys for keys, _ in seen)])
@@ -68,7 +68,7 @@ def learn_module_map(events: Iterable[Event], made: str, pt_min: float = 1.0) ->
 
 
 def _seen(event: Event, pt_min: float) -> tuple[Ints, Floats]:
-    """Returns modules [K, 9] and features [F, K] of target particles' triplets of hits."""
+    """Returns each hit triplet of target particles: modules [K, 9] and features [F, K]."""
     pairs = true_pairs(event)
     pairs = pairs[:, teaches(event, pt_min)[pairs[0]]]
     triplets = chained(pairs)
@@ -81,7 +81,7 @@ def _seen(event: Event, pt_min: float) -> tuple[Ints, Floats]:
 
 
 def chained(pairs: Ints) -> Ints:
-    """Joins pairs [2, P] of hits, each to all that begin where it ends: [3, K]."""
+    """Joins hit pairs [2, P] to triplets [3, K]: each with every pair that starts where it ends."""
     pairs = pairs[:, np.argsort(pairs[0], kind="stable")]
     first, last = (np.searchsorted(pairs[0], pairs[1], side=side) for side in ("left", "right"))
     one, other = expand(np.arange(pairs.shape[1]), first, last, np.arange(pairs.shape[1]))
@@ -89,7 +89,7 @@ def chained(pairs: Ints) -> Ints:
 
 
 def _spread_on_layers(keys: Ints, values: Floats) -> Floats:
-    """Returns the spread of each feature on the three layers of each triplet seen: [F, K]."""
+    """Returns each feature's spread over all triplets on the same three layers: [F, K]."""
     _, group = numbered(keys[:, [0, 1, 3, 4, 6, 7]])
     counts = np.bincount(group)
     start = np.cumsum(counts) - counts
@@ -104,7 +104,7 @@ MANY = 0.1
 
 
 class ModuleMapBuilder:
-    """Takes doublets that are part of a triplet of hits that passes a module map."""
+    """Selects doublets that belong to a triplet of hits that passes a module map."""
 
     def __init__(self, module_map: ModuleMap) -> None:
         self.module_map = module_map
@@ -129,7 +129,7 @@ class ModuleMapBuilder:
         return true_pairs(event)
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hit rows, ordered outwards: [2, E]; says so where many hits have none."""
+        """Returns doublets directed outwards: [2, E]; warns of many hits on unknown modules."""
         places, n_hits = hit_places(event.hits), len(event.hits["x"])
         pair, doublets = self._candidates(event, places)
         features = doublet_features(places, doublets)
@@ -156,7 +156,7 @@ class ModuleMapBuilder:
         return doublets[:, used]
 
     def _candidates(self, event: Event, places: dict[str, Floats]) -> tuple[Ints, Ints]:
-        """Finds outward doublets within windows: pairs of modules [D], ascending; hits [2, D]."""
+        """Finds outward doublets in windows of module pairs: the pair [D], sorted; hits [2, D]."""
         modules, place = self.module_map.modules, distance_order(event.hits)
         module = rows_of(module_ids(event.hits), modules)
         unknown = np.count_nonzero(module < 0)

@@ -1,4 +1,4 @@
-"""The radius graph: hits near each other in an embedding [N, D], joined outwards [2, E]."""
+"""The radius graph: hits near each other in an embedding [N, D], joined by outward edges [2, E]."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding,
 
 @dataclass(frozen=True)
 class RadiusBuilder:
-    """Joins all hits that are closer than `radius` in the embedding, but not two of one module.
+    """Joins hits that are closer than `radius` in the embedding and lie in different modules.
 
-    embedding: digest of the embedding, for records. most: an event with more pairs is refused.
+    embedding: digest of the embedding, for records. most: InputError for events with more pairs.
     """
 
     embed: Embed
@@ -35,7 +35,7 @@ class RadiusBuilder:
         return {"embedding": self.embedding, "radius": self.radius}
 
     def doublets(self, event: Event) -> Ints:
-        """Gives pairs of hits, outwards: [2, E]; InputError before more than `most` are made."""
+        """Returns pairs directed outwards: [2, E]; InputError before it makes over `most` pairs."""
         tree = cKDTree(self.embed(event))
         if has_more_pairs(tree, self.radius, self.most):
             n_pairs = count_pairs(tree, self.radius)
@@ -54,7 +54,7 @@ class RadiusBuilder:
 
 
 def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
-    """Returns pairs of hit rows within `radius`, in two modules: [2, E]; none if it is 0."""
+    """Returns hit pairs within `radius`, in different modules: [2, E]; none if `radius` is 0."""
     if tree.n < 2 or radius <= 0:
         return np.empty((2, 0), np.int64)
     pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
@@ -63,13 +63,13 @@ def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
 
 
 def count_pairs(tree: cKDTree, radius: float) -> int:
-    """Counts the pairs of points that are within `radius` of each other."""
+    """Counts the pairs of points at most `radius` apart."""
     return int(tree.count_neighbors(tree, radius) - tree.n) // 2 if tree.n else 0
 
 
 def expected_pairs(tree: cKDTree, radius: float) -> float:
-    """Estimates how many pairs of points are within `radius` of each other, from the neighbours of
-    about SAMPLED evenly spread points; for fewer than 2 SAMPLED points the number is exact.
+    """Estimates the number of pairs of points at most `radius` apart, from the neighbours of about
+    SAMPLED evenly spread points; exact for fewer than 2 SAMPLED points.
     """
     if tree.n < 2:
         return 0.0
@@ -79,7 +79,7 @@ def expected_pairs(tree: cKDTree, radius: float) -> float:
 
 
 def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
-    """Whether more than `most` pairs are within `radius`, counted only if the estimate is near."""
+    """True if over `most` pairs are at most `radius` apart: by an estimate or, if near, a count."""
     expected = expected_pairs(tree, radius)
     if most / 2 < expected < 2 * most:
         return count_pairs(tree, radius) > most
@@ -87,7 +87,7 @@ def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
 
 
 def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
-    """Returns `radius`, or nearly the largest with at most `most` expected pairs, perhaps 0."""
+    """Returns `radius`, or else about the largest radius (perhaps 0) with at most `most` pairs."""
     if not has_more_pairs(tree, radius, most):
         return radius
     low, high = 0.0, radius
@@ -103,14 +103,14 @@ def true_pairs(event: Event) -> Ints:
 
 
 def outwards(hits: Columns, pairs: Ints) -> Ints:
-    """Orders each of `pairs` [2, E] of hit rows by distance from the origin, then by row."""
+    """Directs pairs [2, E] of hit rows outwards, by distance from the origin, then by row."""
     place = distance_order(hits)
     turned = place[pairs[0]] > place[pairs[1]]
     return np.where(turned, pairs[::-1], pairs)
 
 
 def distance_order(hits: Columns) -> Ints:
-    """Returns the place of each hit [N] by distance from the origin, then by row."""
+    """Ranks hits by distance from the origin, then by row: [N], from 0."""
     x, y, z = (hits[axis].astype(np.float64) for axis in "xyz")
     order = np.argsort(x**2 + y**2 + z**2, kind="stable")
     place = np.empty(len(order), dtype=np.int64)

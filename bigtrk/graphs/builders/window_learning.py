@@ -50,7 +50,7 @@ NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # for a layer pair on which the first
 
 @dataclass(frozen=True)
 class Step:
-    """A pair's box [6] (None: dropped), the doublets shed per true edge lost, the edges kept."""
+    """A peeled box [6] (None: pair dropped), edges kept, and price: doublets shed per edge lost."""
 
     price: float
     kept: int
@@ -63,12 +63,12 @@ def learn_windows(
     efficiency: float | None = None,
     pt_min: float = 1.0,
 ) -> Windows:
-    """Learns windows that hold the fraction `efficiency` of the events' target edges.
+    """Learns windows that keep a fraction `efficiency` of the target edges of `events`.
 
     Target edges are true edges of particles with pT > `pt_min` GeV and >= TARGET_HITS hits. By
-    default the fraction is 0.985, and a layer pair needs 3 target edges; if the events hold fewer
-    than FEW, they are FEW_EFFICIENCY and 1. Doublets are counted on the first event, which should
-    be a full one. A margin is added for events not seen, largest for rare pairs.
+    default the fraction is 0.985, and a layer pair needs 3 target edges; with fewer than FEW target
+    edges in all, they are FEW_EFFICIENCY and 1. Doublets are counted on the first event, which
+    should be a full one. Windows get a margin for unseen events, largest for rare pairs.
     """
     found = [_target_edges(event, pt_min) for event in events]
     layers = np.concatenate([np.empty((0, 4), dtype=np.int64), *(rows for rows, _ in found)])
@@ -99,7 +99,7 @@ def learn_windows(
 
 
 def is_target(event: Event, pt_min: float) -> NDArray[np.bool_]:
-    """Selects the hits [N] of particles with known pT > `pt_min` GeV and >= TARGET_HITS hits."""
+    """Marks the hits [N] of particles with known pT > `pt_min` GeV and >= TARGET_HITS hits."""
     particles = particle_kinematics(event)
     pt, nhits = particles["pt"].astype(np.float64), particles["nhits"].astype(np.int64)
     chosen = (pt > pt_min) & (nhits >= TARGET_HITS)
@@ -107,13 +107,13 @@ def is_target(event: Event, pt_min: float) -> NDArray[np.bool_]:
 
 
 def teaches(event: Event, pt_min: float) -> NDArray[np.bool_]:
-    """Selects the hits [N] of target particles whose `nhits` truth does not exceed."""
+    """Marks the hits [N] of target particles with at most `nhits` hits in the truth."""
     shared, _, _ = overfull_particles(event)
     return is_target(event, pt_min) & ~np.isin(hit_particles(event), shared)
 
 
 def _target_edges(event: Event, pt_min: float) -> tuple[Ints, Floats]:
-    """Returns the layer pairs [T, 4] and sides [6, T] of all target edges."""
+    """Returns the layer pair, [T, 4], and the sides, [6, T], of each target edge."""
     edges = true_edges(event)
     edges = edges[:, teaches(event, pt_min)[edges[0]]]
     layer = np.stack([event.hits["volume_id"], event.hits["layer_id"]], axis=1).astype(np.int64)
@@ -121,7 +121,7 @@ def _target_edges(event: Event, pt_min: float) -> tuple[Ints, Floats]:
 
 
 def _sides(event: Event, edges: Ints) -> Floats:
-    """Returns the sides [6, T] of edges [2, T]; NaN for an inward one."""
+    """Computes the six window variables (sides) of edges [2, T]: [6, T]; NaN for inward edges."""
     columns = window_columns(hit_coordinates(event.hits), edges)
     z0, deta = columns["z0"], columns["deta"]
     angles = np.abs(columns["phi_slope"]), np.abs(columns["dphi"])
@@ -129,7 +129,7 @@ def _sides(event: Event, edges: Ints) -> Floats:
 
 
 def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Floats]:
-    """Returns the sides [6, T] of the edges of each frequent layer pair, outliers removed."""
+    """Returns, by layer pair, its edges' sides [6, T], without outliers and rare layer pairs."""
     outward = np.isfinite(sides).all(axis=0)
     if not outward.any():
         raise InputError("no target edges to learn windows from; add events, or lower --pt-min")
@@ -148,7 +148,7 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
 
 
 def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
-    """Shrinks a pair's box, the dearest side first; each of doublets [6, K] counts `weight`."""
+    """Shrinks a pair's box, at each step on the side of highest price. weight: of a doublet."""
     edges = true.shape[1]
     steps = [Step(math.inf, edges, true.max(axis=1))]
     while true.shape[1] > DEEPEST * edges:
@@ -164,7 +164,7 @@ def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
 
 
 def _offers(true: Floats, doublets: Floats) -> Iterator[tuple[float, int, float]]:
-    """Yields doublets shed per true edge lost, side and new bound, for each side and the whole."""
+    """Yields possible next cuts (price, side, new bound): one per side, and WHOLE, to drop all."""
     edges = true.shape[1]
     yield doublets.shape[1] / edges, WHOLE, math.nan
     lose = max(1, int(PEEL * edges))
@@ -178,12 +178,12 @@ def _offers(true: Floats, doublets: Floats) -> Iterator[tuple[float, int, float]
 
 
 def _state_at(path: list[Step], price: float) -> Step:
-    """Returns the last step worth at least `price`; a cheap step waits for a dear one behind it."""
+    """Returns the last step of a pair's path whose price is at least `price`."""
     return [step for step in path if step.price >= price][-1]
 
 
 def _with_margin(key: Key, step: Step) -> LayerPair:
-    """Widens the box of `step`: few edges show too little of the spread of others."""
+    """Makes a layer pair from a box, widened since few edges do not show the spread of all."""
     assert step.box is not None
     margin = 0.02 + 1.0 / math.sqrt(step.kept)
     box = step.box.copy()

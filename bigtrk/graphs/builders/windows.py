@@ -31,9 +31,9 @@ SHIPPED = {"trackml": "windows_trackml.yaml", "odd": "windows_odd.yaml"}
 class LayerPair(Settings):
     """The cuts on doublets from `inner` to `outer`, each inclusive.
 
-    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad). z0: range of where the line
-    through both hits meets the beam line (mm); deta: range of eta outer - eta inner. edges: number
-    of true edges inside these cuts in the events from which they were learnt.
+    phi_slope: largest |dphi / dr| (rad/mm); dphi: largest |dphi| (rad). z0: range of z where the
+    line through both hits meets the beam line (mm); deta: range of eta outer - eta inner. edges:
+    number of true edges inside these cuts in the events from which they were learnt.
     """
 
     inner: Layer
@@ -67,7 +67,7 @@ class Windows(Settings):
 
     @property
     def volumes(self) -> set[int]:
-        """Returns the volumes that some pair has a layer in."""
+        """Returns the ids of all volumes that contain a layer of some pair."""
         return {layer[0] for pair in self.pairs for layer in (pair.inner, pair.outer)}
 
     def digest(self) -> str:
@@ -76,18 +76,18 @@ class Windows(Settings):
 
 
 def read_windows(path: Path) -> Windows:
-    """Reads a windows file; InputError if it is missing, no YAML, or a window in it is wrong."""
+    """Reads a windows file; InputError if it is missing, not YAML, or has a wrong window."""
     return load_settings(Windows, path)
 
 
 def builtin_windows(detector: str = "trackml") -> Windows:
-    """Returns the windows for a detector of SHIPPED that are shipped with bigtrk."""
+    """Returns the windows that bigtrk ships for `detector`, a name in SHIPPED."""
     return read_windows(Path(__file__).with_name(SHIPPED[detector]))
 
 
 def find_windows(given: str | Path | None, event: Event) -> Windows:
-    """Finds the windows for events like `event`. given: the name of a detector for which windows
-    are shipped, or a file; None: those shipped for the detector in whose volumes the hits are.
+    """Returns the windows for events like `event`. given: a windows file, or the name of a detector
+    with shipped windows; None: the shipped windows of the detector whose volumes the event has.
     """
     volumes = event.hits["volume_id"].astype(np.int64)
     name = str(given or ("odd" if is_open_data_detector(volumes) else "trackml"))
@@ -128,8 +128,8 @@ SLACK = 1e-9  # rad
 
 @dataclass(frozen=True)
 class LayerHits:
-    """The hits of one layer sorted by phi, repeated one turn below and above. row [3 n]: row of the
-    event; phi [3 n] (rad), ascending; own: the places of the hits that are not repetitions.
+    """The n hits of one layer, sorted by phi and repeated one turn below and above. row [3 n]: row
+    of the event; phi [3 n] (rad), ascending; own: slice of the hits, not their repetitions.
     """
 
     row: Ints
@@ -140,13 +140,13 @@ class LayerHits:
 
 
 def build_doublets(hits: Columns, windows: Windows) -> Ints:
-    """Builds all outward doublets that pass, by layer pair: [2, E] hit rows, inner then outer."""
+    """Returns all outward doublets that pass the windows: [2, E] hit rows, inner then outer."""
     found = [doublets for _, doublets in doublets_by_pair(hits, windows)]
     return np.concatenate([np.empty((2, 0), dtype=np.int64), *found], axis=1)
 
 
 def doublets_by_pair(hits: Columns, windows: Windows) -> Iterator[tuple[LayerPair, Ints]]:
-    """Yields the doublets [2, E] of each layer pair of `windows` that has hits on both layers."""
+    """Yields each layer pair with hits on both layers, and its doublets that pass: [2, E]."""
     nodes = hit_coordinates(hits)
     layers = _hits_by_layer(hits, nodes)
     for pair in windows.pairs:
@@ -185,7 +185,7 @@ def _hits_by_layer(hits: Columns, nodes: dict[str, Floats]) -> dict[Layer, Layer
 
 
 def chunks(counts: Ints) -> Iterator[slice]:
-    """Yields slices of consecutive rows with at most CHUNK candidates together, or of one row."""
+    """Yields slices of rows whose `counts` sum to at most CHUNK, or of one row with more."""
     total = np.cumsum(counts)
     start = 0
     while start < len(counts):
@@ -196,14 +196,14 @@ def chunks(counts: Ints) -> Iterator[slice]:
 
 
 def expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
-    """Pairs each of `rows` [n] with its outer_row[first:last]: [2, K]."""
+    """Pairs each of `rows` [n] with every hit of its outer_row[first:last]: [2, K]."""
     counts = last - first
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([np.repeat(rows, counts), outer_row[np.repeat(first, counts) + offset]])
 
 
 def window_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """Returns `doublet_columns`: NaN for inward doublets; phi_slope = z0 = 0 where |dr| < FLAT."""
+    """Computes `doublet_columns`; NaN for inward doublets; phi_slope = z0 = 0 where |dr| < FLAT."""
     columns = doublet_columns(nodes, pairs)
     inner, outer = pairs
     flat = np.abs(columns["dr"]) < FLAT

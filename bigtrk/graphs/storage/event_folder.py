@@ -1,5 +1,4 @@
-"""A folder of graphs or sectors, read: its manifest, the manifest's entries, and one file per
-event.
+"""Reads and writes folders of graphs or sectors: a manifest, its entries, and a file per event.
 
 A file holds tensors named `section/tensor`, a digest of each section, which is checked when it is
 read, and one metadata record with a checksum, so any task can assemble the manifest again. Reading
@@ -78,7 +77,7 @@ def digest(section: Section) -> str:
 
 
 def write_sections(path: Path, sections: dict[str, Section], record: dict[str, Any]) -> None:
-    """Writes `sections` (types that numpy has) and the JSON-able `record` to `path`, atomically."""
+    """Writes `sections` (of numpy's dtypes) and the JSON-able `record` to `path`, atomically."""
     tensors = {
         f"{section}/{name}": tensor.contiguous()
         for section, content in sections.items()
@@ -97,7 +96,7 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
 
 
 def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = None) -> None:
-    """Writes a safetensors file, atomically; OSError if the disk refuses."""
+    """Writes a safetensors file, atomically. said: its metadata. OSError if the disk refuses."""
 
     def write(temporary: Path) -> None:
         try:
@@ -109,7 +108,7 @@ def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = No
 
 
 def metadata(record: str, digests: str) -> dict[str, str]:
-    """Returns the metadata of a file, from the JSON of its record and digests."""
+    """Returns a file's metadata, given its record and digests as JSON, with their checksum."""
     checksum = hashlib.sha256(f"{record}\n{digests}".encode()).hexdigest()
     return {"bigtrk": record, "digests": digests, "checksum": checksum}
 
@@ -118,7 +117,7 @@ class SectionFile:
     """An open file of sections. InputError if it is missing, cut, lengthened, of an older version
     or not bigtrk's, or if its record has changed since it was written.
 
-    known: names of the checks that its content has passed, valid as long as `stamp` is the same.
+    known: names of the checks that its content has passed, valid while `stamp` stays the same.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,7 +149,7 @@ class SectionFile:
             ) from None
 
     def read(self, section: str) -> Section:
-        """Reads a section's tensors, which stay in the file; InputError if missing or changed."""
+        """Maps a section's tensors from the file; InputError if it is missing or changed."""
         if section not in self.digests:
             raise InputError(f"{self.path}: lacks its section {section!r}; make the file again")
         prefix, content = section + "/", {}
@@ -200,13 +199,13 @@ SUMS = {
 
 
 class _Entry(Settings):
-    """Keys that are not listed are free for anybody."""
+    """Base of a manifest's entries; an entry may hold further keys, which are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class GraphEntry(_Entry):
-    """An event of a folder of graphs."""
+    """The entry of an event in a folder of graphs."""
 
     event: str
     file: str
@@ -230,7 +229,7 @@ class CutQuality(_Entry):
 
 
 class SectorEntry(_Entry):
-    """The counts of one sector; splits are by the other part."""
+    """The counts of one sector; `send_splits` and `recv_splits` hold a number for each part."""
 
     owned: Id
     halo: Id
@@ -241,7 +240,7 @@ class SectorEntry(_Entry):
 
 
 class SectorsEntry(GraphEntry):
-    """An event of a folder of sectors."""
+    """The entry of an event in a folder of sectors."""
 
     nodes: Id
     edges: Id
@@ -281,7 +280,7 @@ class SectorsEntry(GraphEntry):
         return self
 
     def _check_exchange(self) -> None:
-        """Checks that a sector sends what the others expect; gloo ends the processes otherwise."""
+        """Checks that sectors send what others expect; else gloo would end the processes."""
         sent = np.array([sector.send_splits for sector in self.sectors])
         received = np.array([sector.recv_splits for sector in self.sectors])
         for a, b in np.argwhere(sent != received.T).tolist():
@@ -293,7 +292,7 @@ class SectorsEntry(GraphEntry):
 
 
 def file_of(folder: Path, event: str) -> Path:
-    """Returns the path of the file of `event`, and refuses a name that would lead elsewhere."""
+    """Returns the path of an event's file; InputError for a name that leads out of `folder`."""
     if not event or "/" in event or not event.isprintable():
         raise InputError(
             f"{folder}: {event!r} cannot be the name of an event; use letters and digits"
@@ -302,7 +301,7 @@ def file_of(folder: Path, event: str) -> Path:
 
 
 def describe(opened: SectionFile) -> dict[str, Any]:
-    """Returns a file's entry in the manifest: its own record, and its name, bytes and digests."""
+    """Returns a file's entry for the manifest: its record, name, size in bytes and digests."""
     path = opened.path
     facts = {"file": path.name, "bytes": path.stat().st_size, "digests": opened.digests}
     return {**opened.record, **facts}
@@ -311,7 +310,7 @@ def describe(opened: SectionFile) -> dict[str, Any]:
 def write_manifest(
     folder: Path, kind: str, parameters: dict[str, Any], events: Iterable[str]
 ) -> dict[str, Any]:
-    """Writes the manifest of `events`, "graphs" or "sectors", from their files' records."""
+    """Writes the manifest of `events` from their files' records. kind: "graphs" or "sectors"."""
     ordered = sorted(events, key=by_numbers)
     manifest = {
         "format": f"bigtrk {kind}",
@@ -325,7 +324,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Reads the kind ("graphs" or "sectors") and content of a folder's manifest."""
+    """Reads a folder's manifest: its kind ("graphs" or "sectors") and its content."""
     path = folder / MANIFEST
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
@@ -360,7 +359,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 class EventFolder:
-    """The files of many events. events: the names, ascending. manifest: that of manifest.json."""
+    """A folder of events' files. events: names, ascending. manifest: content of manifest.json."""
 
     kind: ClassVar[str]  # in the manifest
     entry: ClassVar[type[GraphEntry]]
@@ -385,7 +384,7 @@ class EventFolder:
                 raise InputError(f"{where}: describes event {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
-        """Returns the manifest's entry of `event`, and refuses another event."""
+        """Returns the manifest's entry of `event`; InputError if it has none."""
         found: dict[str, Any] | None = self.manifest["events"].get(event)
         if found is None:
             made = self.maker.format(path=shell_word(self.path))
@@ -393,8 +392,8 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """Opens the file of `event`; InputError if there is none, or it is not the manifest's.
-        Content that this folder has checked is not checked again, unless the file has changed.
+        """Opens the file of `event`; InputError if it is missing or differs from the manifest.
+        Content that this folder has checked is checked again only if the file has changed.
         """
         described = self.record(event)
         opened = SectionFile(file_of(self.path, event))
@@ -409,14 +408,14 @@ class EventFolder:
 
 
 def particle_sections(particles: ParticleTable | None) -> dict[str, Section]:
-    """Returns the section "particles" of an event's file, none where they are unknown."""
+    """Returns the section "particles" of an event's file; {} if particles are unknown."""
     if particles is None:
         return {}
     return {"particles": {name: getattr(particles, name) for name in PARTICLES}}
 
 
 def read_particles(opened: SectionFile) -> ParticleTable | None:
-    """Reads the event's particles, None where its file has none."""
+    """Reads an event's particles; None if its file has none."""
     if "particles" not in opened.digests:
         return None
     content, where = opened.read("particles"), f"{opened.path}, particles"
@@ -425,14 +424,14 @@ def read_particles(opened: SectionFile) -> ParticleTable | None:
 
 
 class GraphFolder(EventFolder):
-    """The graphs of a folder, read one event at a time."""
+    """A folder of graphs, read one event at a time."""
 
     kind = "graphs"
     entry = GraphEntry
     maker = "bigtrk build EVENTS {path}"
 
     def read(self, event: str) -> EventGraph:
-        """Reads the graph of `event`; InputError if its bytes have changed, or are no graph."""
+        """Reads the graph of `event`; InputError if the file has changed, or holds no graph."""
         return graph_of(self.open(event))
 
 

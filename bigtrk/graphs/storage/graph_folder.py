@@ -1,4 +1,4 @@
-"""A folder of event graphs, read one event at a time, and filled from whatever they are made of."""
+"""Reads a folder of event graphs one event at a time, and fills it from any source of graphs."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -38,8 +38,8 @@ def write_graph(
     record: dict[str, Any],
     sections: Mapping[str, Section] | None = None,
 ) -> Path:
-    """Writes one graph to its file in `folder`, atomically; returns the path. `GraphFolder.record`
-    gives back `record`, which is JSON-able. sections: further sections of the file, by name.
+    """Writes one graph to its file in `folder`, atomically; returns the path. record: JSON-able
+    facts, which `GraphFolder.record` gives back. sections: further sections of the file, by name.
     """
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     described = {
@@ -57,7 +57,7 @@ def write_graph(
 
 
 def graph_sections(graph: EventGraph) -> dict[str, Section]:
-    """Returns the tensors that are stored of a graph, those of its particles apart."""
+    """Returns the sections to store of a graph: "graph" and, if known, "particles"."""
     columns = {name: getattr(graph, name) for name in GRAPH}
     known = {name: column for name, column in columns.items() if column is not None}
     return {"graph": known} | particle_sections(graph.particles)
@@ -70,7 +70,7 @@ MadeWithMore = tuple[EventGraph, dict[str, Any], dict[str, Section]]
 
 @dataclass(frozen=True)
 class GraphToMake:
-    """A graph to make. source: digest of its input."""
+    """A graph that is still to be made, by `make`. source: digest of its input."""
 
     event: str
     source: str
@@ -87,14 +87,13 @@ def fill_folder(
     prefix: str = "",
     alone: bool = False,
 ) -> dict[str, Any]:
-    """Makes each graph that `out` lacks with these parameters, then writes the manifest.
+    """Makes each graph of `tasks` that `out` lacks, then writes and returns the manifest.
 
     A graph is kept if its file is whole and was made from the same source with the same
-    `parameters`. The manifest lists all whole graphs there that were made with these parameters, by
-    this or an earlier call.
+    `parameters`. The manifest lists all whole graphs in `out` made with these, by any call.
 
-    prefix: comes before the name of each graph. alone: the manifest lists only the graphs of this
-    call, and they replace others of the same names, which otherwise are refused.
+    total, what: number of tasks, and title, of the progress. prefix: starts graphs' names. alone:
+    the manifest lists only this call's graphs; graphs of the same names are replaced, not refused.
     """
     _check_out(out)
     events = []
@@ -122,9 +121,9 @@ def finish_folder(
     *,
     alone: bool = False,
 ) -> dict[str, Any]:
-    """Writes the manifest of `events` and, unless `alone`, of all whole files there whose
-    `options`, read from their records, are these `parameters`; prints how many files have others.
-    If two calls fill the folder at the same time, the later one lists the files of both.
+    """Writes and returns the manifest: `events` and, unless `alone`, all other whole files in `out`
+    whose `options(record)` equal `parameters`; warns of files with other options. If two calls fill
+    the folder at the same time, the later one lists the files of both.
     """
     out.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:
@@ -151,7 +150,7 @@ def finish_folder(
 
 
 def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Refuses to replace a file of record `before` by one `after` made from another event."""
+    """Raises InputError if a new file (record `after`) would replace another event's (`before`)."""
     old, new = (record.get("made_from", {}).get("source") for record in (before, after))
     if old and new and old != new:
         event = path.name.removesuffix(SUFFIX)
@@ -163,7 +162,7 @@ def check_same_event(path: Path, before: dict[str, Any], after: dict[str, Any]) 
 
 
 def event_digest(event: Event) -> str:
-    """Returns the SHA-256 over the names and values of an event's tables."""
+    """Returns the SHA-256 of all names and values in an event's tables."""
     sha = hashlib.sha256(event.name.encode())
     for table in ("hits", "cells", "particles", "truth"):
         for name, column in sorted((getattr(event, table) or {}).items()):
@@ -173,20 +172,20 @@ def event_digest(event: Event) -> str:
 
 
 def graph_digest(graph: EventGraph) -> str:
-    """Returns the SHA-256 over a graph's name, tensors, and names of columns."""
+    """Returns the SHA-256 of a graph's name, tensors and column names."""
     sections = {name: digest(content) for name, content in graph_sections(graph).items()}
     facts = (graph.name, graph.node_feature_names, graph.edge_feature_names, sections)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def as_it_is(graph: EventGraph) -> tuple[EventGraph, dict[str, Any]]:
-    """Returns a graph whose edges were chosen elsewhere, and its record: their purity, if known."""
+    """Returns a graph made elsewhere, unchanged, and a record with its purity, None if unknown."""
     purity = int(graph.y.sum()) / graph.n_edges if graph.y is not None and graph.n_edges else None
     return graph, {"purity": purity}
 
 
 def _check_out(out: Path) -> None:
-    """Refuses a folder of something else than graphs, finished or not."""
+    """Raises InputError if `out` is a file, or a folder of anything but graphs."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the graphs")
     if (out / MANIFEST).exists():

@@ -1,12 +1,12 @@
 """A folder of cut events: one file per event, from which a rank reads its own sector.
 
-Sections of a file: "sector/0" to "sector/K-1" and, where known, "particles" once. The record
-holds what sectors have in common, their counts, and how they were made. Ids take 32 bits in the
-file, and are int64 in memory.
+Sections of a file: "sector/0" to "sector/K-1" and, if known, "particles" once. The record holds the
+sectors' common facts, their counts, and how they were made. Ids take 32 bits in the file, and are
+int64 in memory.
 
 A rank that reads one sector cannot see whether others expect what it sends, and whether each node
-and edge is owned once. So the record holds sums over the ids of each sector, modulo 2^64. A sector
-is compared with its sums when it is read; all sums are compared when the folder is opened.
+and edge has one owner. So the record holds sums over the ids of each sector, modulo 2^64. Reading a
+sector compares it with its sums; opening the folder compares all sums.
 """
 
 from collections.abc import Sequence
@@ -47,11 +47,11 @@ from bigtrk.graphs.storage.event_folder import (
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:
-    """Computes sums of one sector, to check all sectors of an event together.
+    """Computes a sector's checksums, by which all sectors of an event are checked together.
 
-    own_edges: the number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of
-    the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of rows
-    sent, less that of rows received. cut: that of the cut edges it owns, less that of the others.
+    own_edges: number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of ids
+    of nodes and edges it owns, and of the ids' squares. halo: sum of hashes of rows sent, less that
+    of rows received. cut: the same of cut edges it owns, less that of other cut edges.
     """
     foreign, edges = sector.edge_id[~sector.owns_edge], sector.edge_id
     owned = sector.node_id[: sector.n_owned]
@@ -92,7 +92,7 @@ _REMEDY = "the file is damaged: make it again"
 def _check_content(
     content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
 ) -> None:
-    """Refuses tensors that do not match the record or `counts`, this sector's part of it."""
+    """Raises InputError if tensors do not match the record or `counts`, this sector's record."""
     nodes, n_sent = counts["owned"] + counts["halo"], sum(counts["send_splits"])
     node_names, edge_names = record["node_feature_names"], record["edge_feature_names"]
     features = {"F": len(node_names), "G": len(edge_names)}
@@ -110,7 +110,7 @@ def _check_content(
 
 
 def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
-    """Checks that ids [sum of splits] ascend within each of the blocks."""
+    """Raises InputError unless ids ascend within each block; splits: the blocks' lengths."""
     starts = torch.tensor(splits).cumsum(0)
     rises = ids[1:] > ids[:-1]
     rises[starts[(starts > 0) & (starts < len(ids))] - 1] = True
@@ -119,7 +119,7 @@ def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
 
 
 def _check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
-    """Refuses a sector that is out of order, or that has other `sums` than its record says."""
+    """Raises InputError if a sector is out of order, or has other sums than recorded (`sums`)."""
     _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
     _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
     owned = sector.edge_index < sector.n_owned
@@ -148,7 +148,7 @@ _IDS = ("edge_index", "node_id", "edge_id", "send_index")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
-    """Writes an event's sectors to its file, with a JSON-able `record`; returns the path."""
+    """Writes an event's sectors and JSON-able `record` to a file in `folder`; returns the path."""
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
     assert max(first.event_nodes, first.event_edges) <= MOST_IDS, "ids are stored in 32 bits"
@@ -186,22 +186,22 @@ def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -
 
 
 class SectorFolder(EventFolder):
-    """The sectors of many events, read one sector at a time."""
+    """A folder of many events' sectors, read one sector at a time."""
 
     kind = "sectors"
     entry = SectorsEntry
     maker = "python -m partition GRAPHS {path}"
 
     def parts(self, event: str) -> int:
-        """Returns the number of stored sectors of `event`."""
+        """Returns how many sectors are stored of `event`."""
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
-        """Reads one sector as `read_several` does."""
+        """Reads sector `part` of `parts`, as `read_several` does."""
         return self.read_several(event, [part], parts)[0]
 
     def read_several(self, event: str, numbers: Sequence[int], parts: int) -> list[Sector]:
-        """Reads sectors `numbers` of `event` cut into `parts`; if more are stored, each is merged.
+        """Reads sectors `numbers` of `event` cut into `parts`; merges stored ones if more.
 
         Only the stored sectors of these are read; if `parts` is 1, all of them: the whole graph.
         `parts` divides the number of stored sectors, or is a smaller power of two.
@@ -224,7 +224,7 @@ class SectorFolder(EventFolder):
 
 
 def check_sectors(opened: SectionFile) -> None:
-    """Refuses a file that holds anything but all sectors of an event, which fit together."""
+    """Raises InputError unless a file holds all sectors of an event, and these fit together."""
     parse(SectorsEntry, describe(opened), str(opened.path))
     particles = read_particles(opened)
     for part in range(opened.record["parts"]):
