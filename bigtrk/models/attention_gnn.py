@@ -1,10 +1,10 @@
 """The attention network of HEP.TrkX, for a whole graph or for a sector with a halo.
 
 Farrell et al., "Novel deep learning methods for track reconstruction" (2018), there with dense
-matrices (attention_reference.py). An edge network weighs each edge by the states of its nodes, a
-node network reads the weighted sums of a node's neighbours, and again. Each state is joined
-with the input features; by choice the edge network also reads the edges' features. At the end it
-gives the logits.
+matrices (attention_reference.py). In each layer an edge network weighs each edge by the states of
+its nodes; then a node network reads the weighted sums over a node's neighbours. Each state is
+joined with the input features; optionally the edge network also reads the edges' features. After
+the last layer the edge network gives the logits.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F and G node and
 edge features, H = hidden, D = H + F the width of a state with the input features.
@@ -31,7 +31,7 @@ silence_sparse_warnings()
 
 
 class _Rows:
-    """A sparse matrix [N, N] with an entry for each edge, in rows by one of its ends."""
+    """A sparse matrix [N, N] with an entry per edge: one end is its row, the other its column."""
 
     def __init__(self, row: Tensor, column: Tensor, n_nodes: int) -> None:
         self.order = torch.argsort(row, stable=True)
@@ -40,7 +40,7 @@ class _Rows:
         self._starts, self._columns, self._size = counts.cumsum(0), column[self.order], n_nodes
 
     def matrix(self, weights: Tensor) -> Tensor:
-        """Returns the matrix of weights [E]."""
+        """Returns the sparse matrix whose entries are `weights` [E]."""
         return torch.sparse_csr_tensor(
             self._starts,
             self._columns,
@@ -51,13 +51,13 @@ class _Rows:
 
 
 class Neighbours:
-    """Holds edges edge_index [2, E] between N nodes; sorts them when nodes' sums are asked for."""
+    """The edges edge_index [2, E] of N nodes; sorts them by an end when sums first need that."""
 
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
         self.edge_index = edge_index.contiguous()
         self.source, self.destination = self.edge_index
         self._n_nodes = n_nodes
-        # No matrix is made of meta tensors, on which a pass is counted (cost/footprint.py).
+        # On meta tensors a pass is only counted (cost/footprint.py), without sparse matrices.
         self._counted = edge_index.is_meta
 
     @cached_property
@@ -69,13 +69,13 @@ class Neighbours:
         return _Rows(self.source, self.destination, self._n_nodes)
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
-        """Multiplies the matrix of weights [E] by x [N, D]: [N, D]."""
+        """Returns the matrix of `rows` with entries weights [E], times x [N, D]: [N, D]."""
         if self._counted:
             return torch.empty_like(x).index_add_(0, self.source, self._at_edges(x))
         return rows.matrix(weights) @ x
 
     def sampled(self, a: Tensor, b: Tensor) -> Tensor:
-        """Multiplies a at each edge's destination by b at its source, [N, D], and sums: [E]."""
+        """Returns each edge's dot product of a at its destination and b at its source: [E]."""
         made = a.new_empty(len(self.source))
         if self._counted:
             for read in (a, b):
@@ -86,12 +86,12 @@ class Neighbours:
         return made
 
     def _at_edges(self, x: Tensor) -> Tensor:
-        """Stands for the rows of x [N, D] that a product reads: [E, D], without memory."""
+        """Returns a view [E, D] that takes the place of x at the edges, when only counting."""
         return x[:1].expand(len(self.source), -1)
 
 
 class WeightedSums(torch.autograd.Function):
-    """Weights [E], x [N, D] -> sums of weight x other end over incoming, outgoing edges: [N, D]."""
+    """weights [E], x [N, D] -> weighted sums of incoming and of outgoing edges: twice [N, D]."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -116,7 +116,7 @@ class WeightedSums(torch.autograd.Function):
 
 
 class BothEnds(torch.autograd.Function):
-    """Sums the rows of each edge's ends: [N, D] twice -> [E, D]; gradients in float32 at least."""
+    """Adds the rows at each edge's two ends: [N, D] twice -> [E, D]; sums gradients in float32."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -139,7 +139,7 @@ class BothEnds(torch.autograd.Function):
 
 
 class _Recomputed(torch.autograd.Function):
-    """Computes a function of inputs, which are kept, and weights, which engines' hooks need."""
+    """Calls `function`; the backward pass calls it again. weights: inputs for engines' hooks."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
@@ -192,7 +192,7 @@ class AttentionGNNConfig(ModelSettings):
 
 @dataclass(frozen=True)
 class _Graph:
-    """A sector as the networks read it: its edges, x [N, F] and the number of owned nodes."""
+    """The constants of a sector: its edges, x [N, F] and its number of owned nodes."""
 
     neighbours: Neighbours
     x: Tensor
@@ -213,13 +213,13 @@ class AttentionGNN(LayeredModel[_Graph]):
         self.node_network = NodeNetwork(config, width)
 
     def layer_calls(self) -> Sequence[LayerCall[_Graph]]:
-        """Gives the layer of both networks, as often as the configuration says."""
+        """Lists the same layer `config.layers` times: edge network, then node network."""
         return [partial(self._layer, i) for i in range(self.config.layers)]
 
     def encode(
         self, sectors: list[SectorInputs]
     ) -> tuple[list[_Graph], list[Tensor], list[Tensor]]:
-        """Computes the nodes' first states; edges stay their features from layer to layer."""
+        """Computes the nodes' first states; edges keep their input features in all layers."""
         graphs = [
             _Graph(Neighbours(sector.edge_index, len(sector.x)), sector.x, sector.n_owned)
             for sector in sectors
@@ -237,13 +237,13 @@ class AttentionGNN(LayeredModel[_Graph]):
     def decode(
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the logits [E] of each sector, float32 at least."""
+        """Returns the logits [E] of each sector, float32 at least."""
         return self._logits(graphs, nodes, edges, "logits")[1]
 
     def _logits(
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor], place: str
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Returns the states with the input features [N, D], and logits [E]."""
+        """Returns, by sector, node states joined with input features [N, D], and logits [E]."""
         pairs = zip(graphs, nodes, strict=True)
         states = [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
         with traced(place):
@@ -257,11 +257,11 @@ class _Network(Perceptrons):
         self._dtype = torch.bfloat16 if config.precision == "bf16" else None
 
     def _activated(self, values: Tensor) -> Tensor:
-        """Applies tanh, after LayerNorm where there is one."""
+        """Applies tanh, after LayerNorm if `config.layer_norm`."""
         return torch.tanh(layer_norm(values, values.shape[1:]) if self._normalises else values)
 
     def _compute(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """Computes `function` of the inputs and the weights, recomputed or not."""
+        """Returns `function(*inputs, *weights)`; with recompute, the backward pass repeats it."""
         weights = self.weights()
         if not self._recomputes:
             return function(*inputs, *weights)
@@ -270,7 +270,7 @@ class _Network(Perceptrons):
 
 
 class InputNetwork(_Network):
-    """A node's first state, from its features."""
+    """Computes a node's first state from its features."""
 
     def __init__(self, config: AttentionGNNConfig, n_node_features: int) -> None:
         super().__init__(config)
@@ -283,7 +283,7 @@ class InputNetwork(_Network):
 
 
 class EdgeNetwork(_Network):
-    """The logit of each edge, from the states of its two nodes, and its own features."""
+    """Computes an edge's logit from the states of its two nodes and its own features."""
 
     def __init__(self, config: AttentionGNNConfig, width: int, n_edge_features: int) -> None:
         super().__init__(config)
@@ -295,7 +295,7 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[Neighbours], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes logits [E], float32 at least, from states [N, D] and edge features [E, G]."""
+        """Returns logits [E], float32 at least, from states [N, D] and edge features [E, G]."""
         return [self._logits(*sector) for sector in zip(graphs, states, edges, strict=True)]
 
     def _logits(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ class EdgeNetwork(_Network):
             dtype = self._dtype or state.dtype
             first, bias, *others = (weight.to(dtype) for weight in weights)
             of_source, of_destination, of_edge = first.split(self._inputs, dim=1)
-            # These are computed per node and then gathered: nodes are 20 times fewer than edges.
+            # Node products come first, then are gathered: nodes are 20 times fewer than edges.
             state = state.to(dtype)
             shares = linear(state, of_source, bias), linear(state, of_destination)
             values: Tensor = BothEnds.apply(graph, *shares)
@@ -317,7 +317,7 @@ class EdgeNetwork(_Network):
 
 
 class NodeNetwork(_Network):
-    """A node's next state, from its own and those of its neighbours, weighted by their edges."""
+    """Computes a node's next state from its own state and its neighbours', weighted by edge."""
 
     def __init__(self, config: AttentionGNNConfig, width: int) -> None:
         super().__init__(config)
@@ -326,7 +326,7 @@ class NodeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
     ) -> list[Tensor]:
-        """Maps logits [E], states [N, D] of each sector to its owned nodes' states [n_owned, H]."""
+        """Returns each sector's new owned states [n_owned, H] from logits [E], states [N, D]."""
         return [self._update(*sector) for sector in zip(graphs, logits, states, strict=True)]
 
     def _update(self, graph: _Graph, logits: Tensor, state: Tensor) -> Tensor:

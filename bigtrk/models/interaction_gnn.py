@@ -1,7 +1,7 @@
 """The Interaction GNN, for a whole graph or for a sector with a halo.
 
-Algorithm 1 of Tripathy et al., "Scaling graph neural networks for particle track reconstruction";
-equal to acorn's InteractionGNN2, without the last layer's node update, whose result is never read.
+Algorithm 1 of Tripathy et al., "Scaling graph neural networks for particle track reconstruction".
+It equals acorn's InteractionGNN2 without the last layer's node update, whose result is never read.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F and G node and
 edge features, H = hidden.
@@ -41,8 +41,8 @@ from bigtrk.models.protocol import (
 
 
 class Encode(torch.autograd.Function):
-    """An MLP of features, which get no gradient: [M, F] -> [M, H]. With `states` the result becomes
-    their state 0, and its token is returned. The weights are inputs for the engines' hooks.
+    """Applies an MLP to features, which get no gradient: [M, F] -> [M, H]. With `states` it stores
+    the result as state 0 and returns the token. The weights are inputs for the engines' hooks.
     """
 
     @staticmethod
@@ -94,18 +94,18 @@ class Encode(torch.autograd.Function):
 
 
 def activations(layers: int) -> list[Activation]:
-    """Lists the activations after each of an MLP's linear layers."""
+    """Returns the activation after each of an MLP's `layers` linear layers."""
     between: list[Activation] = ["norm"] * (layers - 1)
     return [*between, "relu"]
 
 
 class Perceptrons(nn.Module):
-    """A module that holds the weights of its MLPs itself, since its `forward` does not use them
-    layer by layer: an engine that shards parameters gathers all of them at once, before `forward`.
+    """A module that holds the weights of its MLPs itself and uses them all in one `forward`: an
+    engine that shards parameters gathers them together, before `forward`.
     """
 
     def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
-        """Adds weight and bias `name`, initialised as nn.Linear does."""
+        """Adds parameters `name`_weight and `name`_bias, initialised as nn.Linear does."""
         bound = 1 / math.sqrt(n_inputs)
         weight = torch.empty(n_outputs, n_inputs).uniform_(-bound, bound)
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
@@ -118,14 +118,14 @@ class Perceptrons(nn.Module):
             self.add_linear(f"{name}_{k}", hidden if k else n_inputs, hidden)
 
     def weights(self, prefix: str = "") -> list[Tensor]:
-        """Returns in turn the weights and biases of the linear layers named `prefix`..."""
+        """Returns weights and biases, in turn, of the layers whose names start with `prefix`."""
         return [value for name, value in self.named_parameters() if name.startswith(prefix)]
 
 
 class Encoder(Perceptrons):
-    """An MLP of features (of 1 where there are none): of each sector [M, n_inputs] -> [M, H] in the
-    workspace's type. With `n_outputs` it also normalises the last hidden layer, and a linear layer
-    follows.
+    """An MLP over features (over a 1 if there are none): [M, n_inputs] -> [M, H] for each sector,
+    in the workspace's type. With `n_outputs` it normalises the last hidden layer, too, and adds a
+    linear layer [M, n_outputs].
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class Encoder(Perceptrons):
     def forward(
         self, features: list[Tensor], work: Workspace, states: Sequence[EdgeStates | None] = ()
     ) -> list[Tensor]:
-        """Computes each sector; features of edges become their state 0 in `states`, of which the
-        token is returned.
+        """Returns the encoded rows of each sector; with `states`, stores encoded edges as state 0
+        and returns its token.
         """
         weights, made = self.weights(), []
         for values, of_edges in zip(features, states or [None] * len(features), strict=True):
@@ -152,23 +152,23 @@ class Encoder(Perceptrons):
 
 
 def edge_pass(layer: Layer, hidden: int) -> type[EdgePass]:
-    """Returns the fastest pass over a layer's edges and nodes."""
+    """Chooses the fastest class to compute a layer's edges and nodes."""
     work = layer.graph.work
     is_fused = fused.usable(work.device, work.dtype, hidden, len(layer.edge))
     return FusedEdgePass if is_fused else EdgePass
 
 
 class Interact(torch.autograd.Function):
-    """Maps the token of the edges' state i and nodes x [N, H] to the token of state i + 1 and the
-    owned nodes [n_owned, H], in float32 at least. Without a node update it returns the output
-    [E, W] of the edges' MLP, and None. `weights` are inputs for the engines' hooks.
+    """One layer: token of the edges' state i, nodes x [N, H] -> token of state i + 1, owned nodes
+    [n_owned, H] in float32 at least. Without a node update it returns the output [E, W] of the
+    edges' MLP, and None. `weights` are inputs for the engines' hooks.
     """
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]
         ctx,
         layer: Layer,
-        token: Tensor,  # noqa: ARG004  # it tells autograd which layer is before
+        token: Tensor,  # noqa: ARG004  # links this layer to the one before, for autograd
         x: Tensor,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
@@ -208,7 +208,7 @@ class Interact(torch.autograd.Function):
 
 
 class EdgeDecoder(Perceptrons):
-    """Maps an edge's last state, which is not kept, to its logit and, with a head, log pT."""
+    """Maps an edge's last state, which is not stored, to its logit and, with `pt_head`, log pT."""
 
     def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class EdgeDecoder(Perceptrons):
             self.add_linear("pt", hidden, 1)
 
     def weights(self, prefix: str = "") -> list[Tensor]:
-        """Joins both heads, which have the same input, into one linear layer."""
+        """Returns weights and biases; logit and pT heads are joined into one linear layer."""
         weights = super().weights(prefix)
         if not self._pt_head:
             return weights
@@ -236,7 +236,7 @@ class EdgeDecoder(Perceptrons):
         nodes: list[Tensor],
         edges: list[Tensor],
     ) -> list[Tensor]:
-        """Decodes nodes [N, H], edges [E, H] before layer i: logits [E], with log pT [E, 2]."""
+        """Computes layer i and decodes its edges: logits [E], or with log pT (GeV) [E, 2]."""
         made: list[Tensor] = layer(i, graphs, nodes, edges, self)[1]
         return made if self._pt_head else [logits.squeeze(-1) for logits in made]
 
@@ -262,8 +262,8 @@ class InteractionLayer(Perceptrons):
         edges: list[Tensor],
         head: EdgeDecoder | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Runs as the i-th layer on each sector: nodes [N, H] and edges [E, H] -> owned nodes
-        [n_owned, H] and edges. With a `head` no nodes, and the head's results [E, 1 or 2].
+        """Computes the i-th layer on each sector: nodes [N, H], edges [E, H] -> owned nodes
+        [n_owned, H], edges. With a `head` it returns no nodes, and the head's output [E, 1 or 2].
         """
         weights = self.weights("edge_mlp")
         weights += self.weights("node_mlp") if head is None else head.weights()
@@ -279,7 +279,7 @@ class InteractionLayer(Perceptrons):
 
 
 class InteractionGNNConfig(ModelSettings):
-    """The Interaction GNN; its number of parameters and its memory follow from these."""
+    """The Interaction GNN; these settings fix its number of parameters and its memory."""
 
     has_pt_head: ClassVar[bool] = True
     has_chunks: ClassVar[bool] = True
@@ -312,7 +312,7 @@ class InteractionGNNConfig(ModelSettings):
 
 
 class InteractionGNN(LayeredModel[GraphPass]):
-    """Classifies edges; with a `pt_head` it also says the pT of each edge's particle."""
+    """Classifies edges; with a `pt_head` it also predicts the pT of each edge's particle."""
 
     def __init__(
         self,
@@ -341,23 +341,23 @@ class InteractionGNN(LayeredModel[GraphPass]):
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
 
     def layer_calls(self) -> Sequence[LayerCall[GraphPass]]:
-        """Gives all but the last layer, which is computed with the decoder."""
+        """Lists all layers but the last, which is computed together with the decoder."""
         last = self.config.layers - 1
         return [
             partial(self.layers[0 if self.config.shared_weights else i], i) for i in range(last)
         ]
 
     def keep_edges_in(self, store: EdgeStore) -> None:
-        """Keeps the edges between layers in `store` from the next pass on."""
+        """Makes later passes keep the states of edges between layers in `store`."""
         self._store = store
 
     def encode(
         self, sectors: list[SectorInputs]
     ) -> tuple[list[GraphPass], list[Tensor], list[Tensor]]:
-        """Encodes the features of nodes and edges."""
+        """Encodes the features of nodes and edges; edges are returned as tokens [E, 0]."""
         config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
-        # Before their layer runs, those of an engine that shards them are parts, or empty.
+        # If an engine shards parameters, they are parts or empty before their layer runs.
         stay = all(type(one) is nn.Parameter and one.numel() for one in self.layers.parameters())
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
         work.weights_stay = stay
@@ -378,7 +378,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
     def exchanged(
         self, graphs: list[GraphPass], owned: list[Tensor], exchange: ExchangeAll
     ) -> list[Tensor]:
-        """Fetches halo rows while the next layer computes the edges that do not read them."""
+        """Starts the exchange; the next layer waits for halo rows only where edges read them."""
         if not isinstance(exchange, EarlyExchange):
             return exchange(owned)
         nodes, arrival = exchange.begin(owned)
@@ -389,7 +389,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
     def decode(
         self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the last layer's edges and their logits [E], with log pT (GeV) [E, 2]."""
+        """Computes the last layer and returns logits [E], or with log pT (GeV) [E, 2]."""
         last = self.config.layers - 1
         made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)
         return [accumulable(logits) for logits in made]

@@ -1,5 +1,5 @@
-"""MLPs without message passing: of single edges, to compare message passing with, and of hits,
-which puts consecutive hits of a particle near each other.
+"""MLPs without message passing. One classifies single edges, to compare message passing with; one
+embeds hits so that consecutive hits of a particle lie near each other.
 
 Shapes: N nodes, E edges, F and G node and edge features, D dimensions of the embedding.
 """
@@ -17,7 +17,7 @@ from bigtrk.models.protocol import LayeredModel, SectorInputs, accumulable
 
 
 class EdgeMLPConfig(ModelSettings):
-    """An MLP of an edge's features and of those of its two nodes, without message passing."""
+    """An MLP over the features of an edge and of its two nodes, without message passing."""
 
     scores_alone: ClassVar[bool] = True
     has_chunks: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class EdgeMLPConfig(ModelSettings):
 
 
 class EdgeMLP(LayeredModel[None]):
-    """Classifies edges by their features and those of their nodes: nothing is exchanged."""
+    """Classifies each edge by its features and its two nodes' features, without an exchange."""
 
     def __init__(self, config: EdgeMLPConfig, n_node_features: int, n_edge_features: int) -> None:
         super().__init__()
@@ -49,12 +49,12 @@ class EdgeMLP(LayeredModel[None]):
         self.network = Encoder(n_inputs, config.hidden, config.mlp_layers, 1)
 
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
-        """Puts the features of an edge and of its two nodes side by side: [E, G + 2 F]."""
+        """Concatenates the features of each edge and of its two nodes: [E, G + 2 F]."""
         edges = [_features(sector) for sector in sectors]
         return [None] * len(sectors), [sector.x for sector in sectors], edges
 
     def decode(self, graphs: list[None], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:  # noqa: ARG002
-        """Computes the logits [E] of each sector, float32 at least."""
+        """Returns the logits [E] of each sector, float32 at least."""
         config = self.config
         dtype = torch.bfloat16 if config.precision == "bf16" else edges[0].dtype
         work = Workspace(config.hidden, config.recompute, dtype, edges[0].device)
@@ -69,7 +69,7 @@ def _features(sector: SectorInputs) -> Tensor:
 
 
 class EmbeddingConfig(ModelSettings):
-    """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
+    """An MLP over a hit's features: the first stage of the pipeline of Tripathy et al."""
 
     has_chunks: ClassVar[bool] = True
     has_plain_form: ClassVar[bool] = True
@@ -96,7 +96,7 @@ class EmbeddingConfig(ModelSettings):
 
 
 class Embedding(LayeredModel[None]):
-    """Embeds each hit alone by its features: nothing is exchanged, and no edge is read."""
+    """Embeds each hit by its own features alone, without an exchange or edges."""
 
     def __init__(self, config: EmbeddingConfig, n_node_features: int) -> None:
         super().__init__()
@@ -105,12 +105,12 @@ class Embedding(LayeredModel[None]):
         self.network = Encoder(n_node_features, config.hidden, config.mlp_layers, config.dimensions)
 
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
-        """Takes the features of nodes [N, F] and of edges as they are."""
+        """Returns the features of nodes [N, F] and edges [E, G] unchanged."""
         nodes = [sector.x for sector in sectors]
         return [None] * len(sectors), nodes, [sector.edge_features for sector in sectors]
 
     def decode(self, graphs: list[Any], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:  # noqa: ARG002
-        """Computes the embedding [N, D] of each sector, float32 at least."""
+        """Returns the embedding [N, D] of each sector, float32 at least."""
         config = self.config
         work = Workspace(config.hidden, config.recompute, nodes[0].dtype, nodes[0].device)
         made: list[Tensor] = self.network(nodes, work)

@@ -11,25 +11,25 @@ from bigtrk.config import Settings
 
 Precision = Literal["fp32", "bf16"]
 Kind = Literal["edge", "hit"]  # what a model gives (protocol.py)
-# These are far above any track finder's: configurations come with files from anywhere, and a model
-# is built and counted layer by layer before its weights are compared.
+# The limits are far above any track finder. A configuration may come with a file from anywhere, and
+# its model is built and counted layer by layer before its weights are compared.
 Width = Annotated[int, Field(ge=2, le=65_536)]
 Layers = Annotated[int, Field(ge=1, le=256)]
-Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
+Linears = Annotated[int, Field(ge=1, le=16)]  # linear layers of one MLP
 
 
 class ModelSettings(Settings):
-    """The settings of one model, which build it. Each class has its `name` (a Literal) and, for the
-    cost model, `hidden` (the width of nodes and edges; None if only the model knows it),
-    `recompute` and `precision`.
+    """The settings of one model; `build` makes the model. Each subclass has its `name` (a Literal)
+    and, for the cost model, `hidden` (the width of nodes and edges; None if only the model knows
+    it), `recompute` and `precision`.
     """
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
-    is_users: ClassVar[bool] = False  # whether its code is the user's, which no test has proved
+    is_users: ClassVar[bool] = False  # whether its code is the user's, not tested by bigtrk
     has_chunks: ClassVar[bool] = False  # whether its MLPs are computed chunk by chunk
-    keeps_edges: ClassVar[bool] = False  # between layers, where a store may hold them
-    has_plain_form: ClassVar[bool] = False  # of standard operators, for other software
-    scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
+    keeps_edges: ClassVar[bool] = False  # whether a store may hold edges between its layers
+    has_plain_form: ClassVar[bool] = False  # whether it is exported as standard operators
+    scores_alone: ClassVar[bool] = False  # whether an edge's score depends on no other edge
 
     init_from: Path | None = None
     """Weights to start from: a run, trained here or imported, or a `.safetensors` file. The
@@ -42,24 +42,24 @@ class ModelSettings(Settings):
 
     @property
     def in_chunks(self) -> bool:
-        """Whether edges, or hits, are computed in chunks that stay in cache."""
+        """Whether edges (or hits) are computed in chunks that stay in cache."""
         return self.has_chunks and getattr(self, "recompute", "layer") != "layer"
 
     @property
     def spills(self) -> bool:
-        """Whether the edges that it keeps may be in files."""
+        """Whether states of edges may be kept in files (`training.spill`)."""
         return self.keeps_edges and getattr(self, "recompute", "layer") == "chunk"
 
     @property
     def offloads(self) -> bool:
-        """Whether an accelerator's edges are kept in its host's memory."""
+        """Whether states of an accelerator's edges are kept in its host's memory."""
         return self.keeps_edges and getattr(self, "recompute", "layer") == "offload"
 
     @property
     def overlaps(self) -> bool:
-        """Whether halo rows travel while a layer computes the edges that read none of them."""
+        """Whether a layer computes edges that read no halo rows while these rows travel."""
         return self.keeps_edges and self.in_chunks
 
     @abstractmethod
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:
-        """Makes the model for these numbers of features; `pt_head` only where it has one."""
+        """Makes the model for these numbers of features; pt_head: it also predicts log pT."""

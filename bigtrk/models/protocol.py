@@ -1,31 +1,31 @@
-"""The promises of a model to the engines, the halo exchange and the cost model.
+"""The contract that a model keeps with the engines, the halo exchange and the cost model.
 
 Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit, and the log of the
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
 float32 at least, whatever the model computes in.
 
 Two forms, both called as `model(x, edge_features, edge_index, n_owned, exchange)`, which raises
-IndexError if an edge ends outside of the N nodes: the layered one derives from `LayeredModel`, and
-also takes several sectors of an event at once; the simple one has a `forward` of its own, which
-calls the exchange between its layers itself, so that a rank's sectors are merged into one for it.
+IndexError if an edge ends outside of the N nodes. A layered model derives from `LayeredModel`, and
+also takes several sectors of an event at once. A simple model has a `forward` of its own, which
+calls the exchange between its layers; a rank's sectors are merged into one for it.
 
-Whatever the form:
+Both forms keep these promises:
 
-* Of the N nodes the first n_owned are owned, the others are halo: copies of nodes that other
-  sectors own. All edges of an owned node are in its sector; of a halo node only some are. So a
-  layer's sums over edges are right for owned nodes alone, and only owned rows [n_owned, H] go to
-  the exchange, which gives all rows [N, H]: the owned ones as they were, the halo's as their owners
-  have them. What an edge reads of a halo node is an input feature or a row that was exchanged.
-* A node's row depends on nothing but the edges that end at it and their other ends, so nothing is
+* Of the N nodes the first n_owned are owned. The others are halo: copies of nodes that other
+  sectors own. A sector has all edges of its owned nodes, but only some edges of its halo nodes. So
+  a layer's sums over edges are right for owned nodes alone, and only their rows [n_owned, H] go to
+  the exchange. It returns all rows [N, H]: owned rows unchanged, halo rows as their owners have
+  them. An edge reads only input features or exchanged rows of a halo node.
+* A node's row depends only on the edges that end at it and on their other ends, so nothing is
   averaged over a sector's nodes or edges (BatchNorm, GraphNorm) and nothing is dropped at random.
 * The number of exchanges, and the width of each, is the same for every sector, an empty one too.
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
-* The exchange is called in the forward pass alone, so it is outside of recomputed parts. No hook
-  changes a parameter's gradient: it would do so before the sectors' are summed.
-* All that it keeps is in parameters, float32 and trained, each of one name and at least one
-  dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read
-  in that submodule's own `forward`, where engines that shard them have gathered them.
+* The exchange is called only in the forward pass, so it lies outside of recomputed parts. No hook
+  changes a parameter's gradient: it would run before the gradients of the sectors are summed.
+* The model keeps its state in parameters: float32, trained, each with one name and at least one
+  dimension. A constant is a buffer with persistent=False. The weights of a submodule are read in
+  that submodule's own `forward`, where engines that shard them have gathered them.
 
 Before each training small sectors, an empty one among them, show whether a model keeps these
 promises (`bigtrk/proof/`); `bigtrk check-model` proves it on many graphs, whole and cut.
@@ -47,34 +47,34 @@ from bigtrk.errors import InputError
 from bigtrk.tracing import traced
 
 Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
-ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a rank's sectors
+ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same for each sector of a rank
 Graph = TypeVar("Graph")  # the constants of a sector that a model's layers read
 # Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
 LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
 class Arrival(Protocol):
-    """Halo rows on their way."""
+    """Halo rows that are being received from other ranks."""
 
     @property
     def is_awaited(self) -> bool:
-        """Whether they may not be there yet."""
+        """True while some of the halo rows may not have arrived."""
 
     def wait(self) -> None:
-        """Returns when all of them are there; the first call puts them in their places."""
+        """Waits until all halo rows have arrived; the first call copies them into their places."""
 
 
 @runtime_checkable
 class EarlyExchange(Protocol):
-    """An exchange during which a layer may compute the edges that read owned rows alone."""
+    """An exchange that lets a layer compute edges between owned nodes while halo rows travel."""
 
     def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
-        """Gives all rows [N, H] of each sector, of which the halo's come with the arrival."""
+        """Returns all rows [N, H] of each sector; halo rows are valid after `Arrival.wait`."""
 
 
 @dataclass(frozen=True)
 class OfOneSector:
-    """The exchange of a rank's sectors as that of the only one."""
+    """Adapts the exchange for a list of sectors to a rank's only sector."""
 
     exchange: ExchangeAll
 
@@ -83,12 +83,12 @@ class OfOneSector:
 
 
 class ContractError(InputError):
-    """A model does not keep these promises: the message names the layer, or else the model."""
+    """A model breaks this contract; the message names the layer, or else the model."""
 
 
 class SectorInputs(NamedTuple):
-    """A sector as models read it: x [N, F], edge_features [E, G] (both normalised), edge_index
-    [2, E] (source, destination); the first n_owned nodes are owned.
+    """The inputs of a model for one sector: x [N, F], edge_features [E, G] (both normalised),
+    edge_index [2, E] (source, destination); the first n_owned nodes are owned.
     """
 
     x: Tensor
@@ -98,8 +98,8 @@ class SectorInputs(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Rows of nodes, and the two ends of each edge. of_source, of_destination: [N, H]. source,
-    destination [M]: the columns of a sector's edge_index [2, E] from edge `first` on.
+    """The two ends of M edges, and a row for each node at either end. of_source, of_destination:
+    the rows [N, H]. source, destination [M]: edge_index [2, E] of the sector from edge `first` on.
     """
 
     of_source: Tensor
@@ -111,12 +111,12 @@ class Ends(NamedTuple):
 
     @classmethod
     def between(cls, of_source: Tensor, of_destination: Tensor, edge_index: Tensor) -> "Ends":
-        """Returns the ends of all edges of a sector."""
+        """Makes the ends of all edges of a sector from rows [N, H] and edge_index [2, E]."""
         source, destination = edge_index
         return cls(of_source, of_destination, source, destination, edge_index)
 
     def of(self, rows: slice) -> "Ends":
-        """Returns the ends of some of the edges."""
+        """Returns the ends of the edges in the slice `rows`."""
         ends = self.source[rows], self.destination[rows]
         return Ends(self[0], self[1], *ends, self.edge_index, self.first + rows.start)
 
@@ -130,24 +130,24 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
     """A model whose `forward_all` calls encode, each of `layers` and decode, and exchanges halo
     rows after each layer.
 
-    Each call gets the list of a rank's sectors of an event, and takes one after another, so that it
-    needs working memory for one only. A submodule with weights of its own is called once for the
-    whole list, not for each sector. It gets and gives tensors that need gradients in lists (not in
-    classes of one's own), since there the hooks of engines that shard parameters look for them.
+    Each call gets the list of a rank's sectors of an event, and computes one after another, so that
+    only one needs working memory. A submodule with weights is called once for the whole list, not
+    for each sector. It takes and returns tensors that need gradients in lists (not in classes of
+    one's own), since the hooks of engines that shard parameters look for them there.
     """
 
     layers: nn.ModuleList
 
     @abstractmethod
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[Graph], list[Tensor], list[Tensor]]:
-        """Returns, by sector, graphs, nodes [N, H] (halo rows, too) and edges [E, ...]."""
+        """Returns, for each sector, graph, nodes [N, H] (with halo rows) and edges [E, ...]."""
 
     @abstractmethod
     def decode(self, graphs: list[Graph], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:
-        """Gives, for each sector, logits [E] or [E, 2], or an embedding [N, D]."""
+        """Returns, for each sector, logits [E] or [E, 2], or an embedding [N, D]."""
 
     def layer_calls(self) -> Sequence[LayerCall[Graph]]:
-        """Gives the layers in the order in which they run: `layers`, unless some run twice."""
+        """Lists the layers in the order in which they run: `layers`, unless some run twice."""
         return list(self.layers)
 
     def exchanged(
@@ -156,12 +156,12 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         owned: list[Tensor],
         exchange: ExchangeAll,
     ) -> list[Tensor]:
-        """Gives all rows [N, H] after a layer; an EarlyExchange may bring halo rows meanwhile."""
+        """Returns all rows [N, H] from owned rows; halo rows of an EarlyExchange may come later."""
         return exchange(owned)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes each sector's result. It calls a layer once for all sectors. Engines that shard
-        parameters gather them by hooks of this call, so all ranks must make the same calls.
+        """Returns the result of each sector. Calls each layer once for all sectors. Engines that
+        shard parameters gather them in hooks of these calls, so all ranks must make the same calls.
         """
         for sector in sectors:
             check_edges(sector.edge_index, len(sector.x))
@@ -186,16 +186,16 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
 
 def no_exchange(owned: Tensor) -> Tensor:
-    """Exchanges nothing: a whole graph has no halo."""
+    """Returns the owned rows unchanged: the exchange of a whole graph, which has no halo."""
     return owned
 
 
-CHECKED = WeakTensorKeyDictionary()  # edge_index whose ends were checked before: of N nodes
+CHECKED = WeakTensorKeyDictionary()  # checked edge_index -> number of nodes N
 
 
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
-    """Checks that both ends of every edge [2, E] are nodes: the passes over edges rely on it.
-    Raises IndexError if not. It does not wait for an accelerator, whose next call then fails.
+    """Raises IndexError unless both ends of every edge [2, E] are nodes, as passes over edges
+    assume. It does not wait for an accelerator: there a later call fails instead.
     """
     if edge_index.numel() == 0 or edge_index.is_meta or CHECKED.get(edge_index) == n_nodes:
         return
@@ -210,20 +210,20 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """Yields modules that engines gather at once: children, or those of a child never called."""
+    """Yields modules that engines gather whole: children; of a child never called, its children."""
     for child in model.children():
         called = type(child).forward is not nn.Module.forward
         yield from [child] if called else units(child)
 
 
 def told(path: str, module: nn.Module) -> str:
-    """Names a module by its path in a model and its class, `convs.0 (GATConv)`."""
+    """Returns the name of a module for messages, from path and class: `convs.0 (GATConv)`."""
     kind = type(module).__name__
     return f"{path} ({kind})" if path else kind
 
 
 def failing_layer(error: BaseException) -> str:
-    """Names the innermost layer that was at work when `error` was raised in a model, if any was."""
+    """Returns the name of the innermost layer in `error`'s traceback; "" without one."""
     at_work = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
     modules = [module for module in at_work if isinstance(module, nn.Module)]
     if not modules:

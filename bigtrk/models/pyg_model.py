@@ -1,13 +1,13 @@
 """A network of PyG's layers as an edge model: the exchange around each layer, and a decoder.
 
-A layer computes all rows of a sector. Those of halo nodes, which lack edges, are replaced by what
-their owners have before anything reads them; what lies between layers is computed row by row.
-Layers that cannot give in a sector what they give in the whole graph are refused by their class;
-what is not found so, such as a function that drops edges, the proof before a training finds.
+A layer computes all rows of a sector. Halo rows are wrong, since halo nodes lack edges; the
+exchange replaces them by their owners' rows before anything reads them. Code between layers works
+row by row. `refuse` rejects, by class, layers that give other results in a sector than in the whole
+graph. The proof before a training finds the rest, such as a function that drops edges.
 
 GCNConv (Kipf and Welling, "Semi-supervised classification with graph convolutional networks", 2017)
 divides the message of an edge by the square roots of the degrees of both ends. A sector has all
-edges of its owned nodes, and so knows their degrees; the halo's come from its owners. The stock
+edges of its owned nodes, and so knows their degrees; halo degrees come from their owners. The stock
 layer then runs with `normalize=False` on edges weighted here.
 
 Shapes: N nodes of which the first n_owned are owned, E edges, F and G node and edge features, D the
@@ -53,7 +53,7 @@ _ORDERED = (
 
 def refuse(net: nn.Module) -> None:
     """Raises ContractError if a module within `net` averages over nodes or edges, drops some at
-    random, pools them, depends on their order, or keeps them; or if no module passes messages.
+    random, pools them, depends on their order, or caches results; or if none passes messages.
     """
     for path, module in net.named_modules():
         why = next(_reasons(module), None)
@@ -67,7 +67,7 @@ def refuse(net: nn.Module) -> None:
 
 
 def _within(net: nn.Module, path: str) -> str:
-    """Names the layer that holds the module at `path`, if one does."""
+    """Returns "LAYER with " for the layer that holds the module at `path`; "" without one."""
     parts = path.split(".")
     for n in range(len(parts) - 1, 0, -1):
         outer = ".".join(parts[:n])
@@ -110,7 +110,7 @@ def _averages(module: nn.Module) -> bool:
 
 
 def _drops(module: nn.Module) -> bool:
-    """Whether a layer such as GATConv, or PyG's MLP, drops with a probability of its own."""
+    """Whether a layer such as GATConv, or PyG's MLP, has a dropout probability above 0."""
     found = getattr(module, "dropout", 0.0)
     shares = found if isinstance(found, list | tuple) else [found]
     return any(isinstance(share, float | int) and share > 0 for share in shares)
@@ -119,8 +119,8 @@ def _drops(module: nn.Module) -> bool:
 def _weighted(
     fresh: Callable[[Tensor], Tensor], layer: GCNConv, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Weighs the edges that `layer` reads by the degrees of the whole graph, in the place of its
-    inputs (x, edge_index, edge_weight). fresh: replaces the halo's rows [N, 1] by their owners'.
+    """Returns inputs (x, edge_index, edge_weight) for `layer` with edges weighted by degrees in the
+    whole graph. fresh: replaces halo rows [N, 1] by those their owners computed.
     """
     x, edge_index, edge_weight = _inputs(*args, **kwargs)
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
@@ -145,8 +145,8 @@ def _inputs(
 
 @contextmanager
 def forgotten(net: nn.Module) -> Iterator[None]:
-    """Restores or removes attributes of the modules of `net` to which the block assigned a tensor
-    with gradients; raises ContractError if a list, buffer or constructor keeps one.
+    """Undoes, after the block, each attribute of a module in `net` to which the block assigned a
+    tensor with gradients. Raises ContractError if a list, buffer or constructor keeps one.
     """
     before = [(path, module, dict(vars(module))) for path, module in net.named_modules()]
     yield
@@ -174,7 +174,7 @@ def _kept(layer: str, module: nn.Module, name: str) -> ContractError:
 
 
 class LayerExchange:
-    """The exchanges of one pass over a sector; its rows from `n_nodes` on are nobody's."""
+    """The exchanges in one pass over a sector; rows from `n_nodes` on are added, not exchanged."""
 
     def __init__(self, sector: SectorInputs, n_nodes: int, exchange: Exchange) -> None:
         self._n_rows, self._n_owned, self._n_nodes = len(sector.x), sector.n_owned, n_nodes
@@ -183,7 +183,7 @@ class LayerExchange:
 
     @contextmanager
     def around(self, net: nn.Module, normalised: Collection[GCNConv]) -> Iterator[None]:
-        """Exchanges each layer's result while `net` runs; `normalised` ones weigh by degrees."""
+        """Exchanges each layer's result while `net` runs. normalised: weighted by degree."""
         handles, weigh = [], partial(_weighted, self.fresh)
         for path, layer in net.named_modules():
             if not isinstance(layer, MessagePassing):
@@ -201,13 +201,13 @@ class LayerExchange:
                 handle.remove()
 
     def fresh(self, rows: Tensor) -> Tensor:
-        """Replaces the halo's rows of [N, ...] by their owners'."""
+        """Replaces the halo rows of [N, ...] by those their owners computed."""
         flat = rows.flatten(1)
         nodes = self._exchange(flat[: self._n_owned])
         return torch.cat([nodes, flat[self._n_nodes :]]).view_as(rows)
 
     def _enter(self, name: str, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        """Notes that a layer begins, which reads the rows of one kind of nodes."""
+        """Counts that a layer begins; ContractError if its input is a tuple of node tensors."""
         self._depth += 1
         if any(map(_holds_tensors, (*args, *kwargs.values()))):
             raise ContractError(
@@ -216,7 +216,7 @@ class LayerExchange:
             )
 
     def _leave(self, name: str, _: nn.Module, __: Any, result: Any) -> Tensor | None:
-        """Exchanges the result of a layer, unless that is computed within another one."""
+        """Exchanges an outermost layer's result; ContractError unless it has N rows."""
         self._depth -= 1
         if not isinstance(result, Tensor) or result.dim() < 2 or len(result) != self._n_rows:
             made = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -237,7 +237,7 @@ _TRIED = 12  # nodes of the graph on which a network is tried
 
 
 class PyGModel(nn.Module):
-    """Classifies edges by their features and the embeddings that a network gives their nodes."""
+    """Classifies edges by their features and the embeddings of their nodes from a PyG network."""
 
     def __init__(
         self,
@@ -247,8 +247,8 @@ class PyGModel(nn.Module):
         n_edge_features: int,
     ) -> None:
         """Takes `net`, which maps (x [N, F], edge_index [2, E]) and, if its forward has an argument
-        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. ContractError: it does not,
-        or gives another result in a sector than in the whole graph.
+        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. Raises ContractError if `net`
+        does not, or gives another result in a sector than in the whole graph.
         """
         super().__init__()
         refuse(net)
@@ -267,7 +267,7 @@ class PyGModel(nn.Module):
     def forward(
         self, x: Tensor, edge_features: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
-        """Computes the logits [E], float32 at least."""
+        """Returns the logits [E], float32 at least."""
         check_edges(edge_index, len(x))
         sector = with_edges(SectorInputs(x, edge_features, edge_index, n_owned))
         layers = LayerExchange(sector, len(x), exchange)
@@ -276,14 +276,14 @@ class PyGModel(nn.Module):
         return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
-        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`."""
+        """Returns the embedding [N, D] of a sector with some edge, exchanging by `layers`."""
         edges = (sector.edge_features,) if self._takes_edges else ()
         with layers.around(self.net, self._normalised), forgotten(self.net):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
         return embedding
 
     def _embedding_width(self, n_node_features: int, n_edge_features: int) -> int:
-        """Returns the width of a small graph's embedding; lazy layers take their sizes."""
+        """Returns the width D of the embedding of a small graph; this sizes lazy layers, too."""
         nodes = torch.arange(_TRIED)
         edges = torch.stack([nodes, nodes.roll(1)])
         try:
@@ -307,7 +307,7 @@ class PyGModel(nn.Module):
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:
-    """Adds two nodes with edges between them to a sector without edges, for layers like GATConv."""
+    """Adds two nodes joined by edges to a sector without edges: layers like GATConv need some."""
     x, edge_features, edge_index, n_owned = sector
     if edge_index.shape[1]:
         return sector

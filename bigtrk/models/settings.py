@@ -1,4 +1,4 @@
-"""The models; `name` chooses one.
+"""The settings of all models; `name` chooses one.
 
 A new model is a file of its own and its settings in `AnyConfig` (docs/adding/model.md).
 """
@@ -38,18 +38,18 @@ _OPTIONS = {name: config.model_fields for name, config in MODELS.items()}
 
 
 def name(content: Any) -> Any:
-    """Finds the tag of the settings' class; pydantic's messages quote the name of this function."""
+    """Returns the tag of the settings' class; pydantic's messages quote this function's name."""
     found = content.get("name") if isinstance(content, dict) else getattr(content, "name", None)
     return _OWN if isinstance(found, str) and ":" in found else found
 
 
 def _of_one_model(content: Any) -> Any:
-    """Names the Interaction GNN where no name is; raises ValueError for another model's option."""
+    """Adds the default name; raises ValueError if `content` has another model's option."""
     if not isinstance(content, dict):
         return content
     content = {"name": "interaction", **content}
     tag = name(content)
-    # A name that is no text cannot be looked up; it is refused with the other values.
+    # A name that is no text cannot be looked up; pydantic refuses it later.
     known = isinstance(tag, str) and tag in _OPTIONS
     for key in content:
         models = [model for model, options in _OPTIONS.items() if key in options]
@@ -70,6 +70,6 @@ ModelConfig = Annotated[
 def make_model(
     config: ModelConfig, n_node_features: int, n_edge_features: int, pt_head: bool = False
 ) -> nn.Module:
-    """Makes the model of `config`; its weights are drawn by torch's generator."""
+    """Makes the model of `config`, with weights drawn by torch's global generator."""
     assert config.has_pt_head or not pt_head, f"{config.name} has no head for log pT"
     return config.build(n_node_features, n_edge_features, pt_head)

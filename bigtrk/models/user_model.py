@@ -1,4 +1,4 @@
-"""Models of the user's own: classes that keep the contract, and networks of PyG's layers."""
+"""Settings of a user's own models: classes that keep the contract, and networks of PyG's layers."""
 
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -53,7 +53,7 @@ class UserModelConfig(ModelSettings):
         return self.gives
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:  # noqa: ARG002
-        """Raises InputError unless the class is a torch.nn.Module that takes the options."""
+        """Makes the user's model. InputError: no torch.nn.Module, or it fails with the options."""
         made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):
             raise self._bad("is not a subclass of torch.nn.Module; make it one")
@@ -65,7 +65,7 @@ class UserModelConfig(ModelSettings):
             return made(*sizes, **options)
 
     def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
-        """Returns the options that the class is called with, or the fields of its own `Options`."""
+        """Returns the keyword arguments of the user's class, checked by its `Options` if any."""
         checker = getattr(made, "Options", None)
         if isinstance(checker, type) and issubclass(checker, BaseModel):
             self._refuse_unknown(list(checker.model_fields))  # pydantic would ignore them
@@ -120,7 +120,7 @@ class PyGConfig(ModelSettings):
 
     @property
     def module(self) -> str:
-        """The `package.module:Class` of the network; InputError if none is named."""
+        """The network's `package.module:Class`; InputError if the options name none."""
         module = self.options.get("module")
         if not isinstance(module, str) or not names_code(module):
             raise InputError("model.options.module: must name your network as package.module:Class")
@@ -133,7 +133,7 @@ class PyGConfig(ModelSettings):
         return name in inspect.signature(made).parameters and name not in self.options
 
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> "PyGModel":
-        """Raises InputError if the class fails, or its network is not exact in a sector."""
+        """Makes the model. InputError: the class fails, or its network is not exact in a sector."""
         # Importing PyG takes seconds, which other models should not pay.
         from bigtrk.models.pyg_model import PyGModel
 
@@ -148,7 +148,7 @@ class PyGConfig(ModelSettings):
 
 
 class _NetworkConfig(UserModelConfig):
-    """Makes the network as models of the user's own are made."""
+    """Settings that make the PyG network as a UserModelConfig makes its model."""
 
     key: ClassVar[str] = "model.options.module"
     page: ClassVar[str] = "docs/adding/pyg.md"

@@ -1,5 +1,5 @@
-"""Starts passes over whole rows and over nodes on GPUs (triton_*.py), laid out by schedule.py and
-counted by work.py. Shapes: M rows, F features, N nodes, H = hidden.
+"""Launches passes over whole rows and over nodes on GPUs (triton_*.py), in the layout of
+schedule.py, counted by work.py. Shapes: M rows, F features, N nodes, H = hidden.
 """
 
 import os
@@ -17,7 +17,7 @@ from bigtrk.models.protocol import Ends
 
 
 class NextLayer(NamedTuple):
-    """The next layer: gradient [M, H] and weight [H, H] of its first product, ends' gradients."""
+    """The next layer's first product: gradient [M, H], weight [H, H], both ends' gradients."""
 
     after: Tensor
     of_state: Tensor
@@ -25,12 +25,12 @@ class NextLayer(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """Lists its tensors, as kernels read them."""
+        """The tensors in the order in which kernels read them."""
         return self.after, self.of_state, self.of_state.stride(0), *self.outer[:2]
 
 
 class Term(NamedTuple):
-    """Rows [N, H] whose product is a weight's gradient; their sum may be a bias's."""
+    """Rows grads, values [N, H]: grads.T @ values is a weight's gradient, sum(grads) a bias's."""
 
     grads: Tensor
     values: Tensor
@@ -39,8 +39,8 @@ class Term(NamedTuple):
 
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
-    """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`. Those of
-    float32 multiply in tf32, which NVIDIA's variable forbids.
+    """Whether these passes compute an MLP of `layers` linear layers on rows of `dtype`. They
+    multiply float32 in tf32, so not if NVIDIA_TF32_OVERRIDE=0 forbids that.
     """
     if dtype == torch.float32 and os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
         return False
@@ -50,10 +50,10 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
 
 @dataclass(frozen=True)
 class WholeMLP:
-    """An MLP over whole rows, in products of `dtype`. read: a layer's edges and, if it reads them,
-    the encoded ones, [M, H]; or the rows [M, F] of an encoder or decoder. weights: weights and
-    biases in turn; a layer's first bias is in its `ends`. norms: by layer of width H, whether a
-    LayerNorm follows. n_outputs: of a decoder's last linear layer.
+    """An MLP over whole rows, multiplied in `dtype`. read: a layer's edges and, if it reads them,
+    the encoded edges, [M, H]; or the rows [M, F] of an encoder or decoder. weights: weights and
+    biases in turn; a layer's first bias is in its `ends`. norms: for each layer of width H, whether
+    a LayerNorm follows. n_outputs: the outputs of a decoder's last linear layer.
     """
 
     read: Sequence[Tensor]
@@ -71,12 +71,12 @@ class WholeMLP:
 
     @property
     def rows_of_program(self) -> int:
-        """The rows of a program of the backward pass."""
+        """The number of rows that a program of the backward pass computes."""
         return schedule.rows_of_program(len(self.read[0]), self.hidden, self.tile.height)
 
     def forward(self, made: Tensor, layout: tuple[int, int, int]) -> None:
-        """Makes the last layer's rows [M, H], or the outputs. layout: the rows of a program, those
-        of a tile, and the number of warps.
+        """Writes the last layer's rows [M, H], or the outputs, to `made`. layout: rows of a
+        program, rows of a tile, number of warps.
         """
         self._launch("whole_forward", self._flops(len(self.norms)), layout, [made])
 
@@ -88,8 +88,8 @@ class WholeMLP:
         grads: Sequence[Tensor],
         adds: bool,
     ) -> None:
-        """Writes `gradient`, as whole_backward says, unless it is None; and `grads`, in the order
-        of the weights, or with `adds` adds to them, except a layer's first bias.
+        """Writes `gradient` (unless None) as whole_backward says. Writes, or with `adds` adds, the
+        gradients of weights to `grads`, in the weights' order, except a layer's first bias.
         """
         (n_rows, width), hidden, layers = self.read[0].shape, self.hidden, len(self.norms)
         first_bias, inputs = 0 if self.ends is None else 1, len(self.read)
@@ -115,8 +115,8 @@ class WholeMLP:
     def _flops(
         self, computed: int, summed: Sequence[bool] = (), through: int = 0, given: bool = False
     ) -> float:
-        """Returns the operations of the first `computed` layers, of the gradients of weights that
-        are `summed`, of the gradients that pass `through` layers, and of one product if `given`.
+        """Counts operations: the first `computed` layers forward, gradients of the `summed`
+        weights, gradients passed `through` layers, and one more product if `given`.
         """
         n_rows, width = self.read[0].shape
         firsts = len(self.read) * ((computed > 0) + sum(summed[:1]))
@@ -156,7 +156,7 @@ class WholeMLP:
 
 
 def of_layer(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor]) -> WholeMLP:
-    """Returns the MLP of a layer's edges; `usable` has said that it is one."""
+    """Makes the MLP of a layer's edges; call it only if `usable` is true."""
     rows, layers = inputs[0], len(weights) // 2
     tile = schedule.layer_tile(rows.shape[1], layers, rows.dtype, capability(rows.device))
     assert tile is not None
@@ -165,7 +165,7 @@ def of_layer(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor]) ->
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
-    """Makes the next state of edges, [M, H]; `made` may be the tensor of the state."""
+    """Writes the edges' next state [M, H] to `made`, which may be the tensor of their state."""
     (n_rows, hidden), dtype = made.shape, made.dtype
     is_wide = 64 < hidden < 128 or (hidden > 32 and dtype == torch.float32)
     of_program, height = schedule.forward_rows_of_program(n_rows), schedule.rows_at_once(dtype)
@@ -182,15 +182,15 @@ def backward(
     grads: Sequence[Tensor],
     adds: bool,
 ) -> None:
-    """Writes the `gradient` [M, H] of the edges' first product, maybe in the place of `made`: the
-    edges' new state, or, if `given` is None, the gradient of the last product.
+    """Writes the `gradient` [M, H] of the edges' first product, which may overwrite `made`. made:
+    the edges' new state or, if `given` is None, the gradient of the last product.
     """
     layer = of_layer(inputs, ends, weights)
     layer.backward(given and given.tensors, made, gradient, grads, adds)
 
 
 def weights_backward(terms: Sequence[Term], dtype: torch.dtype) -> None:
-    """Writes the gradients of weights and biases; sums of `grads` of a bias are in float32."""
+    """Writes each term's gradients of its weight and bias; biases are summed in float32."""
     terms = sorted(terms, key=lambda term: term.of_bias is None)
     pairs = [(term.grads, term.values) for term in terms]
     biases = [term.of_bias for term in terms if term.of_bias is not None]
@@ -214,7 +214,7 @@ def sum_products(
     height: int,
     warps: int,
 ) -> None:
-    """Starts triton_nodes.of_weights on gradients and values, `height` rows at a time."""
+    """Launches triton_nodes.of_weights on (gradients, values) pairs, `height` rows at a time."""
     grads, values = zip(*pairs, strict=True)
     parts, n_lines, hidden = partials.shape
     n_rows, squares = len(grads[0]), (-(-hidden // side)) ** 2
@@ -242,7 +242,7 @@ def products(
     dtype: torch.dtype,
     **options: Any,
 ) -> None:
-    """Makes sums [M, H] of products of all `rows_of` in `dtype`; each has weights of its own."""
+    """Writes to each `made` [M, H] the sum of products of all `rows_of` with weights of its own."""
     strides = tuple(weight.stride(0) for weight in weights)
     pointers = tuple(rows_of), tuple(weights), strides, bias, tuple(made)
     size = schedule.node_tile(made[0].shape[1], dtype)
@@ -261,7 +261,7 @@ def launch_mlp(
     of_sums: Sequence[Tensor] = (),
     copy: Tensor | None = None,
 ) -> None:
-    """Starts triton_nodes.update on as many rows, and owned ones, as `sizes` says."""
+    """Launches triton_nodes.update. sizes: number of rows, and of owned rows."""
     first, bias, *others = weights
     layers = len(others) // 2
     n_products = len(rows_of) + layers
@@ -285,7 +285,7 @@ def _launch_nodes(
     size: schedule.NodeTile,
     **options: Any,
 ) -> None:
-    """Starts a kernel of triton_nodes.py over sizes[0] rows; it computes `n_products`."""
+    """Launches a kernel of triton_nodes.py over sizes[0] rows; counts `n_products` products."""
     (of, *_), n_rows = pointers[0], sizes[0]
     hidden = of.shape[1]
     work.launch(
@@ -309,8 +309,8 @@ def _launch_nodes(
 def sum_partials(
     partials: Tensor, of_weights: Sequence[Tensor], of_biases: Sequence[Tensor], adds: bool
 ) -> None:
-    """Writes, or with `adds` adds, the sums of the programs' parts [programs, lines, H] of
-    gradients: H lines of each weight's [H, H or less], then one of each bias.
+    """Sums partial gradients [programs, lines, H] over programs, and writes (or with `adds` adds)
+    the sums. Lines: H for each weight [H, H or less], then one for each bias.
     """
     programs, n_lines, hidden = partials.shape
     strides, widths = zip(*((one.stride(0), one.shape[1]) for one in of_weights), strict=True)
@@ -329,8 +329,8 @@ def sum_partials(
 
 @cache
 def capability(device: torch.device) -> int:
-    """Returns the major number of a GPU's compute capability, but 7 if the GPU gives a block less
-    shared memory than an A100 does. Without a GPU, launches are only counted, as for a 9.
+    """Returns a GPU's compute capability (major number), but 7 if its blocks have less shared
+    memory than an A100's. Without a GPU, launches are only counted: 9.
     """
     if device.type != "cuda":
         return 9

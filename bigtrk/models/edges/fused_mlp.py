@@ -1,4 +1,4 @@
-"""MLPs of rows in a few launches on GPUs (triton_whole_rows.py): encoders, and the edges' decoder.
+"""MLPs over rows in a few launches on GPUs (triton_whole_rows.py): encoders and the edge decoder.
 
 Shapes: M rows, F features, H = hidden, W outputs of a decoder.
 """
@@ -17,7 +17,7 @@ from bigtrk.models.edges.states import Workspace
 def tile_of(
     weights: Sequence[Tensor], activations: Sequence[Activation], of: Workspace
 ) -> WholeRows | None:
-    """Returns the tile of launches for an MLP of these weights; None where it runs in chunks."""
+    """Returns the tile for launching an MLP with these weights; None if it must run in chunks."""
     (hidden, n_inputs), layers, n_outputs = weights[0].shape, len(activations), 0
     if of.dtype != torch.bfloat16 or not fused.usable(of.device, of.dtype, hidden, 1):
         return None
@@ -33,7 +33,7 @@ def mlp_of(
     of: Workspace,
     kept: Sequence[Tensor] = (),
 ) -> "ChunkedMLP | FusedMLP":
-    """Returns the fastest form of an MLP of rows [M, F]."""
+    """Makes the fastest form of an MLP over `rows` [M, F]."""
     tile = tile_of(weights, activations, of)
     if tile is None:
         return ChunkedMLP(weights, activations, [rows], of, kept=kept)
@@ -44,15 +44,15 @@ def mlp_of(
 
 
 class FusedMLP(fused.WholeMLP):
-    """`ChunkedMLP` in launches for all rows [M, F] at once; its backward pass computes products
-    again. Linear layers have width H; a last one without an activation has few outputs W.
+    """A `ChunkedMLP` launched for all rows [M, F] at once; the backward pass repeats the products.
+    Linear layers have width H; a last one without an activation has few outputs W.
     """
 
     is_fused = True
     kept: Sequence[Tensor] = ()
 
     def forward_all(self, out: Tensor) -> None:
-        """Makes the last layer's rows [M, H], or the outputs [M, W]."""
+        """Writes the last layer's rows [M, H], or the outputs [M, W], to `out`."""
         self.forward(out, (self.rows_of_program, *self.tile[:2]))
 
     def backward_all(
@@ -64,7 +64,7 @@ class FusedMLP(fused.WholeMLP):
         *,
         adds: bool = False,
     ) -> None:
-        """Propagates as ChunkedMLP does, but writes `grads`, or with `adds` adds to them."""
+        """Propagates as ChunkedMLP does, but writes `grads`; only with `adds` it adds to them."""
         grad = grad_of(slice(0, len(self.read[0]))).contiguous()
         self.backward(None, grad, gradient, grads, adds)
         if self.n_outputs and adds:

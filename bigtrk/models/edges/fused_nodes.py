@@ -1,4 +1,4 @@
-"""A layer's nodes in a few fused launches on GPUs (triton_nodes.py); shapes as in passes.py."""
+"""A layer's node update in fused launches on GPUs (triton_nodes.py); shapes as in passes.py."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from bigtrk.tracing import traced
 
 
 class FusedShares(NodeShares):
-    """`NodeShares` in one launch, which reads the parameters themselves."""
+    """`NodeShares` in one launch, which reads the parameters without copying them."""
 
     def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
         nodes = [part[rows] for part in self._nodes]
@@ -23,7 +23,7 @@ class FusedShares(NodeShares):
 
 
 class FusedNodePass(EdgePass):
-    """`EdgePass` with its nodes in fused launches, which compute products anew."""
+    """`EdgePass` with its node update in fused launches; the backward pass repeats products."""
 
     _is_fused = True
     _of_update: Sequence[Term] = ()  # what the backward pass has left to do for the update
@@ -32,7 +32,7 @@ class FusedNodePass(EdgePass):
         return weight, FusedShares(weight, bias, self._nodes, self._work)
 
     def _sums_of_edges(self) -> Ends:
-        """Keeps them for the backward pass, in the type of products where no block adds to them."""
+        """Returns new sums, kept for the backward pass; in the products' type if one block."""
         work, layer = self._work, self.layer
         dtype = work.dtype if layer.in_out and self._states.in_one_block else work.sums
         outgoing, incoming = (torch.empty_like(self._nodes[0], dtype=dtype) for _ in range(2))
@@ -51,7 +51,7 @@ class FusedNodePass(EdgePass):
         return owned
 
     def _of_nodes(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        """Returns those of the weights, or of their gradients, that are the update's."""
+        """Selects the node update's part of the layer's weights, or of their gradients."""
         return [weight.detach() for weight in weights[self._n_edge :]]
 
     def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:

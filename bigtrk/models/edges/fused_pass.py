@@ -17,11 +17,11 @@ from bigtrk.tracing import traced
 
 
 class FusedEdgePass(FusedNodePass):
-    """`EdgePass` in fused launches, which compute products anew."""
+    """`EdgePass` in fused launches; the backward pass repeats the products."""
 
     @property
     def _n_fused(self) -> int:
-        """The number of the layer's weights and biases for its edges."""
+        """The number of weights and biases in the MLP of the layer's edges."""
         return 2 * len(self.layer.edge)
 
     @classmethod
@@ -40,7 +40,7 @@ class FusedEdgePass(FusedNodePass):
         sum_at_ends(made, sums, adds=block.rows.start > 0)
 
     def _launch(self, block: Block) -> None:
-        """Makes a block's next state; while halo rows come, first of the edges that read none."""
+        """Writes a block's next state; while halo rows travel, first edges that read none."""
         [made], ends = block.made, self._ends.of(block.rows)
         weights = self._weights[: self._n_fused]
         interior = 0 if self._has_halo else self.layer.graph.n_interior - block.rows.start

@@ -1,4 +1,4 @@
-"""The passes over edges and the products between them in C; float32 and bfloat16 on CPUs.
+"""The passes over edges and their products in C; float32 and bfloat16 on CPUs.
 
 They are registered as torch operators, so that `bigtrk plan` counts their memory and time.
 """
@@ -22,7 +22,7 @@ _WIDE = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 _FLAGS = "-fno-math-errno", "-fno-trapping-math", NATIVE, *_WIDE
 CODE = "kernels", _SOURCE, (_HEADER,), _FLAGS
 _WIDEST = 64  # columns of a panel of passes.h
-_PARTS = 8  # of a sum over rows in native.c
+_PARTS = 8  # partial sums over rows in native.c
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
 # The C functions take the same arguments in the same order, then rows and columns.
@@ -64,7 +64,7 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
 
 
 def _function(name: str, dtype: torch.dtype) -> Any:
-    """Returns a C function for rows of `dtype`."""
+    """Returns the C function `name` for rows of `dtype`."""
     return getattr(library(), f"{name}_{NAMES[dtype]}")
 
 
@@ -120,7 +120,7 @@ def _add_sum(values: Tensor, total: Tensor) -> None:
 
 
 def _float32(total: Tensor) -> Tensor:
-    """Returns `total`, or zeros to sum in where an engine chose another type for it."""
+    """Returns `total` if it is float32; else zeros to sum in, which the caller adds to it."""
     return total if total.dtype == torch.float32 else torch.zeros(total.shape, dtype=torch.float32)
 
 
@@ -133,7 +133,7 @@ def _longs(*sizes: int) -> list[ctypes.c_long]:
 
 
 def _call_without_data(*_: Any) -> None:
-    """Does nothing for tensors that have only shapes: results have their shapes already."""
+    """Does nothing: on meta tensors the results have their shapes already."""
 
 
 _IMPLEMENTATIONS: dict[str, Callable[..., None]] = {

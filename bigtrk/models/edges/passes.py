@@ -1,8 +1,8 @@
 """The passes of an interaction layer over its edges and its owned nodes, with gradients by hand.
 
 Between forward and backward a layer keeps the nodes it read, and states.py the edges; where the
-workspace keeps products, it keeps those too. MLPs are like acorn's: LayerNorm without parameters of
-its own and ReLU between linear layers, ReLU alone after the last one. A chunk of rows stays in
+workspace keeps products, the layer keeps these too. MLPs are like acorn's: LayerNorm (without
+parameters) and ReLU between linear layers, ReLU alone after the last one. A chunk of rows stays in
 cache from an MLP's first product to its last.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, M rows of a
@@ -33,13 +33,13 @@ from bigtrk.tracing import traced
 # The activation after a linear layer; "norm" is LayerNorm and ReLU. The last one is "relu" or
 # "linear".
 Activation = Literal["norm", "relu", "linear"]
-# A sink takes the gradient [M, W] of an input's rows.
+# A sink is called with a slice of an input's rows and their gradient [M, W].
 Sink = Callable[[slice, Tensor], object]
 
 
 class _Hidden(NamedTuple):
-    """Tensors of a linear layer but the last: made [M, W] is its product, normalised where "norm"
-    follows, by rstd [M, 1]; read [M, W] is what the next layer reads.
+    """The tensors of one linear layer (not the last). made [M, W]: its product, after LayerNorm if
+    "norm" follows; rstd [M, 1]: the LayerNorm's scale; read [M, W]: the next layer's input.
     """
 
     made: Tensor
@@ -48,9 +48,9 @@ class _Hidden(NamedTuple):
 
 
 class ChunkedMLP:
-    """Linear layers. weights: in turn their weight [outputs, inputs] and bias [outputs]. The first
-    reads `inputs` side by side; `ends` add to its product, bias included. kept: `made` and `rstd`
-    of `_Hidden` of each layer but the last, from a forward pass.
+    """An MLP over chunks of rows. weights: weight [outputs, inputs] and bias [outputs] in turn. The
+    first layer reads the concatenated `inputs`; `ends`, if given, add node rows and the bias to its
+    product. kept: `made` and `rstd` (`_Hidden`) of each layer but the last, from a forward pass.
     """
 
     is_fused = False
@@ -78,7 +78,7 @@ class ChunkedMLP:
                 self.kept.append(inputs[0].new_empty(self.n_rows, 1, dtype=work.sums))
 
     def forward_all(self, out: Tensor) -> None:
-        """Makes the last layer's rows of all chunks."""
+        """Writes the last layer's rows of all chunks to `out`."""
         for rows in self._work.chunks(self.n_rows):
             out[rows] = self.forward(rows)
 
@@ -91,8 +91,8 @@ class ChunkedMLP:
         *,
         adds: bool = True,  # noqa: ARG002  # it always does
     ) -> None:
-        """Adds all chunks' gradients to `grads`; `grad_of` gives that of a chunk's result. Unless
-        None, `gradient` gets that of the inputs before their ReLU, and may be the inputs' tensor.
+        """Adds the weights' gradients of all chunks to `grads`. grad_of: gives the gradient of a
+        chunk's result. gradient: gets the inputs' gradient before their ReLU; may be their tensor.
         """
         sinks: list[Sink | None] = [None]
         if gradient is not None:
@@ -103,7 +103,7 @@ class ChunkedMLP:
             self.backward(rows, grad_of(rows), of_chunk, None, grads, sinks)
 
     def forward(self, rows: slice) -> Tensor:
-        """Returns the last layer's rows [M, W], in a buffer that holds them until the next call."""
+        """Returns the last layer's rows [M, W], in a buffer that the next call overwrites."""
         return self._last(rows, self._hidden(rows, again=False))
 
     def backward(
@@ -117,8 +117,8 @@ class ChunkedMLP:
     ) -> Tensor:
         """Returns the gradient [M, W] of the first product, in a buffer, from `grad` [M, W].
 
-        made: the result of `forward`; None: it is computed again. outer: what both ends add to its
-        gradient. Adds to `grads`, which are in the order of the weights; gives the inputs'
+        made: the result of `forward`; None: it is computed again. outer: node rows, added to `grad`
+        at both ends. Adds to `grads`, which are in the order of the weights; gives the inputs'
         gradients to `sinks`.
         """
         hidden = self._hidden(rows, again=True)
@@ -197,7 +197,7 @@ class ChunkedMLP:
         self._passes.multiply(read, [weight.t() for weight in weights], bias, out)
 
     def _ends_of(self, rows: slice, k: int) -> Ends | None:
-        """Returns what both ends add to the product of linear layer k."""
+        """Returns the ends that add to the product of linear layer k: None unless k is 0."""
         return None if k or self._ends is None else self._ends.of(rows)
 
     def _buffer(self, name: str, rows: slice, width: int) -> Tensor:
@@ -205,8 +205,8 @@ class ChunkedMLP:
 
 
 class NodeShares:
-    """The nodes' shares of the edges' first product. weight [H, ...]: its last columns are those of
-    source and destination. bias: [H]. nodes: the parts of the nodes' rows, each [N, H].
+    """The nodes' shares: their terms in the edges' first product. weight [H, ...]: its last columns
+    multiply sources and destinations. bias: [H]. nodes: parts of the nodes' rows, each [N, H].
     """
 
     def __init__(
@@ -218,18 +218,18 @@ class NodeShares:
         self._passes = passes_for(work.device, work.dtype)
 
     def columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Returns the columns of the sources and the destinations, for each part of the nodes."""
+        """Splits a weight's last columns by part of nodes: for sources, and for destinations."""
         columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
 
     def new(self) -> tuple[Tensor, Tensor]:
-        """Makes room for what each node adds to edges that leave and that reach it: [N, H]."""
+        """Returns uninitialised buffers for the shares of sources and destinations: [N, H] each."""
         n_nodes, hidden = len(self._nodes[0]), len(self._bias)
         of_source = self._work.rows("of source", n_nodes, hidden)
         return of_source, self._work.rows("of destination", n_nodes, hidden)
 
     def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
-        """Computes these rows of both shares."""
+        """Writes these `rows` of both shares; the bias is in the share of the source."""
         nodes = [part[rows] for part in self._nodes]
         of_ends = zip((of_source, of_destination), self._weights, (self._bias, None), strict=True)
         for share, weights, bias in of_ends:
@@ -238,7 +238,7 @@ class NodeShares:
     def backward(
         self, grad: tuple[Tensor, Tensor], of_weight: Tensor, of_bias: Tensor, sinks: Sequence[Sink]
     ) -> None:
-        """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
+        """Adds weight and bias gradients, from `grad` [N, H] of both shares; `sinks` get nodes'."""
         self._passes.add_sum(grad[0], of_bias)
         sides = zip(grad, self._weights, self.columns(of_weight), strict=True)
         for of_share, weights, of_weights in sides:
@@ -254,7 +254,7 @@ class NodeShares:
 
 @dataclass(frozen=True)
 class GraphPass:
-    """The inputs of all layers: edge_index [2, E], encoded nodes if read again, edges and halo."""
+    """A sector for all layers: edge_index [2, E], encoded nodes if read again, edges, halo."""
 
     edge_index: Tensor
     n_owned: int
@@ -265,7 +265,7 @@ class GraphPass:
 
     @cached_property
     def n_interior(self) -> int:
-        """Counts the first edges before one that reads a halo node."""
+        """The number of edges before the first one that reads a halo node."""
         reads_halo = (self.edge_index >= self.n_owned).any(dim=0).nonzero()
         return int(reads_halo[0]) if len(reads_halo) else self.edge_index.shape[1]
 
@@ -285,9 +285,9 @@ class Layer:
 
 
 class EdgePass:
-    """A layer's edges, chunk by chunk: their MLP, its inputs, and what the nodes read of them."""
+    """One layer: computes all edges chunk by chunk, sums them at nodes, and updates owned nodes."""
 
-    _is_fused = False  # fused launches write gradients and the first block's sums; others add to 0
+    _is_fused = False  # whether launches write gradients and the first block's sums; else add to 0
 
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
@@ -304,7 +304,7 @@ class EdgePass:
         self._first, self._shares = self._shares_of(*(weight.detach() for weight in weights[:2]))
         self._ends = Ends.between(*self._shares.new(), graph.edge_index)
         self.passes = passes_for(self._work.device, self._work.dtype)
-        # Halo nodes apart, also where they are there: a product's bits may depend on its rows.
+        # Halo nodes always come apart: the bits of a product may depend on its number of rows.
         self._shares.forward(slice(0, graph.n_owned), *self._ends[:2])
         self._has_halo = False
         if not graph.halo.are_awaited:
@@ -312,7 +312,7 @@ class EdgePass:
 
     @classmethod
     def maker(cls, layer: Layer, weights: Sequence[Tensor]) -> Callable[..., Tensor]:  # noqa: ARG003
-        """Returns what makes room for gradients, like `torch.zeros_like`."""
+        """Returns the function that allocates gradients, such as `torch.zeros_like`."""
         return torch.zeros_like
 
     def _shares_of(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, NodeShares]:
@@ -321,7 +321,7 @@ class EdgePass:
         return weight, NodeShares(weight, bias, self._nodes, self._work)
 
     def _await_halo(self, stop: int | None = None) -> None:
-        """Waits for the halo nodes, if edges before `stop` (None: of all) read any."""
+        """Waits for the halo rows if edges before `stop` (None: any edges) read them."""
         graph = self.layer.graph
         if self._has_halo or (stop is not None and stop <= graph.n_interior):
             return
@@ -331,33 +331,33 @@ class EdgePass:
         self._has_halo = True
 
     def _in_chunks(self) -> list[Activation]:
-        """Lists the activations of edges that are computed chunk by chunk."""
+        """Lists the activations of the MLP that edges pass in chunks."""
         return [*self.layer.edge, *self.layer.head]
 
     def _mlp(self, block: Block) -> ChunkedMLP:
-        """Returns the MLP of the edges of a block whose first rows are its inputs."""
+        """Makes the MLP for a block of edges, whose first tensors are the MLP's inputs."""
         inputs = block.read[: self._states.n_inputs]
         weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
         return ChunkedMLP(weights, self._mlp_of_edges, inputs, self._work, ends, self.kept)
 
     def _new_sums(self) -> Ends:
-        """Returns buffers [N, H] in which to sum the edges at each of their ends."""
+        """Returns cleared buffers [N, H] for the sums of edges at each of their ends."""
         size = *self._nodes[0].shape, self._work.sums
         return self._cleared(*(self._work.rows(name, *size) for name in ("outgoing", "incoming")))
 
     def _sums_of_edges(self) -> Ends:
-        """Returns where the edges are summed for the nodes' update."""
+        """Returns buffers [N, H] for the sums of edges that the node update reads."""
         return self._new_sums()
 
     def _cleared(self, outgoing: Tensor, incoming: Tensor) -> Ends:
-        """Returns these buffers [N, H] to sum edges in; without edges there may be no block."""
+        """Zeroes both buffers [N, H] unless a fused block overwrites them; returns the ends."""
         if not (self._is_fused and self._states.n_edges):
             outgoing.zero_()
             incoming.zero_()
         return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
+        """Makes the next edge state; returns its token and the new owned nodes [n_owned, H]."""
         states, i, sums = self._states, self.layer.i, self._sums_of_edges()
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
@@ -367,7 +367,7 @@ class EdgePass:
             return states.token(), self._updated(sums)
 
     def _updated(self, sums: Ends) -> Tensor:
-        """Returns the owned nodes [n_owned, H] after their update."""
+        """Returns the updated owned nodes [n_owned, H]."""
         update = self._update(sums)
         owned = sums.of_source.new_empty(update.n_rows, update.width)
         update.forward_all(owned)
@@ -397,19 +397,19 @@ class EdgePass:
         return made
 
     def _update(self, sums: Ends) -> ChunkedMLP:
-        """Returns the MLP of the owned nodes, which reads their sums and their parts."""
+        """Makes the MLP that updates the owned nodes from their sums and their own rows."""
         n_owned = self.layer.graph.n_owned
         inputs = [values[:n_owned] for values in (*self._totals(sums), *self._nodes)]
         weights, kept = self._weights[self._n_edge :], self._kept_of_nodes
         return ChunkedMLP(weights, self.layer.node, inputs, self._work, kept=kept)
 
     def _totals(self, sums: Ends) -> list[Tensor]:
-        """Lists the sums [N, H] that the nodes' update reads."""
+        """Returns the sums [N, H] that the node update reads: incoming, outgoing; or both added."""
         outgoing, incoming = sums.of_source, sums.of_destination
         return [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
 
     def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
-        """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
+        """Returns the edges' gradient from the node update, as rows of nodes for both ends."""
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
         # Nothing here reads the sums of halo nodes.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
@@ -424,9 +424,9 @@ class EdgePass:
     def backward(
         self, grad: Tensor | None, outer: Ends | None, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
-        """Gives the edges' states the gradient of the first product. It comes from `grad` [E, W] of
-        the last layer's output, or else from the next layer and `outer`, what both ends add to it.
-        Also sums the edges that it reads, for the node update of the layer before.
+        """Stores the gradient of the edges' first product. It is computed from `grad` [E, W] of the
+        last layer's output, or else from the next layer's gradient and `outer`, which both ends
+        add. Also sums the edges that this layer read, for the node update of the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._new_sums()
         self._grad, self._outer, sums = grad, outer, None
@@ -449,11 +449,11 @@ class EdgePass:
     def _shares_backward(
         self, shares: tuple[Tensor, Tensor], of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> None:
-        """Propagates the gradients [N, H] of both shares of the nodes."""
+        """Propagates the gradients [N, H] of both shares to weights and nodes."""
         self._shares.backward(shares, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
 
     def _read_for_gradient(self) -> list[Rows]:
-        """Lists the rows that the gradient of the layer's output is computed from."""
+        """Lists the rows from which the gradient of the layer's output is computed."""
         if self._outer is None:
             return []
         return [self._states.state(self.layer.i + 1), self._states.gradient_after]

@@ -14,7 +14,7 @@ EPS = 1e-5  # torch's own
 
 
 def total(values: Tensor, ends: Ends | None) -> Tensor:
-    """Returns `values` + both ends: [M, H], float32 at least."""
+    """Returns `values` + the rows of each edge's two nodes: [M, H], float32 at least."""
     values = accumulable(values)
     if ends is None:
         return values
@@ -23,8 +23,8 @@ def total(values: Tensor, ends: Ends | None) -> Tensor:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """Replaces z by the LayerNorm of z + both ends, [M, H]; writes its ReLU to `out`, and to rstd
-    [M, 1] the inverse of each row's standard deviation, in float32 at least.
+    """Overwrites z [M, H] by the LayerNorm of z + both nodes' rows; writes its ReLU to `out`, and 1
+    / the standard deviation of each row to rstd [M, 1], float32 at least.
     """
     values = total(z, ends)
     normal, _, scale = torch.native_layer_norm(values, values.shape[1:], None, None, EPS)
@@ -34,7 +34,7 @@ def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """Computes the gradient of `norm_relu`'s sum from its result's and what it kept: [M, H]."""
+    """Writes the gradient [M, H] before LayerNorm, from `grad` after ReLU, to `out`."""
     normal = accumulable(normal)
     grad = torch.where(normal <= 0, 0, accumulable(grad))
     size, wanted = normal.shape[1:], [True, False, False]
@@ -45,19 +45,19 @@ def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) 
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """Computes (grad + both ends) where e > 0: [M, H]."""
+    """Writes grad + both nodes' rows where e > 0, else 0, to `out` [M, H]."""
     out.copy_(torch.where(e > 0, total(grad, ends), 0))
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """Adds each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
+    """Adds each row to the sums [N, H], float32 at least, of its two nodes in `ends`."""
     values = accumulable(values)
     add_at(ends.of_source, ends.source, values)
     add_at(ends.of_destination, ends.destination, values)
 
 
 def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Adds values [M, ...] to rows [M] of `total`, in order (index_add_ has none on a GPU)."""
+    """Adds values [M, ...] to rows [M] of `total`, in order (index_add_ keeps none on a GPU)."""
     if total.device.type in ("cpu", "meta"):
         total.index_add_(0, rows, values)
     else:
@@ -67,7 +67,7 @@ def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
 def multiply(
     rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
 ) -> None:
-    """Writes the sum of products of rows [M, K] and weights [K, H], and bias, to `out` [M, H]."""
+    """Writes bias + the sum of rows [M, K] @ weights [K, H] over all pairs to `out` [M, H]."""
     # Autocast leaves products with an `out` alone.
     total = bias
     for values, weight in zip(rows, weights, strict=True):
@@ -79,17 +79,17 @@ def multiply(
 
 
 def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
-    """Adds a [M, K] transposed @ b [M, H] to `total` [K, H]."""
+    """Adds a.T @ b, of a [M, K] and b [M, H], to `total` [K, H]."""
     total += torch.mm(a.t(), b, out=a.new_empty(total.shape))
 
 
 def add_sum(values: Tensor, total: Tensor) -> None:
-    """Adds the sum of rows [M, H] to `total` [H]."""
+    """Adds the sum over rows of values [M, H] to `total` [H]."""
     total += values.sum(0)
 
 
 def gathered(values: Tensor, rows: Tensor) -> Tensor:
-    """Returns rows [M] of values [N, H]: [M, H]. Gradients are summed in float32 at least."""
+    """Returns values[rows], [N, H] -> [M, H]; gradients are summed in float32 at least."""
     made: Tensor = _Gathered.apply(values, rows)
     return made
 

@@ -1,15 +1,15 @@
-"""The layout of passes on a GPU's programs, which rows' width, type and number alone decide."""
+"""How passes are laid on a GPU's programs; only the rows' width, type and number decide it."""
 
 from typing import NamedTuple
 
 import torch
 
-# Rows whose width is no multiple would be read feature by feature, which takes registers. The
-# weights of a pass fill the shared memory of a program.
+# Rows whose width is not a multiple of MULTIPLE would be read feature by feature, which takes
+# registers. The weights of a pass fill the shared memory of a program.
 MULTIPLE, MOST_LAYERS = 16, 3
 WIDEST = {torch.bfloat16: 128, torch.float32: 64}
-# Programs of a backward pass times the rows' width: enough for every GPU of today, with a few
-# hundred MB of partial sums. Rows of the largest tile.
+# PROGRAMS: programs of a backward pass times the rows' width, enough for every GPU of today, with a
+# few hundred MB of partial sums. TALLEST: rows of the largest tile.
 PROGRAMS, TALLEST = 2**16, 128
 SUM_WARPS = 1  # more would sum a row's tile in another order
 SUMMED_BYTES = 128  # a line of a GPU's caches
@@ -24,8 +24,8 @@ NODE_STAGES, NODE_SUM_WARPS, NODE_PARTS = 2, 4, 64
 
 
 class NodeTile(NamedTuple):
-    """The tile of a program over nodes: `height` rows of `width`. depth: terms of a product that
-    are read at once. side: of the squares in which a weight's gradient is summed.
+    """The tile of a program over nodes: `height` rows of `width`. depth: terms of a product read at
+    once. side: side of the squares in which a weight's gradient is summed.
     """
 
     width: int
@@ -37,7 +37,7 @@ class NodeTile(NamedTuple):
 
 class WholeRows(NamedTuple):
     """The tile of a backward pass over whole rows. sums_first: it also sums the first weight's
-    gradient, as registers allow. sums_apart: it sums each layer's gradient in a launch of its own.
+    gradient, if registers suffice. sums_apart: each layer's gradient is summed in its own launch.
     No kernel spills with these (tests/models/test_compiled_kernels.py).
     """
 
@@ -47,8 +47,8 @@ class WholeRows(NamedTuple):
     sums_apart: bool = False
 
     def launches(self, layers: int) -> list[tuple[tuple[bool, ...], int]]:
-        """Lists, for each launch, which layers' gradients it sums, and the lowest layer that it
-        propagates to: the first one in the last launch, which writes that layer's gradient.
+        """Lists, for each launch, the flags of layers whose gradients it sums, and the lowest layer
+        that it propagates to. That is layer 0 in the last launch, which writes its gradient.
         """
         summed = [k for k in range(layers) if k or self.sums_first]
         apart = [[k] for k in summed]
@@ -59,12 +59,12 @@ class WholeRows(NamedTuple):
 
 
 def width_of(hidden: int) -> int:
-    """Returns the width of a tile of rows [H]."""
+    """Returns the width of a tile for rows [H]: the next power of two, at least 16."""
     return max(16, 1 << (hidden - 1).bit_length())
 
 
 def node_tile(hidden: int, dtype: torch.dtype) -> NodeTile:
-    """Returns the tile for rows [H] of nodes in `dtype`; `height` rows of a weight's gradient."""
+    """Returns the tile for node rows [H] in `dtype`; sums of weights read `height` rows at once."""
     width = width_of(hidden)
     if dtype == torch.float32:
         return NodeTile(width, 16, 16, max(16, min(width // 2, 32)), max(2, width // 16))
@@ -72,13 +72,13 @@ def node_tile(hidden: int, dtype: torch.dtype) -> NodeTile:
 
 
 def rows_at_once(dtype: torch.dtype) -> int:
-    """Returns the rows of a tile of the forward pass, and of the launch for the first weight."""
+    """Returns the rows of a tile in the forward pass and in the first weight's launch."""
     return FORWARD_HEIGHT * 2 // dtype.itemsize
 
 
 def layer_tile(hidden: int, layers: int, dtype: torch.dtype, capability: int) -> WholeRows | None:
-    """Returns the tile of a layer's backward pass; None where a GPU has too little memory for it,
-    and torch computes it. capability: see `fused.capability`. From 9 on, products take 64 rows at
+    """Returns the tile of a layer's backward pass; None if a GPU has too little memory for it, so
+    that torch computes it. capability: see `fused.capability`. From 9 on, products take 64 rows at
     a time; a GPU of 7 has too little shared memory for wide rows.
     """
     fits = hidden % MULTIPLE == 0 and hidden <= WIDEST.get(dtype, 0) and layers <= MOST_LAYERS
@@ -106,7 +106,7 @@ def rows_tile(
     hidden: int, n_inputs: int, layers: int, n_outputs: int, capability: int
 ) -> WholeRows | None:
     """Returns the tile of an encoder or decoder with `layers` of width `hidden` on a GPU of this
-    `capability`; None if it has too few registers or too little shared memory. With 9 and 10 a GPU
+    `capability`; None if it has too few registers or too little shared memory. At 9 and 10 a GPU
     has 227 KiB of it. For 10, Triton 3.7 compiles larger tiles to nothing.
     """
     is_large, sums_apart = capability in (9, 10), layers > 3
@@ -122,21 +122,21 @@ def rows_tile(
 
 
 def forward_rows_of_program(n_rows: int) -> int:
-    """Returns the edges of a program of the forward pass."""
+    """Returns how many edges a program of the forward pass computes."""
     tiles = n_rows // (FORWARD_HEIGHT * FORWARD_PROGRAMS)
     return FORWARD_HEIGHT * max(1, min(FORWARD_TILES, tiles))
 
 
 def rows_of_program(n_rows: int, hidden: int, height: int) -> int:
-    """Returns the rows of a program of the backward pass: whole tiles of this `height`."""
+    """Returns how many rows a program of the backward pass computes: whole tiles of `height`."""
     return height * max(1, -(-n_rows // (height * most_programs(hidden))))
 
 
 def most_programs(hidden: int) -> int:
-    """Returns the most programs of the backward pass, which many edges nearly have."""
+    """Returns the largest number of programs of the backward pass; many edges nearly reach it."""
     return max(1, PROGRAMS // width_of(hidden))
 
 
 def summed_columns(hidden: int, dtype: torch.dtype) -> int:
-    """Returns the columns, a power of two, that a program sums of rows [H]."""
+    """Returns how many columns of rows [H] a program sums: a power of two."""
     return min(1 << (hidden - 1).bit_length(), SUMMED_BYTES // dtype.itemsize)

@@ -1,7 +1,7 @@
-"""Keeps a sector's edges during a pass, [E, H] for each layer: their states, then gradients.
+"""The states of a sector's edges during a pass, [E, H] for each layer, and then their gradients.
 
-The edges that layer i reads are state i, those that it makes state i + 1; state 0 are the encoded
-features, which all layers may read again. `bigtrk/models/edges/__init__.py` has the rules.
+Layer i reads state i and makes state i + 1; state 0 is the encoded features, which all layers may
+read again. `bigtrk/models/edges/__init__.py` has the rules.
 
 Shapes: E edges, N nodes, H = hidden, M rows.
 """
@@ -27,7 +27,7 @@ Passes = ModuleType  # the passes in one form; `plain` says what they compute
 
 
 def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
-    """Chooses the fastest passes over rows of `dtype` on `device`."""
+    """Returns the module with the fastest passes over rows of `dtype` on `device`."""
     if native.usable(device, dtype):
         return native
     if triton_passes.usable(device, dtype):
@@ -38,7 +38,7 @@ def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
 def chunk_rows(
     hidden: int, recompute: Recompute, dtype: torch.dtype, device: torch.device
 ) -> int | None:
-    """Returns the rows of a chunk, a power of two; None where a layer is computed at once."""
+    """Returns the rows of a chunk, a power of two; None if a layer is computed at once."""
     if recompute == "layer":
         return None
     of_gpu = HOST_BYTES if recompute == "offload" else GPU_BYTES
@@ -47,9 +47,9 @@ def chunk_rows(
 
 
 class Workspace:
-    """The buffers of a pass forward and, if it `trains`, backward. They are used again, since on a
-    CPU fresh memory costs more than the computation in it. keeps: products are kept for the
-    backward pass. weights_stay: weights outlive their layer, since no engine shards them.
+    """The buffers of a pass forward and, if it `trains`, backward. They are reused, since on a CPU
+    fresh memory costs more than the computation in it. keeps: products are kept for the backward
+    pass. weights_stay: weights stay in memory after their layer, since no engine shards them.
     """
 
     weights_stay = False
@@ -65,13 +65,13 @@ class Workspace:
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def chunks(self, n_rows: int) -> Iterator[slice]:
-        """Yields a slice of the rows per chunk; one of all rows if a layer is computed at once."""
+        """Yields the slice of each chunk; one slice of all rows if a layer is computed at once."""
         step = self._chunk or max(n_rows, 1)
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
     def rows(self, name: str, n_rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Returns a buffer [n_rows, width] of any content; that of the last call with this name."""
+        """Returns an uninitialised buffer [n_rows, width]; calls with the same `name` share it."""
         found = self._buffers.get((name, width))
         if found is not None and len(found) >= n_rows:
             return found[:n_rows]
@@ -81,11 +81,11 @@ class Workspace:
         return made
 
 
-Rows = Any  # what a store made by `new`: a tensor, or the place of one
+Rows = Any  # the result of a store's `new`: a tensor, or a place
 
 
 class Block(NamedTuple):
-    """Rows `rows` of a pass: tensors [M, W] to read, and others to fill, which are then kept."""
+    """A block of a pass: the slice `rows`, tensors [M, W] to read, and tensors `made` to fill."""
 
     rows: slice
     read: list[Tensor]
@@ -93,36 +93,36 @@ class Block(NamedTuple):
 
 
 class EdgeStore(Protocol):
-    """Keeps rows of edges until nothing refers to them; InputError where it cannot."""
+    """Keeps rows of edges until nothing refers to them; raises InputError if it cannot."""
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Rows:
-        """Makes room for rows [n_rows, width] of any content, which passes on `device` use."""
+        """Allocates uninitialised rows [n_rows, width], for passes on `device`."""
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
-        """Yields a pass's blocks in order; a block is read before it is filled."""
+        """Yields a pass's blocks in order; a block is read from the store before it is filled."""
 
 
 class MemoryStore:
-    """Keeps rows in the memory of the device."""
+    """Keeps rows in the device's memory."""
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Makes a tensor [n_rows, width]."""
+        """Returns an uninitialised tensor [n_rows, width]."""
         return torch.empty(n_rows, width, dtype=dtype, device=device)
 
     def blocks(
         self, n_rows: int, read: Sequence[Tensor], made: Sequence[Tensor]
     ) -> Iterator[Block]:
-        """Yields one block of all rows."""
+        """Yields one block that holds all rows."""
         yield Block(slice(0, n_rows), list(read), list(made))
 
 
 class HaloRows:
-    """Waits for the halo rows that are on their way."""
+    """A layer's halo rows, which may still be travelling."""
 
     def __init__(self) -> None:
         self._arrival: Arrival | None = None
         self._later: tuple[Tensor, Tensor] | None = None
-        self.converted = WeakTensorKeyDictionary()  # nodes [N, H] that have no halo, as read
+        self.converted = WeakTensorKeyDictionary()  # nodes [N, H] without halo -> converted rows
 
     def expect(self, arrival: Arrival) -> None:
         self._arrival = arrival if arrival.is_awaited else None
@@ -132,7 +132,7 @@ class HaloRows:
         return self._arrival is not None
 
     def read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Converts nodes [N, H], the halo rows when they are there."""
+        """Converts nodes [N, H] to `dtype`; halo rows still travelling follow in `wait`."""
         read: Tensor | None = self.converted.pop(x, None)
         read = x.to(dtype) if read is None else read
         if self.are_awaited and read is not x:
@@ -140,7 +140,7 @@ class HaloRows:
         return read
 
     def wait(self, n_owned: int) -> None:
-        """Returns when the halo rows are there."""
+        """Waits for the halo rows, and converts them for `read`."""
         if self._arrival is None:
             return
         self._arrival.wait()
@@ -151,7 +151,7 @@ class HaloRows:
 
 
 class _Gradient(NamedTuple):
-    """The gradient of a layer's first product, and the weights [H, H] of that for its inputs."""
+    """The gradient of a layer's first product, and that product's weights [H, H] for its inputs."""
 
     rows: Rows
     of_state: Tensor
@@ -159,8 +159,8 @@ class _Gradient(NamedTuple):
 
 
 class EdgeStates:
-    """The states of E edges, kept in `store`. reads_encoded: every layer also reads state 0. In
-    place of each state autograd sees an empty tensor, `token` [E, 0].
+    """The states of E edges, kept in `store`. reads_encoded: every layer also reads state 0.
+    Autograd sees an empty tensor, `token` [E, 0], in the place of each state.
     """
 
     def __init__(
@@ -184,12 +184,12 @@ class EdgeStates:
         return torch.empty(self.n_edges, 0, device=self._work.device)
 
     def inputs(self, i: int) -> list[Rows]:
-        """Lists what layer i reads: its edges and, if so, the encoded ones."""
+        """Lists the states that layer i reads: state i and, with `reads_encoded`, state 0."""
         state = self.state(i)
         return [state, self.state(0)] if self.reads_encoded else [state]
 
     def make(self, i: int) -> Rows:
-        """Makes room for state i; without a backward pass in the place of the one before."""
+        """Allocates state i; without a backward pass it reuses the memory of state i - 1."""
         read_again = 1 if self.reads_encoded else 0
         in_place = not self._work.trains and i > read_again
         self._states[i] = self._states.pop(i - 1) if in_place else self._new()
@@ -200,23 +200,23 @@ class EdgeStates:
         return self._store.blocks(self.n_edges, read, made)
 
     def give_sums(self, outgoing: Tensor, incoming: Tensor) -> None:
-        """Takes the sums [N, H] of the edges that a layer reads, for the layer before."""
+        """Stores the sums [N, H] of the edges that a layer reads, for the layer before."""
         self._sums = outgoing, incoming
 
     def take_sums(self) -> tuple[Tensor, Tensor]:
-        """Returns the sums of the edges that the next layer read."""
+        """Returns, and forgets, the sums [N, H] that the next layer stored by `give_sums`."""
         assert self._sums is not None, "the next layer has not been there"
         taken, self._sums = self._sums, None
         return taken
 
     def gradient_rows(self, i: int) -> Rows:
-        """Makes room for the gradient of layer i's first product, in the place of its result."""
+        """Returns the memory of layer i's result, for the gradient of its first product."""
         # The last layer made no state.
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
     def give_gradient(self, rows: Rows, columns: Tensor, *, is_own: bool) -> None:
-        """Stores the gradient of a layer's first product, and the product's weights [H, ...], with
-        the columns of the inputs first. is_own: they are the pass's own copy, not the parameters.
+        """Stores the gradient of a layer's first product, and the product's weights [H, ...], whose
+        first columns are for the edges. is_own: the pass owns this copy of the weights.
         """
         if not self.reads_encoded:
             self._gradients.clear()
@@ -226,25 +226,25 @@ class EdgeStates:
 
     @property
     def gradient_after(self) -> Rows:
-        """Returns the gradient of the next layer's first product."""
+        """The gradient of the next layer's first product."""
         return self._gradients[-1].rows
 
     @property
     def weight_after(self) -> Tensor:
-        """Returns the weight [H, H] of the next layer's first product for its edges."""
+        """The weight [H, H] by which the next layer's first product multiplies its edges."""
         return self._gradients[-1].of_state
 
     def from_next(self, gradient: Tensor) -> Tensor:
-        """Returns what the next layer adds to the gradient of its edges: [M, H], in a buffer."""
+        """Returns gradient @ `weight_after`, the edges' gradient from the next layer: [M, H]."""
         return self._product("gradient of edges", gradient, self.weight_after)
 
     def all_gradients(self) -> list[Rows]:
-        """Lists the gradients of the first products of all layers, the last layer's first."""
+        """Lists the gradients of all layers' first products, last layer first."""
         return [gradient.rows for gradient in self._gradients]
 
     def of_encoded(self, gradients: Sequence[Tensor], place: Tensor | None, rows: slice) -> Tensor:
-        """Returns the gradient of these `rows` of the encoded edges, [M, H], from their
-        `all_gradients`. Fused launches write it to `place`, the edges' memory, if given.
+        """Returns the gradient [M, H] of `rows` of the encoded edges from `gradients`, which are
+        the `all_gradients`. Fused launches write it to `place`, the edges' memory, if given.
         """
         gradients = [gradient[rows] for gradient in gradients]
         weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
@@ -263,7 +263,7 @@ class EdgeStates:
         return total
 
     def free(self) -> None:
-        """Forgets all rows: a graph of autograd, which holds them, may live until the next pass."""
+        """Forgets all rows: an autograd graph, which refers to them, may outlive the pass."""
         self._states.clear()
         self._gradients.clear()
 
@@ -278,14 +278,14 @@ class EdgeStates:
         return self._store.new(self.n_edges, self._hidden, work.dtype, work.device)
 
     def state(self, i: int) -> Rows:
-        """Returns state i; raises RuntimeError if a gradient has taken its place."""
+        """Returns state i; RuntimeError if a gradient has overwritten it."""
         if i not in self._states:
             raise RuntimeError("the edges' states are gone: a backward pass can be run once")
         return self._states[i]
 
 
 class Encoded:
-    """Encoded nodes [M, H], which every layer reads, and their gradient summed over layers."""
+    """The encoded nodes [M, H], which every layer reads, and their gradient summed over layers."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values.detach()
@@ -296,7 +296,7 @@ class Encoded:
         (total if adds else total.zero_())[rows] += part
 
     def total(self) -> tuple[Tensor, bool]:
-        """Returns where the gradient is summed, and whether something is there already."""
+        """Returns the buffer of the gradient, and whether it already holds a sum."""
         adds = self._gradient is not None
         if self._gradient is None:
             dtype = torch.promote_types(self.values.dtype, torch.float32)
@@ -304,6 +304,6 @@ class Encoded:
         return self._gradient, adds
 
     def take(self) -> Tensor:
-        """Returns the sum over all layers; the next pass starts anew."""
+        """Returns the gradient summed over all layers, and clears it for the next pass."""
         taken, self._gradient = self._gradient, None
         return torch.zeros_like(self.values) if taken is None else taken

@@ -1,8 +1,8 @@
-"""The stores of edge states: where rows [E, H] are kept between layers, and how passes read them.
+"""The stores of edge states: they keep rows [E, H] between layers, and passes read them from there.
 
 A pass goes through the rows block by block. In memory there is one block, of all rows. A streamed
-store keeps rows off the device, on the host or in files: blocks are read ahead of their use and
-written behind it, while the pass computes on those between.
+store keeps rows off the device, on the host or in files: while the pass computes one block, the
+store reads blocks ahead and writes finished ones.
 
 Shapes: E edges, H = hidden, M rows of a block.
 """
@@ -26,13 +26,13 @@ from torch import Tensor
 from bigtrk.disk.local_files import PAGE, UnnamedFile, UnnamedFiles, padded
 from bigtrk.models.edges.states import HOST_BYTES, Block, EdgeStore
 
-DEPTH = 3  # blocks in memory of each stream: one in use, others read ahead or written behind it
+DEPTH = 3  # buffers of each stream: one block in use, others being read ahead or written
 _FEWEST_ROWS = 2048  # of a block: whole pages of 4,096 bytes for any width
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of rows [n_rows, width] of `dtype`, which passes on `device` use."""
+    """Describes stored rows [n_rows, width] of `dtype`, which passes on `device` use."""
 
     n_rows: int
     width: int
@@ -48,19 +48,19 @@ class Place:
         return self.width * self.dtype.itemsize
 
 
-# Makes the computations to come wait for rows on their way.
+# Makes later computations wait until rows have been moved.
 Wait = Callable[[], None]
-# Starts to read rows of places into blocks, or to write them `out`, after the computations so far:
-# (places and their blocks, rows, out).
+# Starts to read rows of places into blocks or, if `out`, to write blocks to places, after the
+# computations so far. Arguments: (places and their blocks, rows, out).
 Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Wait]
 
 
 def there() -> None:
-    """Waits for rows that are there already."""
+    """Returns at once: a `Wait` for rows that have arrived."""
 
 
 class StreamedStore(EdgeStore, ABC):
-    """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
+    """Keeps rows off the device; moves about `block_bytes` of each tensor at a time."""
 
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
@@ -68,16 +68,16 @@ class StreamedStore(EdgeStore, ABC):
 
     @abstractmethod
     def buffer(self, place: Place, n_rows: int) -> Tensor:
-        """Makes memory for a block of `place`'s rows: [n_rows, width]."""
+        """Allocates memory for a block of `place`'s rows: [n_rows, width]."""
 
     @abstractmethod
     def mover(self) -> AbstractContextManager[Mover]:
-        """Yields the mover of a pass's blocks, and waits at the end for all that it has started."""
+        """Yields the function that moves a pass's blocks; at the end waits for all moves."""
 
     def blocks(
         self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
     ) -> Iterator[Block]:
-        """Yields the blocks in their order, with buffers that hold them until the next but one."""
+        """Yields the blocks in order; their tensors are valid until the next one is requested."""
         with ExitStack() as stack:
             step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
             ahead = [self._stream(stack, rows, step) for rows in read]
@@ -88,12 +88,12 @@ class StreamedStore(EdgeStore, ABC):
             yield from _Pass(move, slices, ahead, behind).run()
 
     def _block_rows(self, rows: Place | Tensor) -> int:
-        """Returns the rows of a block: a power of two, as of chunks, and whole pages."""
+        """Returns the rows of a block: a power of two, as for chunks, in whole pages."""
         row_bytes = rows.shape[1] * rows.dtype.itemsize
         return max(_FEWEST_ROWS, 1 << max(1, self._block_bytes // row_bytes).bit_length() - 1)
 
     def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream | Tensor":
-        """Takes buffers for the blocks of a place, until the pass is over."""
+        """Takes buffers for the blocks of `rows` until the pass ends; keeps a tensor as is."""
         if isinstance(rows, Tensor):
             return rows
         free = self._free.setdefault((n_rows, rows.width, rows.dtype, rows.device), [])
@@ -103,7 +103,7 @@ class StreamedStore(EdgeStore, ABC):
 
 
 class _Stream(NamedTuple):
-    """A place and the buffers that its blocks take in turn."""
+    """A place, and the buffers that its blocks use in turn."""
 
     place: Place
     buffers: list[Tensor]
@@ -114,7 +114,7 @@ class _Stream(NamedTuple):
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass through rows that are read ahead and made behind."""
+    """One pass through blocks: `read` rows are loaded ahead, `made` rows are written behind."""
 
     move: Mover
     slices: Sequence[slice]
@@ -151,13 +151,13 @@ PIECE_BYTES = 2**27
 
 @dataclass(frozen=True)
 class HostPlace(Place):
-    """Rows in memory of the host, pinned for a GPU, in pieces of `piece_rows` except the last."""
+    """Rows in the host's memory (pinned for a GPU), in pieces of `piece_rows`, the last shorter."""
 
     piece_rows: int
     pieces: Sequence[Tensor] = field(compare=False)
 
     def parts(self, rows: slice, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields `rows` as they lie in pieces, each with its part of `block`."""
+        """Yields each piece that holds some of `rows`, with the part of `block` for it."""
         start = rows.start
         while start < rows.stop:
             number, first = divmod(start, self.piece_rows)
@@ -168,13 +168,13 @@ class HostPlace(Place):
 
 
 class HostStore(StreamedStore):
-    """Keeps rows in the host's memory; a GPU's blocks travel in two streams, one each way."""
+    """Keeps rows in the host's memory; a GPU moves blocks in two CUDA streams, one each way."""
 
     def __init__(self) -> None:
         super().__init__(HOST_BYTES)
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> HostPlace:
-        """Makes room in memory of the host."""
+        """Allocates rows in the host's memory, in pieces."""
         most, pinned = PIECE_BYTES // (width * dtype.itemsize), device.type == "cuda"
         pieces = [
             torch.empty(min(most, n_rows - start), width, dtype=dtype, pin_memory=pinned)
@@ -187,7 +187,7 @@ class HostStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Moves blocks of a GPU in two further streams; copies those of a CPU."""
+        """Yields a function that copies blocks: on a GPU in two further CUDA streams."""
         if not torch.cuda.is_available():
             yield _copy
             return
@@ -211,7 +211,7 @@ class HostStore(StreamedStore):
 
 @cache
 def _streams_beside(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """Returns a process's streams for blocks that come to a GPU, and that leave it."""
+    """Returns this process's CUDA streams for blocks: to the GPU, and from it."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)
 
 
@@ -234,13 +234,13 @@ _MOVERS = 6  # threads that move blocks: one for each stream of a backward pass
 
 @dataclass(frozen=True)
 class FilePlace(Place):
-    """Rows in a file."""
+    """Describes rows in a file."""
 
     file: UnnamedFile = field(compare=False)
 
 
 class FileStore(StreamedStore):
-    """Keeps rows in memory up to `memory` bytes, then in files of `folder`, used again."""
+    """Keeps rows in memory up to `memory` bytes, then in files of `folder`, which are reused."""
 
     def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
         super().__init__(BLOCK_BYTES)
@@ -249,7 +249,7 @@ class FileStore(StreamedStore):
     def new(
         self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> FilePlace | Tensor:
-        """Makes room in memory, or else in a file; RankError if the folder is full or unusable."""
+        """Allocates rows in memory or in a file; RankError if the folder is full or unusable."""
         if n_rows * width * dtype.itemsize <= self._memory:
             rows = torch.empty(n_rows, width, dtype=dtype, device=device)
             self._memory -= rows.nbytes
@@ -272,7 +272,7 @@ class FileStore(StreamedStore):
 
     @contextmanager
     def mover(self) -> Iterator[Mover]:
-        """Moves each block in a thread of its own; a wait raises a thread's error."""
+        """Yields a function that moves blocks in threads; its `Wait` raises a thread's error."""
         with ThreadPoolExecutor(_MOVERS) as pool:
 
             def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> Wait:

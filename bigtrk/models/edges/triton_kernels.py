@@ -1,7 +1,7 @@
-"""Sums of edges at nodes and of weights' gradients over programs in Triton, and what the kernels of
-rows share. Arithmetic is in float32; the caller has checked that the ends of edges are nodes.
+"""Triton kernels that sum edges at nodes and weights' gradients over programs, and shared
+functions. Arithmetic is in float32; the caller has checked that the ends of edges are nodes.
 
-Each number is summed by one program, in an order that the sector and the constants here alone fix;
+Each number is summed by one program, in an order that only the sector and the constants here fix;
 so neither the number of threads nor a launch's other choices change a bit, and nothing is atomic.
 The rows of a step of SPAN are summed as one tile, the steps one after another.
 """
@@ -17,7 +17,7 @@ SPAN = tl.constexpr(16)
 
 @triton.jit
 def normalised(values, columns, hidden: tl.constexpr):
-    """Returns the LayerNorm of rows, and 1 / the standard deviation of each: [height, 1]."""
+    """Returns the LayerNorm of each row, and 1 / its standard deviation: [height, 1]."""
     values = tl.where(columns < hidden, values, 0.0)
     mean = tl.sum(values, axis=1, keep_dims=True) / hidden
     centred = tl.where(columns < hidden, values - mean, 0.0)
@@ -27,7 +27,7 @@ def normalised(values, columns, hidden: tl.constexpr):
 
 @triton.jit
 def normalised_backward(grad, normal, scale, hidden: tl.constexpr):
-    """Returns the gradient of the rows before normalisation, from that of the ReLU of `normal`."""
+    """Returns the gradient before LayerNorm, from `grad` after the ReLU of `normal`."""
     passed = tl.where(normal <= 0, 0.0, grad)
     along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
     mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
@@ -36,14 +36,14 @@ def normalised_backward(grad, normal, scale, hidden: tl.constexpr):
 
 @triton.jit
 def positive(values):
-    """Returns the ReLU; tl.maximum would make 0 of NaN."""
+    """Returns the ReLU of values; tl.maximum would turn NaN into 0."""
     return tl.where(values <= 0, 0.0, values)
 
 
 @triton.jit
 def dot(a, b, total=None):
-    """Returns total + a @ b. A product of float32 is three of tf32: the tensor cores multiply what
-    is left of 11 binary digits, and what the rounding took from it.
+    """Returns total + a @ b. A product of float32 is three of tf32: the tensor cores multiply the
+    first 11 binary digits, and the digits that this rounding cut off.
     """
     return tl.dot(a, b, total, input_precision="tf32x3")
 
@@ -62,7 +62,7 @@ def product(
     depth: tl.constexpr,
     bf16: tl.constexpr,
 ):
-    """Returns total [height, width] + rows [height, 1] of `values` times a weight [hidden, hidden].
+    """Returns total [height, width] + values[rows] @ weight.T, for weight [hidden, hidden].
 
     output_stride, input_stride: elements between the weight's outputs and between its inputs;
     exchanged for a gradient. bf16: whether it multiplies in bfloat16, else in float32.
@@ -81,7 +81,7 @@ def product(
 
 @triton.jit
 def both_ends(ends, rows, exists, hidden: tl.constexpr, width: tl.constexpr):
-    """Returns what the nodes at both ends add to rows [height, 1] of edges; zero outside."""
+    """Returns the sum of the two nodes' rows for edges `rows` [height, 1]; zero outside."""
     columns = tl.arange(0, width)[None, :]
     inside = exists & (columns < hidden)
     of_source = end(ends[0], ends[2], rows, columns, exists, inside, hidden)
@@ -90,7 +90,7 @@ def both_ends(ends, rows, exists, hidden: tl.constexpr, width: tl.constexpr):
 
 @triton.jit
 def biased(bias, height: tl.constexpr, hidden: tl.constexpr, width: tl.constexpr):
-    """Returns a tile whose rows are a bias [hidden], as rows of the products are summed to it."""
+    """Returns a tile whose every row is a bias [hidden], to which products are added."""
     columns = tl.arange(0, width)[None, :]
     row = tl.load(bias + columns, columns < hidden, 0.0).to(tl.float32)
     return tl.broadcast_to(row, (height, width))
@@ -98,7 +98,7 @@ def biased(bias, height: tl.constexpr, hidden: tl.constexpr, width: tl.constexpr
 
 @triton.jit
 def put(values, rows, exists, tile, hidden: tl.constexpr, width: tl.constexpr):
-    """Writes a tile over rows [height, 1] that others of its threads may still read."""
+    """Writes a tile to rows [height, 1], after other threads of the program have read them."""
     columns = tl.arange(0, width)[None, :]
     tl.debug_barrier()
     place = rows * hidden + columns
@@ -108,7 +108,7 @@ def put(values, rows, exists, tile, hidden: tl.constexpr, width: tl.constexpr):
 
 @triton.jit
 def end(of_nodes, index, rows, columns, exists, inside, hidden: tl.constexpr):
-    """Returns what the nodes at one end add to their edges; zero outside."""
+    """Returns the row of each edge's node at one end; zero outside."""
     node = tl.load(index + rows, exists, 0).to(tl.int64)
     return tl.load(of_nodes + node * hidden + columns, inside, 0.0).to(tl.float32)
 
@@ -126,10 +126,10 @@ def sum_at_ends(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums the edges `first` to `first` + n_rows at one end of a node. turns[program_id(0)] names
-    it: 2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
-    edges'. program_id(1) says which `width` columns are summed: programs at work together read
-    narrow rows, of which the L2 holds more. adds: the sums are added to those there [N, hidden].
+    """Sums the edges `first` to `first` + n_rows at one end of a node. turns[program_id(0)] is 2 n
+    for edges whose source is node n, 2 n + 1 for those whose destination it is. values [n_rows,
+    hidden]: the edges. program_id(1) chooses the `width` columns to sum: programs running together
+    read narrow rows, of which the L2 holds more. adds: adds to the sums [N, hidden] there.
     """
     turn = tl.load(turns + tl.program_id(0))
     columns = tl.program_id(1) * width + tl.arange(0, width)
@@ -143,7 +143,7 @@ def sum_at_ends(
 def sum_rows(
     node, segments, values, sums, columns, first, n_rows, adds: tl.constexpr, hidden: tl.constexpr
 ):
-    """Sums columns of the rows of a segment."""
+    """Sums `columns` of one node's edges, which `segments` lists, into `sums`."""
     starts, order = segments
     exists = columns < hidden
     place = node.to(tl.int64) * hidden + columns
@@ -161,7 +161,7 @@ def sum_rows(
 
 @triton.jit
 def before(sums, place, exists, adds: tl.constexpr):
-    """Returns the sums to which others are added, or zeros."""
+    """Returns the present sums, if `adds`, else zeros."""
     return tl.load(sums + place, exists, 0.0) if adds else tl.zeros(place.shape, tl.float32)
 
 
@@ -178,8 +178,8 @@ def sum_partials(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums line program_id(0) of the gradients of weights over partials [n_partials, n_lines,
-    hidden]. The lines are the rows of each weight, with its own stride and its own width of at most
+    """Sums line program_id(0) of partial gradients [n_partials, n_lines, hidden] over n_partials.
+    The lines are the rows of each weight, with its own stride and its own width of at most
     `hidden`; then the biases.
     """
     line = tl.program_id(0)
@@ -205,5 +205,5 @@ def sum_partials(
 
 @triton.jit
 def keep(sums, place, total, exists, adds: tl.constexpr):
-    """Writes sums, or adds to those there."""
+    """Writes `total` to `sums` or, with `adds`, adds it to them."""
     tl.store(sums + place, total + before(sums, place, exists, adds), exists)

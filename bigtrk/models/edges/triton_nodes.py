@@ -1,7 +1,7 @@
 """Products and MLPs of nodes, which are far fewer than edges, in Triton.
 
 Pointers: rows [n_rows, hidden] are float32 or of the edges' type; weights are the parameters. A
-product converts what it reads to bfloat16, with `bf16`, and adds up in float32. A tile is [height,
+product converts its operands to bfloat16, with `bf16`, and sums in float32. A tile is [height,
 width]: `height` rows, and `hidden` columns up to the next power of two; products run through
 `depth` columns at a time, which they read from memory: an operand as wide as a row would not fit a
 thread's registers. So rows between two products are written first. A row's bits depend on no other
@@ -41,9 +41,9 @@ def products(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes the sums of products of all `rows_of`, each [n_rows, hidden], with their own weights,
-    which follow each other. The first sum has a bias, unless that is None. The first `written` sums
-    are written, the others added to. transposed: they are products for a gradient.
+    """Computes, for each `made`, the sum of all `rows_of` [n_rows, hidden] times weights of its
+    own, which follow each other. The first sum also has `bias`, unless None. The first `written`
+    sums are written, the others added to. transposed: the products propagate a gradient.
     """
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     columns = tl.arange(0, width)[None, :]
@@ -88,13 +88,13 @@ def update(
     height: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Makes the owned nodes' rows of an MLP that reads `rows_of` side by side, in `made`, which may
-    be one of these. others: in turn weight and bias of the linear layers after the first. copy:
+    """Computes an MLP of the concatenated `rows_of` for owned nodes, and writes it to `made`, which
+    may be one of these. others: weight and bias in turn of the linear layers after the first. copy:
     gets the same rows in another type.
 
-    With `grads` it instead makes the gradients of each product in `grads`, the rows that products
-    after the first read in `read`, and the gradients of the first of `rows_of` in of_sums. given:
-    the gradient of the owned nodes' result (halo rows get zeros).
+    With `grads` it instead writes the gradient of each product to `grads`, the inputs of products
+    after the first to `read`, and the gradients of the first of `rows_of` to of_sums. given: the
+    gradient of the owned nodes' result (halo rows get zeros).
     """
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     columns = tl.arange(0, width)[None, :]
@@ -155,9 +155,9 @@ def of_weights(
     side: tl.constexpr,
     depth: tl.constexpr,
 ):
-    """Writes a part's products of grads[i] and values[i], summed over its rows, to `partials`
-    [parts, n_lines, hidden]: `hidden` lines of each i, then, for the first `biases`, a line: the
-    sum of grads[i]. program_id(0) says which i and which square of it, program_id(1) which part.
+    """Writes grads[i].T @ values[i] over the rows of one part to `partials` [parts, n_lines,
+    hidden]: `hidden` lines for each i; then, for the first `biases` of them, a line with the sum of
+    grads[i]. program_id(0) chooses i and a square of its product, program_id(1) the part.
     """
     kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     squares: tl.constexpr = (hidden + side - 1) // side

@@ -1,5 +1,5 @@
-"""The passes over E edges of N nodes in Triton; float32 and bfloat16 on GPUs. A node's edges are
-summed by one program, in an order made once per sector: the bits are the same in every run.
+"""The passes over E edges of N nodes in Triton; float32 and bfloat16 on GPUs. One program sums a
+node's edges, in an order fixed once per sector: the bits are the same in every run.
 """
 
 import os
@@ -23,7 +23,7 @@ from bigtrk.models.protocol import Ends
 
 
 class Segments(NamedTuple):
-    """The edges at one end: those of node n are order[starts[n] : starts[n + 1]], ascending.
+    """The edges by their node at one end: node n has order[starts[n] : starts[n + 1]], ascending.
 
     starts [N + 1], order [E], both int32, since every pass reads them again.
     """
@@ -33,10 +33,10 @@ class Segments(NamedTuple):
 
 
 class Incidence(NamedTuple):
-    """The edges that leave each node and those that reach it.
+    """The edges that leave each node and the edges that reach it.
 
     turns [2 N], int32: the order in which programs sum the edges of all nodes at both ends. 2 n
-    stands for edges whose source is node n, 2 n + 1 for those whose destination it is.
+    stands for edges whose source is node n, 2 n + 1 for edges whose destination it is.
     """
 
     by_source: Segments
@@ -44,7 +44,7 @@ class Incidence(NamedTuple):
     turns: Tensor
 
 
-_KNOWN = WeakTensorKeyDictionary()  # of the sectors' edge_index
+_KNOWN = WeakTensorKeyDictionary()  # edge_index -> Incidence
 
 
 def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
@@ -73,13 +73,13 @@ ORDERED = WeakTensorKeyDictionary()  # edge_index whose destinations ascend: the
 
 
 def _rows(width: int, device: torch.device) -> Tensor:
-    """Makes [2, width] int32; both rows are aligned, else kernels would be compiled once more."""
+    """Allocates int32 [2, width] with both rows aligned, else kernels would be compiled again."""
     return torch.empty(2, -(-width // 4) * 4, dtype=torch.int32, device=device)[:, :width]
 
 
 def _turns(starts: Tensor, order: Tensor) -> Tensor:
-    """Puts each sum where the sums of most other ends of its edges are, so that a GPU has an edge's
-    row in its L2 when it reads it for the second time. The order of terms is that of Segments.
+    """Orders nodes' sums so that sums which read the same edges run close together: a GPU then
+    finds an edge's row in its L2 when it reads it again. Terms keep the order of Segments.
     """
     counts, places = starts.t().diff(dim=0), starts.t()[:-1].long()
     # The middle one of each node's edges; a node without edges comes last.
@@ -91,7 +91,7 @@ def _turns(starts: Tensor, order: Tensor) -> Tensor:
 
 TYPES = torch.float32, torch.bfloat16
 
-# torch has kernels for these, or they are rare where passes are fused.
+# These run in torch: it has kernels for them, or fused passes rarely call them.
 multiply, add_product, relu_backward = plain.multiply, plain.add_product, plain.relu_backward
 norm_relu, norm_relu_backward = plain.norm_relu, plain.norm_relu_backward
 
@@ -103,7 +103,7 @@ def usable(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def _is_plain(device: torch.device) -> bool:
-    """Whether a GPU has no compiled passes; the first time a line says why."""
+    """Whether a GPU is too old, or not NVIDIA's; the first call prints the consequence."""
     plain_passes = takes_plain_passes(device)
     if plain_passes:
         warn_once("capability", slow_cards() or "")
@@ -112,7 +112,7 @@ def _is_plain(device: torch.device) -> bool:
 
 @cache
 def _installed() -> bool:
-    """Whether Triton is there and can compile; the first time a line says what it lacks."""
+    """Whether Triton is installed and can compile; the first call prints what it lacks."""
     lacks = _lacks() if find_spec("triton") else None
     if lacks:
         warn_once("Triton", f"GPUs compute more slowly: Triton {lacks}")
@@ -120,7 +120,7 @@ def _installed() -> bool:
 
 
 def _lacks() -> str:
-    """Names what Triton lacks to compile here, and the remedy; "" if nothing.
+    """Returns what Triton lacks to compile here, and the remedy; "" if nothing.
 
     Triton takes all of CC for the name of a compiler.
     """
@@ -150,7 +150,7 @@ def add_to_nodes(values: Tensor, ends: Ends) -> None:
 
 
 def sum_at_ends(values: Tensor, sums: Ends, adds: bool) -> None:
-    """Sums edges [M, H] at their sources and at their destinations, and writes both sums [N, H] to
+    """Sums edges [M, H] at their sources and at their destinations; writes both sums [N, H] to
     `sums` or, with `adds`, adds to them in float32.
     """
     n_nodes, hidden = sums.of_source.shape

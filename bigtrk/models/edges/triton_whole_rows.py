@@ -1,15 +1,15 @@
 """MLPs of edges in Triton, with products of whole rows in tensor cores: a layer's whole pass over
-its edges, and those of encoders and of the edges' decoder.
+its edges, and the MLPs of encoders and of the edges' decoder.
 
 A program takes tiles of rows in turn. The weights are read before the loop and stay in shared
 memory; between two products a tile's rows stay there and in registers, and so do the sums of the
 weights' gradients until the last tile.
 
 Linear layers are `hidden` wide; each has its ReLU, before which a LayerNorm comes where `norms`
-says so. Pointers: read, the edges' state and the encoded ones if a layer reads them, [n_rows,
-hidden], or the rows [n_rows, n_inputs] of an encoder or decoder; linears, in turn the
-parameters weight and bias, where a decoder's last ones are of `n_outputs`; ends, the shares of
-nodes with a layer's first bias, sources and destinations: None where there are none.
+says so. Pointers: read, the edges' state and the encoded edges if a layer reads them, [n_rows,
+hidden], or the rows [n_rows, n_inputs] of an encoder or decoder; linears, in turn the parameters
+weight and bias, where a decoder's last pair has `n_outputs` rows; ends, the nodes' shares with a
+layer's first bias, sources and destinations, or None without nodes.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two.
 """
@@ -32,7 +32,7 @@ from bigtrk.models.edges.triton_kernels import (
 
 @triton.constexpr_function
 def width_of(columns: int) -> int:
-    """Returns the width of a tile of `columns`."""
+    """Returns the width of a tile for `columns`: the next power of two, at least 16."""
     return 16 if columns <= 16 else 1 << (columns - 1).bit_length()
 
 
@@ -52,8 +52,8 @@ def whole_forward(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Makes the last layer's rows or, if there are outputs, these [n_rows, n_outputs];
-    `rows_of_program` rows a program. `made` may be the tensor that is read.
+    """Writes the last layer's rows or, if there are outputs, [n_rows, n_outputs] to `made`, which
+    may be the tensor that is read. A program computes `rows_of_program` rows.
     """
     kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     begin = tl.program_id(0).to(tl.int64) * rows_of_program
@@ -100,10 +100,10 @@ def whole_backward(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Writes the program's part of the gradients of the weights that are `summed` to `partials`
-    [programs, n_lines, hidden]; for all weights there may be too few registers. If `lowest` is
-    layer 0, it also writes `gradient`, which may be `made`: that of a layer's first product, or of
-    the rows that a decoder reads, before their ReLU.
+    """Writes the program's part of the gradients of the `summed` weights to `partials` [programs,
+    n_lines, hidden]; for all weights there may be too few registers. If `lowest` is layer 0, it
+    also writes `gradient` (may be `made`): the gradient of a layer's first product, or of a
+    decoder's input rows before their ReLU.
 
     given: the gradient of the next layer's first product, that product's weight with its stride,
     and both ends' gradients. made: a layer's rows; or, without `given`, the gradient of its last
@@ -112,7 +112,7 @@ def whole_backward(
     kind: tl.constexpr = tl.bfloat16 if bf16 else tl.float32
     width: tl.constexpr = width_of(hidden)
     layers: tl.constexpr = len(norms)
-    again: tl.constexpr = layers if ends is None else layers - 1  # that are computed anew
+    again: tl.constexpr = layers if ends is None else layers - 1  # layers computed again
     first_bias: tl.constexpr = 0 if ends is None else 1
     inputs: tl.constexpr = len(read)
     size: tl.constexpr = hidden * hidden
@@ -217,8 +217,8 @@ def hidden_rows(
     hidden: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Returns, layer by layer of the first `layers`, the rows before the ReLU, and the scales by
-    which they were normalised (0 if they were not).
+    """Returns, for each of the first `layers`, its rows before the ReLU, and the LayerNorm scales
+    (0 without LayerNorm).
     """
     width: tl.constexpr = width_of(hidden)
     columns = tl.arange(0, width)[None, :]
@@ -243,7 +243,7 @@ def hidden_rows(
 
 @triton.jit
 def read_rows(read, rows, exists, kind: tl.constexpr, n_columns: tl.constexpr):
-    """Reads a tile of each of the rows [n_rows, n_columns] for products."""
+    """Reads a tile of each input [n_rows, n_columns], converted for products."""
     columns = tl.arange(0, width_of(n_columns))[None, :]
     tiles = ()
     for one in tl.static_range(len(read)):
@@ -262,7 +262,7 @@ def read_weights(
     n_inputs: tl.constexpr,
     hidden: tl.constexpr,
 ):
-    """Reads the layers' weights, then the first one's columns for a second one of the inputs."""
+    """Reads the weight of each layer, then the first weight's columns for a second input."""
     tiles = (read_weight(linears[0], first_stride, kind, n_inputs, hidden),)
     for k in tl.static_range(1, layers):
         tiles = tiles + (read_weight(linears[2 * k], hidden, kind, hidden, hidden),)
@@ -280,7 +280,7 @@ def read_weight(
     n_inputs: tl.constexpr,
     hidden: tl.constexpr,
 ):
-    """Reads a weight [hidden, n_inputs], with rows of `stride`, for products."""
+    """Reads a weight [hidden, n_inputs], whose rows are `stride` apart, for products."""
     outputs = tl.arange(0, width_of(hidden))[:, None]
     inputs = tl.arange(0, width_of(n_inputs))[None, :]
     inside = (outputs < hidden) & (inputs < n_inputs)
@@ -289,7 +289,7 @@ def read_weight(
 
 @triton.jit
 def write(values, place, inside, tile, waits: tl.constexpr):
-    """Writes a tile; with `waits` over rows that others of the program's threads may still read."""
+    """Writes a tile; `waits`: only after the program's other threads have read these rows."""
     if waits:
         tl.debug_barrier()
     tl.store(values + place, tile.to(values.dtype.element_ty), inside)
@@ -297,8 +297,8 @@ def write(values, place, inside, tile, waits: tl.constexpr):
 
 @triton.jit
 def add_line(line, values, adds, hidden: tl.constexpr):
-    """Writes sums [hidden] to memory or, with `adds`, adds them to what the program wrote there
-    before, since it has too few registers to keep many of them.
+    """Writes sums [hidden] to memory or, with `adds`, adds them to the program's own earlier sums
+    there: it has too few registers to keep many of them.
     """
     columns = tl.arange(0, width_of(hidden))
     before = tl.load(line + columns, (columns < hidden) & adds, 0.0)

@@ -1,6 +1,6 @@
-"""Launches passes on GPUs; on tensors without data it counts the launches instead.
+"""Launches kernels on GPUs; on tensors without data it only counts the launches.
 
-The bytes that a launch moves are those of its tensors: what it reads again is in the L2, mostly.
+A launch moves the bytes of its tensors, each once: what it reads again is mostly in the L2 cache.
 Operations are those of matrix products at the rows' own width.
 """
 
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Work(NamedTuple):
-    """The operations and bytes of a launch. bf16: its products are of bfloat16."""
+    """The operations (flops) and bytes (moved) of a launch. bf16: it multiplies in bfloat16."""
 
     bf16: bool
     flops: float
@@ -29,7 +29,7 @@ _NOTE: ContextVar[Note | None] = ContextVar("note", default=None)
 
 @contextmanager
 def counting(note: Note) -> Iterator[None]:
-    """Computes passes over meta tensors as on a GPU: each launch is noted, and not started."""
+    """Calls `note` for each launch on meta tensors in the block, as if these were on a GPU."""
     before = _NOTE.set(note)
     try:
         yield
@@ -38,7 +38,7 @@ def counting(note: Note) -> Iterator[None]:
 
 
 def counts(device: torch.device) -> bool:
-    """Whether launches on `device` are counted."""
+    """Whether launches on `device` are only counted."""
     return device.type == "meta" and _NOTE.get() is not None
 
 
@@ -55,7 +55,7 @@ def launch(
     *arguments: Any,
     **named: Any,
 ) -> None:
-    """Starts a kernel, whose file and name are given, on the device of a tensor, or notes it."""
+    """Launches kernel (file, name) on the device of `of`; if launches are counted, notes it."""
     note = _NOTE.get()
     if of.is_meta and note is not None:
         read = (one for one in tree_leaves(arguments) if isinstance(one, Tensor))
