@@ -59,12 +59,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the interface when something of it is first asked for."""
+    """Imports the interface when one of its names is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("bigtrk.api"), name)
 
 
 def __dir__() -> list[str]:
-    """Lists the interface before it is imported, for completion."""
+    """Lists the names of the interface, without importing it, for completion."""
     return sorted({*globals(), *__all__})

@@ -84,8 +84,8 @@ def read_event(path: str | Path, name: str | None = None, with_truth: bool = Tru
 
 
 def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph:
-    """Builds the graph of an event: N hits, and as edges E pairs of hits that one particle may have
-    made one after another. With truth, y [E] marks the true edges.
+    """Builds the graph of an event. Its N nodes are the hits; its E edges are pairs of hits that
+    one particle may have made one after another. With truth, y [E] marks the true edges.
 
     builder: chooses the pairs; by default the windows that `bigtrk build` uses for known detectors.
     """
@@ -96,9 +96,9 @@ def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph
 def build_graphs(
     events: str | Path, folder: str | Path, builder: GraphBuilder | None = None
 ) -> "Graphs":
-    """Builds a graph of each event of `events`, a folder or zip archive, as `build_graph` does, and
-    writes them to `folder`. Graphs that it already holds of the same events by the same builder are
-    kept, even if a damaged event ends the call.
+    """Builds a graph of each event in `events` (a folder or zip archive), as `build_graph` does,
+    and writes the graphs to `folder`. Graphs already there, of the same events by the same builder,
+    are kept, even if a damaged event ends the call.
     """
     build_with(Path(events), Path(folder), builder or WindowBuilder(windows_of(Path(events))))
     return open_graphs(folder)
@@ -106,8 +106,8 @@ def build_graphs(
 
 @disk_errors()
 def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
-    """Writes graphs from any source, each with a name of its own, to `folder`, where `train`,
-    `open_graphs` and the commands find them. It lists these graphs alone; unchanged ones are kept.
+    """Writes graphs from any source, each with its own name, to `folder`, where `train`,
+    `open_graphs` and commands find them. The folder lists these alone; unchanged ones are kept.
     """
     # The names of a folder's graphs differ, and reading its files twice takes time.
     names = Counter(() if isinstance(graphs, Graphs) else (graph.name for graph in graphs))
@@ -124,8 +124,8 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
 
 @dataclass(frozen=True)
 class Graphs(Sequence[EventGraph]):
-    """The graphs of a folder. Each is read from its file, and its checksums verified, when it is
-    asked for. Reading a graph twice gives two objects that are not `==`; compare their names.
+    """The graphs of a folder. Each access reads a graph from its file and verifies its checksums.
+    Reading a graph twice gives two objects that are not `==`; compare their names.
     """
 
     folder: GraphFolder
@@ -141,7 +141,7 @@ class Graphs(Sequence[EventGraph]):
     def __getitem__(self, index: slice) -> "Graphs": ...
 
     def __getitem__(self, index: int | slice) -> "EventGraph | Graphs":
-        """Reads the graph at `index`; of a slice nothing is read yet."""
+        """Reads the graph at `index`; a slice gives Graphs, of which nothing is read yet."""
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
         if not -len(self) <= index < len(self):
@@ -150,15 +150,15 @@ class Graphs(Sequence[EventGraph]):
 
 
 def open_graphs(folder: str | Path) -> Graphs:
-    """Opens a folder of graphs, as `bigtrk build` or `write_graphs` fills it, in order of names."""
+    """Opens a folder of graphs made by `bigtrk build` or `write_graphs`, sorted by name."""
     opened = GraphFolder(Path(folder))
     return Graphs(opened, tuple(opened.events))
 
 
 def configure(*arguments: str) -> Configuration:
-    """Makes the configuration that `bigtrk train` makes of the same arguments, in any order: a YAML
-    file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
-    as `key.sub=value`, such as `data.train=graphs`. For an unknown key the error names the nearest.
+    """Makes a run's configuration from the arguments of `bigtrk train`, in any order: a YAML file
+    (by default `bigtrk.yaml` in the working folder, or else the shipped default) and settings
+    `key.sub=value`, such as `data.train=graphs`. For an unknown key the error names the nearest.
     """
     for argument in arguments:
         if not isinstance(argument, str):
@@ -168,19 +168,19 @@ def configure(*arguments: str) -> Configuration:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The edge model that a run ended with, on the accelerator if there is one."""
+    """The trained edge model of a run, on the accelerator if there is one."""
 
     scorer: EdgeScorer
 
     def score(self, graph: EventGraph) -> Tensor:
-        """Scores the edges of a whole graph, with truth or without: [E] float64 in [0, 1], in the
-        order of graph.edge_index.
+        """Scores the edges of a whole graph, with truth or without. Returns [E] float64 in [0, 1],
+        in the order of graph.edge_index.
         """
         return self.scorer(graph)
 
 
 def load_model(run: str | Path, code: str | Sequence[str] = ()) -> TrainedModel:
-    """Loads from a run's folder the edge model that the training ended with.
+    """Loads the edge model at the end of training from a run's folder.
 
     code: your own module, or modules, that the run names, if they are not installed. Their code is
     run, so name only modules that you trust.
@@ -196,12 +196,12 @@ def build_tracks(
     score_cut: float | None = None,
     hits_min: int = 3,
 ) -> NDArray[np.int64]:
-    """Makes tracks of a scored graph: the track of each hit [N], or -1 where it is in none. Tracks
-    are numbered from 0.
+    """Makes tracks of a scored graph. Returns the track number of each hit, [N] from 0; -1 for hits
+    in no track.
 
     scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
-    junction_removal, walk or fast_walk. score_cut: edges with a score above it are read; None: the
-    builder's own. hits_min: least hits of a track. The graph needs its hits' r, phi and z.
+    junction_removal, walk or fast_walk. score_cut: only edges with a score above it are used; None:
+    the builder's own. hits_min: least hits of a track. The graph needs its hits' r, phi and z.
     """
     chosen = _choice(BuilderName, builder, "builder")
     if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
@@ -212,7 +212,7 @@ def build_tracks(
 
 
 def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
-    """Returns scores as [E] float64 in the host's memory."""
+    """Returns scores as [E] float64 on the host; InputError unless each edge has one in [0, 1]."""
     with suppress(TypeError, ValueError, RuntimeError):
         checked = torch.as_tensor(scores).detach().cpu().double()
         if checked.shape == (graph.n_edges,) and ((checked >= 0) & (checked <= 1)).all():

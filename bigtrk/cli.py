@@ -61,7 +61,7 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
     ] = False,
 ) -> None:
-    """Takes the options that stand before a command."""
+    """Declares the options that stand before a command."""
 
 
 # The commands of each panel of `--help`, in the order in which a newcomer meets them.
@@ -102,7 +102,7 @@ app.add_typer(tracks.pipeline, name="pipeline", rich_help_panel="Train")
 
 
 def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
-    """Raises InputError where the command line has a command or an option that is gone."""
+    """Raises InputError if the command line has a removed command or option; says what to use."""
     words = " ".join(arguments).replace("=", " ").split()
     for gone, instead in _GONE.items():
         command, _, option = gone.partition(" ")
@@ -112,6 +112,6 @@ def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Runs the program; the entry point of the console script."""
+    """Runs the `bigtrk` program; the entry point of the console script."""
     exit_on_bad_input("bigtrk", lambda: _refuse_what_is_gone(sys.argv[1:]))
     run_commands("bigtrk", app)

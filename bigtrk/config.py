@@ -45,7 +45,7 @@ Tree = TypeVar("Tree", bound=BaseModel)
 
 
 def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] = ()) -> Tree:
-    """Reads `path` (all defaults if None), applies overrides, validates."""
+    """Reads the settings in `path` (None: all defaults), with overrides; InputError if invalid."""
     content = read_yaml(path, [kind]) if path else {}
     return apply_overrides(kind, content, overrides, str(path or "configuration"))
 
@@ -53,14 +53,14 @@ def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] 
 def apply_overrides(
     kind: type[Tree], content: dict[str, Any], overrides: Sequence[str], source: str
 ) -> Tree:
-    """Sets each `key.sub=value` in `content` and validates the result."""
+    """Returns `content` as settings, each `key.sub=value` set; InputError if one is invalid."""
     for override in overrides:
         _apply(content, override, [kind])
     return parse(kind, content, source, overrides)
 
 
 def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] = ()) -> Tree:
-    """Validates `content`; every complaint names the key and `source`, or the override to blame."""
+    """Validates `content` as settings; InputError names the key, and `source` or the override."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -70,12 +70,12 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
 
 
 def override(key: str, value: Any) -> str:
-    """Writes a setting as `key.sub=value`, the value as JSON, which is YAML."""
+    """Writes a setting as `key.sub=value`; the value is in JSON, which YAML includes."""
     return f"{key}={json.dumps(value)}"
 
 
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Returns every value of nested sections as JSON, by its dotted key."""
+    """Returns the values of nested sections, each in JSON, by dotted key."""
     found: dict[str, str] = {}
     for name, value in content.items():
         key = f"{prefix}{name}"
@@ -84,7 +84,7 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def read_yaml(path: Path, types: Types = ()) -> dict[str, Any]:
-    """Reads a YAML mapping, safely, as a value that is to have one of the types."""
+    """Reads a YAML mapping as one of `types`, {} if empty; InputError if it is no mapping."""
     text = read_bytes(path, MAX_BYTES, piped=True)
     try:
         content = parse_yaml(text.decode(), types)
@@ -119,7 +119,7 @@ def _apply(content: dict[str, Any], override: str, types: Types) -> None:
 
 
 def types_of_setting(types: Types, key: str) -> Types:
-    """Lists the types of a dotted key."""
+    """Lists the types that the setting with a dotted key may have."""
     return reduce(types_of_key, key.split("."), types)
 
 
@@ -160,13 +160,13 @@ def _complaint(
 
 
 def overlap(key: str, other: str) -> bool:
-    """True if two dotted keys are the same, or one is a section that holds the other."""
+    """True if two dotted keys are the same, or one is a section that contains the other."""
     return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def nearest(key: str, known: Sequence[str], siblings: Sequence[str] = ()) -> str:
-    """Returns a hint at the known key nearest to `key`, other than the section that it is in. If
-    none is near, the hint lists `siblings`, the keys of the same section, or else all keys.
+    """Returns a hint for a message: the known key nearest to `key`, other than its section. If none
+    is near, the hint lists `siblings`, the keys of the same section, or else all keys.
     """
     others = [one for one in known if not key.startswith(f"{one}.")]
     close = difflib.get_close_matches(key, others, n=1, cutoff=0.5)
@@ -186,6 +186,6 @@ def keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def section_kinds(annotation: Any) -> list[type[BaseModel]]:
-    """Lists the classes of a field that is a section: several where its name chooses one."""
+    """Lists a section field's classes; several if its name chooses one, [] if it is no section."""
     kinds = [kind for kind in types_of(annotation) if isinstance(kind, type)]
     return [kind for kind in kinds if issubclass(kind, BaseModel)]

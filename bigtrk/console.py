@@ -1,6 +1,6 @@
-"""The output that a person sees: progress on a terminal, plain lines elsewhere, errors in one line.
+"""Output for people: progress on a terminal, plain lines elsewhere, errors in one line.
 
-Texts may be anybody's, so neither rich's markup nor escape codes in them are obeyed.
+Texts may come from anywhere, so neither rich's markup nor escape codes in them are obeyed.
 """
 
 import json
@@ -44,7 +44,7 @@ Item = TypeVar("Item")
 
 
 class Screen(Console):
-    """A console that knows no markup in texts and writes out what is not printable in them."""
+    """A console that ignores markup in texts and escapes their unprintable characters."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
@@ -63,19 +63,19 @@ _progress = Screen(stderr=True)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Prints one line."""
+    """Prints a text as one line, unprintable characters escaped."""
     console.print(printable(text), style=style, highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:
-    """Writes a time as a person would: "12 min"."""
+    """Writes a time for people: "12 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def print_result(content: Any, as_json: bool, show: Callable[[], None]) -> None:
-    """Prints a command's result: `content` as JSON (text as it is), or what `show` prints."""
+    """Prints a command's result: `content` as JSON (a text unchanged), or else by `show`."""
     if as_json:
         print(content if isinstance(content, str) else json.dumps(content, indent=1))
     else:
@@ -83,12 +83,12 @@ def print_result(content: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints one line on stderr."""
+    """Prints a text as one line on stderr."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def warn_once(topic: str, text: str) -> None:
-    """Prints the first warning of a topic on stderr; the first rank of a host speaks for all."""
+    """Prints a warning on stderr, once per topic, on the first rank of each host."""
     local_rank = next((os.environ[name] for name in LOCAL_RANKS if os.environ.get(name)), "0")
     if local_rank == "0" and topic not in _warned:
         _warned.add(topic)
@@ -96,7 +96,7 @@ def warn_once(topic: str, text: str) -> None:
 
 
 def follow(items: Iterable[Item], total: int, what: str, lines: int = MOST_LINES) -> Iterator[Item]:
-    """Yields `items` under a progress bar; elsewhere than on a terminal at most `lines` lines."""
+    """Yields `items` under a progress bar; without a terminal prints at most `lines` lines."""
     if _progress.is_terminal:
         yield from track(items, description=what, total=total, console=_progress)
         return
@@ -108,9 +108,9 @@ def follow(items: Iterable[Item], total: int, what: str, lines: int = MOST_LINES
 
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
-    """Calls `run`. Bad input ends in one line on stderr and status 2, a run that was asked to stop
-    in one line and status 75, Ctrl-C in one line and status 130. Rank 0 prints an error that all
-    ranks have; a rank that alone has an error prints it itself.
+    """Returns the result of `run`. Errors end in one line on stderr: bad input with status 2, a run
+    that was asked to stop with 75, Ctrl-C with 130. Rank 0 prints an error that all ranks share; a
+    rank that alone has an error prints it itself.
     """
     sys.excepthook = _show_defect
     if isinstance(sys.stdout, TextIOWrapper):  # its encoding may lack a letter; stderr escapes it
@@ -134,8 +134,8 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
 @contextmanager
 def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
-    """Makes SIGTERM end the block with a line and an exception, so that programs that it started
-    end, too. This works in the main thread of a single rank: a rank that waits takes no signal.
+    """Makes SIGTERM end the block with a line and SystemExit, so that programs it started end, too.
+    This works in the main thread of a single rank: a rank that waits takes no signal.
     """
 
     def end(*_: object) -> None:
@@ -155,7 +155,7 @@ def ended_by_sigterm(program: str = "bigtrk") -> Iterator[None]:
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
-    """Runs what `arguments`, by default the process's own, ask of `app`, and exits."""
+    """Runs the command of `app` that `arguments` (by default the process's own) name, and exits."""
     # Programs that are no commands do not wait for this import.
     import typer
     from typer.main import get_command
@@ -198,7 +198,7 @@ def given_path(text: str | Path) -> Path:
 
 
 def _expand_paths(app: "typer.Typer") -> None:
-    """Lets all commands take paths as `given_path` does."""
+    """Makes all commands expand their paths by `given_path`."""
     for command in app.registered_commands:
         # A program may be run several times in one process.
         if command.callback and not hasattr(command.callback, "__wrapped__"):
@@ -220,6 +220,6 @@ def _call(command: Callable[..., Any], **values: Any) -> Any:
 def _show_defect(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints the traceback of a defect, which may quote what was read."""
+    """Prints the traceback of a defect, escaped, since messages may quote any input."""
     text = "".join(traceback.format_exception(kind, error, trace))
     print(printable_lines(text), file=sys.stderr, end="")

@@ -25,7 +25,7 @@ _UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is valid
 
 
 def commands(folder: Path, particles: int, seed: int) -> list[str]:
-    """Returns the command lines: from events to an evaluation, from hits to judged tracks."""
+    """Returns the command lines: first from events to an evaluation, then from hits to tracks."""
     out = shell_word(folder)
     train = (
         f"{shell_word(shipped('train.py'))} data.train={out}/sectors data.validation=2 "
@@ -52,7 +52,7 @@ def commands(folder: Path, particles: int, seed: int) -> list[str]:
 
 
 def _run(words: list[str]) -> int | None:
-    """Runs a command, launchers apart in a fork of a process that has torch; returns its status."""
+    """Runs a command and returns its status; forks a process with torch, except for launchers."""
     if words[0] == "deepspeed":
         launcher = Path(sys.executable).with_name(words[0])  # whether or not it is on the path
         return subprocess.run([launcher, *words[1:]], check=False).returncode
@@ -74,7 +74,7 @@ def _main(words: list[str]) -> None:
 
 
 def _free_port() -> str:
-    """Returns the launcher's option for another port, where another job has its default one."""
+    """Returns the launcher's option for a free port if another job uses the default one."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", DEFAULT_PORT)):
             return ""
@@ -84,7 +84,7 @@ def _free_port() -> str:
 
 
 def run_demo(out: Path, particles: int, seed: int) -> None:
-    """Runs `commands`, with `out` for what they make, which must not be there already."""
+    """Runs `commands` in the new folder `out`; InputError if `out` exists already."""
     if out.exists():
         raise InputError(f"{out}: exists already; name another folder, or remove this one")
     warn_without_compiler()

@@ -1,4 +1,4 @@
-"""`bigtrk doctor`: the installation, a run's choices, what is missing and how to get it.
+"""`bigtrk doctor`: shows what is installed, what a run would use, and how to get what is missing.
 
 Packages are looked up by their metadata, since importing DeepSpeed takes seconds and prints. Only
 rich is needed to run this: people call it when an installation is broken.
@@ -42,7 +42,7 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def required() -> list[str]:
-    """Lists what the package requires, such as "torch>=2.10".
+    """Lists the requirements of bigtrk, such as "torch>=2.10".
 
     In a checkout it reads pyproject.toml: installed metadata are as old as the installation.
     """
@@ -57,9 +57,9 @@ def required() -> list[str]:
 
 
 def examine() -> dict[str, Any]:
-    """Returns all findings, JSON-able; `ready` tells whether the engines can train here.
+    """Returns all findings, JSON-able; `ready`: the engines can train here.
 
-    Each package or tool has its version or path in `found`, and in `remedy` how to get it.
+    Of each package or tool, `found` is its version or path, and `remedy` how to get it.
     """
     packages = [_package(name, "", True) for name in required()]
     packages += [_package(name, purpose, False) for name, purpose in OPTIONAL.items()]
@@ -103,7 +103,7 @@ def examine() -> dict[str, Any]:
 
 
 def will_do(installed: str, requirement: str) -> bool:
-    """True if `installed`, as "2.13.0+cpu", is what `requirement`, as "torch<3,>=2", wants."""
+    """True if the version `installed` ("2.13.0+cpu") meets `requirement` ("torch<3,>=2")."""
     return all(
         (_release(installed) < _release(bound)) == (sign == "<")
         for sign, bound in re.findall("(<|>=)([^,]+)", requirement)
@@ -144,7 +144,7 @@ def _tools() -> Iterator[dict[str, Any]]:
 
 
 def _compiled() -> dict[str, dict[str, Any]]:
-    """Compiles the libraries in C: whether each is used, where it is kept, or the problem."""
+    """Compiles the C libraries; returns, by name, whether each is used, its path, any problem."""
     found = {}
     with suppress(ImportError):  # of a package that is missing, which is said elsewhere
         for name, module in IN_C.items():
@@ -155,7 +155,7 @@ def _compiled() -> dict[str, dict[str, Any]]:
 
 
 def show(findings: dict[str, Any]) -> None:
-    """Prints what `examine` found."""
+    """Prints the findings of `examine`."""
     host, device = findings["machine"], findings["device"]
     count = f"{device['count']} x " if device["count"] > 1 else ""
     facts = {

@@ -27,11 +27,11 @@ class InputError(ValueError):
 
 
 class RankError(InputError):
-    """An error of one rank that cannot tell the others, which wait for it: it prints the error."""
+    """An error of one rank that it cannot tell the ranks waiting for it; this rank prints it."""
 
 
 class StoppedError(Exception):
-    """The run was asked to end, and has ended after saving: it can be resumed.
+    """A run was asked to stop, and has stopped after saving; it can be resumed.
 
     Programs exit with status 75, EX_TEMPFAIL of sysexits.h: try again.
     """
@@ -39,8 +39,8 @@ class StoppedError(Exception):
 
 @contextmanager
 def damage_told(problem: str, remedy: str) -> Iterator[None]:
-    """Turns any error that a library raises on a damaged file into an InputError, since libraries
-    raise errors of many kinds.
+    """Turns any error of the block into an InputError; libraries raise errors of many kinds on a
+    damaged file.
     """
     try:
         yield
@@ -51,24 +51,24 @@ def damage_told(problem: str, remedy: str) -> Iterator[None]:
 
 
 def disk_reason(error: OSError) -> str:
-    """Writes an error of the disk as a line: the file, what is wrong, and the remedy if known."""
+    """Writes an OSError as one line: the file, what is wrong, and the remedy if known."""
     unnamed = "the output: " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     named = unnamed if error.filename is None else f"{error.filename}: "
     return f"{named}{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 
 def shell_word(path: Path) -> str:
-    """Writes a path as a word of a command that a message names, to be typed as it is."""
+    """Quotes a path for a command in a message, so that it can be typed as shown."""
     return shlex.quote(str(path))
 
 
 def number_of(number: float, noun: str, shown: str | None = None) -> str:
-    """Counts things in words: "1 event", "12,000 events". shown: the number, written otherwise."""
+    """Writes a number with its noun: "1 event", "12,000 events". shown: replaces the digits."""
     return f"{f'{number:,}' if shown is None else shown} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """Makes `text` one line that is safe to print: what is unprintable is escaped."""
+    """Returns `text` as one line that is safe to print: unprintable characters are escaped."""
     if text.isprintable():  # pages are of megabytes
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -80,11 +80,11 @@ def printable_lines(text: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Shortens a library's error for use in a message: one printable line, not too long."""
+    """Shortens an error's text for a message: one printable line of limited length."""
     return one_line(str(error))
 
 
 def one_line(text: str) -> str:
-    """Shortens text from anywhere for use in a message: printable, without line breaks."""
+    """Shortens any text for a message: printable, without line breaks."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

@@ -1,4 +1,4 @@
-"""The place of this process among the ranks, from what its launcher left in the environment."""
+"""Finds this process's place among the ranks in the environment variables of its launcher."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place:
-    """Reads the place that the launcher left in the environment; plain python is rank 0 of 1."""
+    """Reads this process's place from the launcher's variables; plain Python is rank 0 of 1."""
     given = [environment.get(name) for name in ("RANK", "WORLD_SIZE")]
     if any(given) and None not in given:  # both set to nothing are as good as not set
         sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
@@ -92,8 +92,8 @@ def _from_slurm(environment: Mapping[str, str]) -> Place:
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    """Refuses a rank of an unknown launcher: each would train alone. srun may set rank 0 of PMI or
-    PMIx in a step of one task.
+    """Raises RankError for a rank of an unknown launcher, which would train alone. srun may set
+    rank 0 of PMI or PMIx in a step of one task.
     """
     ranks = (*_LONE, *(rank for rank, *_ in _MPI))
     found = [name for name in ranks if name in environment]
@@ -108,7 +108,7 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
 
 
 def whole(environment: Mapping[str, str], name: str) -> int:
-    """Reads the whole number in the variable `name`; a RankError if there is none."""
+    """Reads the whole number in variable `name`; RankError if there is none."""
     text = environment.get(name)
     if text is None:
         raise RankError(f"{name} is not set; set it, or start the ranks with a launcher")
@@ -118,7 +118,7 @@ def whole(environment: Mapping[str, str], name: str) -> int:
 
 
 def _index(environment: Mapping[str, str], name: str, size: str) -> int:
-    """Reads the variable `name`, a whole number from 0 to that in `size` less 1."""
+    """Reads variable `name`, a whole number below that in variable `size`; RankError otherwise."""
     index, end = whole(environment, name), whole(environment, size)
     if end == 0:
         raise RankError(f"{size}=0: must be 1 or more")

@@ -1,4 +1,4 @@
-"""The machine and software of a run, for its record, for benchmarks and `bigtrk doctor`.
+"""The machine and software of a run, for records, benchmarks and `bigtrk doctor`.
 
 Torch is imported inside the functions, so that `bigtrk doctor` works where it is missing.
 """
@@ -22,7 +22,7 @@ CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def machine() -> dict[str, Any]:
-    """Returns host name, CPU model, cores and bytes of memory open to this process, accelerator."""
+    """Returns this machine's host name, CPU, usable cores, usable memory (bytes), accelerator."""
     return {
         "host": platform.node(),
         "cpu": cpu_info("model name") or platform.machine(),
@@ -33,14 +33,14 @@ def machine() -> dict[str, Any]:
 
 
 def software() -> dict[str, str | None]:
-    """Returns the versions of the software here; None where a package is not installed."""
+    """Returns the versions of bigtrk, Python and `PACKAGES`; None if a package is not installed."""
     own = {"bigtrk": bigtrk.__version__, "python": platform.python_version()}
     return {**own, **{name: version(name) for name in PACKAGES}}
 
 
 @cache
 def version(package: str) -> str | None:
-    """Returns the installed version of a distribution, without importing it."""
+    """Returns the installed version of a package, without importing it; None if not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def accelerator() -> str:
 
 
 def slow_cards() -> str | None:
-    """Returns a line that names the kinds of this host's GPUs without compiled passes, if any."""
+    """Returns a line that names this host's GPUs that lack compiled passes; None if none does."""
     import torch
 
     cards = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
@@ -70,7 +70,7 @@ def slow_cards() -> str | None:
 
 
 def takes_plain_passes(device: "torch.device | int") -> bool:
-    """True if a GPU of this host has no compiled passes: it is too old, or not NVIDIA's."""
+    """True if this GPU has no compiled passes: it is too old, or not NVIDIA's."""
     import torch
 
     if not torch.cuda.is_available():
@@ -81,7 +81,7 @@ def takes_plain_passes(device: "torch.device | int") -> bool:
 
 
 def cpu_info(name: str) -> str | None:
-    """Returns a value of the first core in /proc/cpuinfo, such as "vendor_id"; ARM's has few."""
+    """Returns a value in /proc/cpuinfo, such as of "vendor_id"; None if the CPU (ARM) lacks it."""
     cpuinfo = Path("/proc/cpuinfo")
     for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
         key, _, value = line.partition(":")
@@ -91,24 +91,24 @@ def cpu_info(name: str) -> str | None:
 
 
 def open_cores() -> int:
-    """Counts the cores that affinity, job and container leave this process."""
+    """Returns the number of cores that affinity, job and container allow this process."""
     return min([len(os.sched_getaffinity(0)), *cpu_quotas(CGROUP, OWN_GROUPS)])
 
 
 def memory_bytes() -> int:
-    """Returns the host's bytes of memory, or the job's or container's limit where that is less."""
+    """Returns the memory in bytes of the host, or of the job or container if that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *memory_limits(CGROUP, OWN_GROUPS)])
 
 
 def memory_limits(root: Path, own: Path) -> list[int]:
-    """Lists the memory limits, in bytes, of a process's control groups and of those above them."""
+    """Lists the memory limits (bytes) of a process's control groups and of their parents."""
     files = _group_files(root, own, "memory", "memory.max", "memory.limit_in_bytes")
     return [int(limit) for file in files if (limit := file.read_text().strip()).isdecimal()]
 
 
 def cpu_quotas(root: Path, own: Path) -> list[int]:
-    """Lists the whole cores, at least one, that the CPU quotas of these groups allow."""
+    """Lists the whole cores, at least 1, allowed by the CPU quota of each such control group."""
     cores = []
     for file in _group_files(root, own, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         period = file.with_name("cpu.cfs_period_us")  # of version 1; cpu.max holds both
@@ -119,9 +119,9 @@ def cpu_quotas(root: Path, own: Path) -> list[int]:
 
 
 def _group_files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[Path]:
-    """Yields the files of a controller in a process's control groups and in those above them, up to
-    `root`: named `second` in version 2 and `first` in version 1; a host may have both. The file
-    `own` names the groups: "0::/group" in version 2, "4:memory:/group" in version 1.
+    """Yields a controller's files in a process's control groups and their parents, up to `root`:
+    named `second` in version 2 and `first` in version 1; a host may have both. The file `own` names
+    the groups: "0::/group" in version 2, "4:memory:/group" in version 1.
     """
     for line in own.read_text().splitlines() if own.exists() else []:
         _, controllers, group = line.split(":", 2)

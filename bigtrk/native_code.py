@@ -1,7 +1,7 @@
-"""Code in C, compiled once per machine and kept in the user's cache.
+"""Compiles C code once per machine and keeps the libraries in the user's cache.
 
-A library of the cache is loaded only if the user or root owns it and its folder, nobody else may
-write to them, and it ends with the SHA-256 of all bytes before, which the loader ignores.
+A cached library is loaded only if the user or root owns it and its folder, nobody else may write to
+them, and it ends with the SHA-256 of all bytes before, which the loader ignores.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _SAID = "BIGTRK_SAID_PLAIN"  # by the process that started this one
 
 
 class Build(NamedTuple):
-    """A library, if there is one; its place, if it is kept; and the problem if it is not."""
+    """A compiled library, if that worked; its path, if it is cached; the problem, if it is not."""
 
     library: ctypes.CDLL | None
     path: Path | None = None
@@ -42,7 +42,7 @@ class Build(NamedTuple):
 def compiled(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> ctypes.CDLL | None:
-    """Compiles `source` into the library `name`, or returns None and says why on stderr.
+    """Compiles `source` into the library `name`; on failure returns None and says why on stderr.
 
     The library uses torch's own OpenMP runtime, which is already in the process.
     """
@@ -55,7 +55,7 @@ def compiled(
 
 
 def warn_without_compiler() -> None:
-    """Warns where there is no C compiler; processes that this one starts do not repeat it."""
+    """Warns if there is no C compiler; processes started later do not repeat the warning."""
     try:
         compiler()
     except OSError as error:
@@ -70,7 +70,7 @@ def _warn_of_plain(problem: str | None) -> None:
 
 
 def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
-    """Returns the addresses of contiguous arrays, for compiled functions."""
+    """Returns the addresses of C-contiguous arrays, for compiled functions."""
     assert all(array.flags.c_contiguous for array in arrays)
     return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 
@@ -78,7 +78,7 @@ def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
 def build(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Build:
-    """Compiles like `compiled`; where the cache cannot be used, for this process alone."""
+    """Compiles like `compiled`, in a temporary folder if the cache fails; returns any problem."""
     try:
         command = [*compiler(), *FLAGS, *flags, str(source)]
         file = f"{name}-{_key([source, *headers], command)}.so"
@@ -115,7 +115,7 @@ def compiler() -> list[str]:
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
-    """Hashes what determines the result: the sources, the compiler, its flags and the machine."""
+    """Hashes all that determines the library: sources, compiler, flags and machine."""
     facts = [*(source.read_text() for source in sources), *command, platform.machine()]
     if NATIVE in command:  # unlike hosts may share a home folder
         facts.append(cpu_info("flags") or cpu_info("Features") or "")  # of x86, of ARM
@@ -123,7 +123,7 @@ def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
 
 
 def _cache_folder() -> Path:
-    """Makes the folder in $XDG_CACHE_HOME, if that is absolute, else in ~/.cache."""
+    """Makes and returns the cache: in $XDG_CACHE_HOME if that is absolute, else in ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():
         cache = Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  # which may know no home
@@ -139,7 +139,7 @@ def _cache_folder() -> Path:
 
 
 def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
-    """Loads the library at `path`, made anew where it is missing or not as it was made."""
+    """Loads the library at `path`; compiles it first if it is missing or has been changed."""
     _check_private(path.parent, path.parent.stat())
     for above in path.parent.resolve().parents:
         state = above.stat()
@@ -156,7 +156,7 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
 
 
 def _check(path: Path) -> None:
-    """Refuses a library that is not the user's own, or not as it was made: a cut one is SIGBUS."""
+    """Raises OSError if others own the library or may write it, or its checksum is wrong."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         _check_private(path, os.fstat(file.fileno()))
         content = file.read()
@@ -166,7 +166,7 @@ def _check(path: Path) -> None:
 
 
 def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False) -> None:
-    """Refuses what others could change."""
+    """Raises PermissionError if other users could change `place`."""
     if state.st_uid not in (0, os.geteuid()) and not of_anybody:
         said = f"{place}: belongs to user {state.st_uid}, who could change it"
         raise PermissionError(f"{said}; {_REMEDY}")
@@ -175,7 +175,7 @@ def _check_private(place: Path, state: os.stat_result, of_anybody: bool = False)
 
 
 def _compile(path: Path, command: Sequence[str]) -> None:
-    """Makes a library. Ranks that make it at the same time replace each other's, digest and all."""
+    """Compiles the library and adds its digest. Ranks that do so at once replace each other's."""
     with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         output = Path(folder) / "library.so"
         done = subprocess.run(

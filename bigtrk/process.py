@@ -1,4 +1,4 @@
-"""Settings of a process that computes: freed memory, other threads, torch's warnings."""
+"""Settings of a computing process: freed memory, threads, torch's warnings."""
 
 import ctypes
 import os
@@ -18,19 +18,19 @@ _PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3, "MALL
 
 
 def give_back_large_blocks() -> None:
-    """Returns freed tensors of 4 MiB or more to the system instead of glibc's heap."""
+    """Makes freed tensors of 4 MiB or more return to the system, not to glibc's heap."""
     _set(MALLOC_MMAP_THRESHOLD_=2**22, MALLOC_TRIM_THRESHOLD_=2**28)
 
 
 def share_heap() -> None:
-    """Gives all threads one heap for small tensors: otherwise each would keep what it freed. Not
+    """Makes all threads use one heap for small tensors, since each would keep what it freed. Not
     for ShaDow, whose threads sample at the same time and would wait for each other.
     """
     _set(MALLOC_ARENA_MAX=1)
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed arrays of up to a GiB: partitioning takes a quarter less time."""
+    """Makes freed arrays of up to 1 GiB stay in the heap; partitioning takes 25 % less time."""
     _set(MALLOC_MMAP_THRESHOLD_=2**30, MALLOC_TRIM_THRESHOLD_=2**31 - 1)
 
 
@@ -42,7 +42,7 @@ def _set(**values: int) -> None:
 
 
 def silence_sparse_warnings() -> None:
-    """Silences what torch says of a process's first sparse matrix."""
+    """Silences torch's warning about a process's first sparse matrix."""
     checks = torch.sparse.check_sparse_tensor_invariants
     with warnings.catch_warnings(action="ignore"):
         torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
@@ -52,8 +52,8 @@ def silence_sparse_warnings() -> None:
 
 @contextmanager
 def cores_for_this_thread() -> Iterator[None]:
-    """Limits threads that start while the block runs to one core each; this one keeps its cores.
-    With more threads of OpenMP than cores, steps took up to 1.8 times as long.
+    """Limits threads started in the block to one core each; this thread keeps its cores. With more
+    OpenMP threads than cores, steps took up to 1.8 times as long.
     """
     cores = torch.get_num_threads()
     torch.set_num_threads(cores)
@@ -67,8 +67,8 @@ def cores_for_this_thread() -> Iterator[None]:
 
 
 def uploaded(tensor: Tensor, device: torch.device, sent: torch.dtype | None = None) -> Tensor:
-    """Copies a tensor to `device`. To an accelerator it goes from pinned memory, without waiting,
-    and travels as `sent`, a type of fewer bytes that can hold the values.
+    """Returns a copy of a tensor on `device`. To an accelerator it goes from pinned memory, without
+    waiting, and travels as the smaller type `sent`, which must hold the values.
     """
     if device.type == "cpu" or tensor.device.type == device.type:
         return tensor.to(device)
@@ -77,20 +77,20 @@ def uploaded(tensor: Tensor, device: torch.device, sent: torch.dtype | None = No
 
 
 def pinned(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Copies a tensor to pinned memory, which torch uses again once it was read."""
+    """Returns a copy of a tensor in pinned memory, which torch reuses once it was read."""
     return torch.empty(tensor.shape, dtype=dtype, pin_memory=True).copy_(tensor)
 
 
 class Prefetcher:
-    """One thread (so one heap) that prepares the next item while the current one is used."""
+    """A thread (one, so one heap) that prepares the next item while the current one is used."""
 
     def __init__(self) -> None:
         self._name = f"prefetcher {id(self)}"
         self._thread = ThreadPoolExecutor(1, self._name)
 
     def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
-        """Yields, for each call, a function that waits for it, and returns or raises what the call
-        did. Use it once, before asking for the next. At the end it waits for unfinished calls.
+        """Yields a function per call in `made_by`; it waits for the call, then returns its result
+        or raises. Use it before asking for the next. Waits for unfinished calls at the end.
         """
         calls: list[Future[T]] = []
 

@@ -29,7 +29,7 @@ PROGRAM = "bigtrk/train.py"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes a bad command line for bad input, as the other programs do."""
+    """Raises InputError for a bad command line, as the other programs do."""
 
     def error(self, message: str) -> NoReturn:
         form = "; a setting is written key.sub=value" if message.startswith("unrec") else ""
@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def argument_parser(program: str) -> argparse.ArgumentParser:
-    """Takes CONFIG.yaml, overrides and --resume, in any order."""
+    """Returns the parser of CONFIG.yaml, overrides and --resume, in any order."""
     example = "Example: bigtrk train data.train=graphs training.epochs=5"
     parser = _Parser(prog=program, description=__doc__.splitlines()[0], epilog=example)
     parser.add_argument(
@@ -56,13 +56,13 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 
 
 def _files(arguments: argparse.Namespace) -> list[Path]:
-    """Lists the files of a command line; `-` is standard input."""
+    """Lists the configuration files of a command line; `-` is standard input."""
     named = [one for one in arguments.arguments if "=" not in one]
     return [STDIN if one == "-" else given_path(one) for one in named]
 
 
 def configure(arguments: argparse.Namespace) -> Configuration:
-    """Returns the configuration of the run to resume or of a file, with overrides applied."""
+    """Returns the configuration of a file, or of the run to resume, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
     files = _files(arguments)
     for path in files:
@@ -88,7 +88,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
-    """Trains as a command line asks."""
+    """Trains as a command line asks, on this rank."""
     arguments.resume = arguments.resume and given_path(arguments.resume)
     for path in _files(arguments):
         if ranks.world_size > 1 and is_own_pipe(path):
@@ -103,8 +103,8 @@ def run_configured(
     resume: Path | None,
     is_restart: bool = False,
 ) -> Path:
-    """Trains on all ranks that meet, and writes the model's card; returns the run folder. After
-    torchrun has restarted the ranks (`is_restart`), they continue their run.
+    """Trains on all ranks, and writes the model's card; returns the run folder. After torchrun has
+    restarted the ranks (`is_restart`), they continue their run.
     """
     configure_process(ranks)
     if slow := slow_cards():
@@ -129,8 +129,8 @@ def run_configured(
 
 
 def train(configuration: Configuration) -> Path:
-    """Trains in this process, without a launcher, as `bigtrk train` does; returns the run folder,
-    which `load_model` takes. Afterwards environment and signal handlers are what they were.
+    """Trains in this process without a launcher, as `bigtrk train` does. Returns the run folder,
+    for `load_model`. Environment and signal handlers are restored at the end.
 
     An interrupt (Ctrl-C, or a notebook's) makes it finish its step, save, and raise StoppedError;
     `bigtrk resume` continues the run. A second interrupt ends the process.
@@ -146,7 +146,7 @@ def train(configuration: Configuration) -> Path:
 
 @contextmanager
 def _process_restored() -> Iterator[None]:
-    """Restores what a program leaves as it is when it ends: environment and signal handlers."""
+    """Restores environment and signal handlers at the end of the block."""
     environment = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     try:
@@ -160,7 +160,7 @@ def _process_restored() -> Iterator[None]:
 
 
 def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
-    """Runs `program`, as it was typed, with the arguments that followed, or the process's own."""
+    """Runs training. program: its name as typed; arguments: None for those of the process."""
     ranks = exit_on_bad_input(program, discover)
     parse = argument_parser(program).parse_intermixed_args
     exit_on_bad_input(program, lambda: run(ranks, parse(arguments)), rank=ranks.rank)

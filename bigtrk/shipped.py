@@ -1,4 +1,4 @@
-"""Files of the package: where they lie, and how a user names them."""
+"""Files shipped in the package: where they are, and how a user names them."""
 
 from pathlib import Path
 
@@ -8,6 +8,6 @@ DEFAULT = _PACKAGE / "configs" / "default.yaml"
 
 
 def shipped(name: str) -> Path:
-    """Returns the path of a file of the package, in a checkout the short one that one types."""
+    """Returns the path of a file shipped in the package; in a checkout, the short relative one."""
     path = _PACKAGE / name
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -13,7 +13,7 @@ _moves = 0
 
 
 class traced:  # noqa: N801  # used like a function
-    """A named range, also in a profiler's trace. An error raised inside names it in a note."""
+    """A named range, shown in a profiler's trace. A note names it in any error raised inside."""
 
     __slots__ = ("_name", "_range")
 
@@ -40,26 +40,26 @@ class traced:  # noqa: N801  # used like a function
 
 
 def waiting() -> traced:
-    """Marks a block that ends only when other ranks get there, too."""
+    """Returns a range that marks a wait for the other ranks."""
     return traced(WAITING)
 
 
 def place() -> str:
-    """Names the ranges that this process is in, each inside the one before; "" if in none."""
+    """Returns the names of the ranges that this process is in, outermost first; "" if in none."""
     return ", ".join(_entered)
 
 
 def is_waiting() -> bool:
-    """True if this process is where other ranks must get, too."""
+    """True if this process waits for other ranks."""
     return bool(_entered) and _entered[-1] == WAITING
 
 
 def place_of(error: BaseException) -> str:
-    """Names the ranges in which `error` was raised; "" if it was outside of all."""
+    """Returns the names of the ranges in which `error` was raised; "" if there were none."""
     notes = [note for note in getattr(error, "__notes__", []) if note.startswith(_IN)]
     return notes[0].removeprefix(_IN) if notes else ""
 
 
 def moves() -> int:
-    """Counts how often ranges were entered and left: it grows while work is done."""
+    """Returns how many times ranges were entered or left; it grows while the process works."""
     return _moves

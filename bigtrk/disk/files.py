@@ -1,4 +1,4 @@
-"""Files and folders that are either absent or whole: temporary name, fsync, rename."""
+"""Writes files and folders that are either absent or whole: temporary name, fsync, rename."""
 
 import errno
 import hashlib
@@ -24,7 +24,7 @@ _LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds the name of `path` to errors that name no file, as an open file's do."""
+    """Adds the name of `path` to an OSError of the block that names no file."""
     try:
         yield
     except OSError as error:
@@ -35,7 +35,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns errors of the disk (it is full, read-only, gone) into an InputError."""
+    """Turns an OSError of the block (the disk is full, read-only, gone) into an InputError."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ def disk_errors() -> Iterator[None]:
 
 @contextmanager
 def _if_known() -> Iterator[None]:
-    """Goes on where the file system lacks an operation that data do without."""
+    """Ignores the error of an operation that the file system lacks and data do not need."""
     try:
         yield
     except OSError as error:
@@ -61,7 +61,7 @@ def _sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename inside `folder` survive a power loss, where its file system knows how."""
+    """Makes a rename inside `folder` survive a power loss, if its file system can do so."""
     with naming(folder), _if_known():
         _sync(folder)
 
@@ -70,10 +70,10 @@ def sync_folder(folder: Path) -> None:
 def atomic_path(
     path: Path, mode: int = 0o666, place: Callable[[Path, Path], object] = os.replace
 ) -> Iterator[Path]:
-    """Yields a temporary path next to `path`. On success the file there is fsynced and renamed to
-    `path`, or placed by `place` instead, with the permissions of `mode` that the umask leaves. The
-    folder must exist. If the block raises, `path` is left as it was. A symbolic link is replaced; a
-    device, pipe or socket is refused.
+    """Yields a temporary path next to `path`. When the block ends, the file there is fsynced, gets
+    the permissions of `mode` less the umask, and is renamed to `path` (or `place` places it). The
+    folder must exist. If the block raises, `path` is left as it was. A symbolic link is replaced;
+    InputError for a device, pipe or socket.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: is a device, pipe or socket; name a file")
@@ -97,7 +97,7 @@ def atomic_path(
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path and moves the result to `path`, making its folder."""
+    """Calls `write` with a temporary path, then renames that file to `path`; makes its folder."""
     if path.parent.is_file():
         raise InputError(f"{path.parent}: is a file, but must be a folder; name another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_output_name(path: Path, *endings: str) -> Path:
-    """Returns the name of a file to be written; refuses a folder's, and one of other `endings`."""
+    """Returns `path`, a file to write; InputError for a folder or a name with other `endings`."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {path}/mine{endings[0]}")
     if not path.name.endswith(endings):
@@ -124,7 +124,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_new_json(path: Path, content: Any) -> None:
-    """Writes JSON as `write_json` into a folder; FileExistsError where something is already."""
+    """Writes `content` as indented JSON, atomically; FileExistsError if `path` exists."""
 
     def place_new(temporary: Path, path: Path) -> None:
         try:
@@ -140,14 +140,14 @@ def write_new_json(path: Path, content: Any) -> None:
 
 
 def unlinked(path: Path) -> Path:
-    """Returns `path`, to be written to or removed; refuses a link, which leads elsewhere."""
+    """Returns `path`; InputError if it is a symbolic link, which may lead to others' files."""
     if path.is_symlink():
         raise InputError(f"{path}: is a symbolic link, which may lead to others' files; remove it")
     return path
 
 
 def open_to_append(path: Path) -> TextIO:
-    """Opens a text file to append to, made if it is missing; refuses a symbolic link."""
+    """Opens a text file for appending, and makes it if missing; InputError for a symbolic link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     return os.fdopen(os.open(unlinked(path), flags, 0o666), "a")
 
@@ -156,12 +156,12 @@ _SEAL = b',\n "sha256": "'
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """Encodes `content` as indented JSON whose last entry, "sha256", is of all before it."""
+    """Encodes `content` as indented JSON; its last entry, "sha256", is a checksum of the rest."""
     return _sealed(_indented(content).encode().removesuffix(b"\n}\n"))
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
-    """Decodes what `seal` made; raises ValueError where a byte has changed."""
+    """Decodes the bytes of `seal`; ValueError if the checksum is missing or does not match."""
     before, found, _ = raw.rpartition(_SEAL)
     if not found:
         raise ValueError("it has no checksum")
@@ -177,13 +177,13 @@ def _sealed(text: bytes) -> bytes:
 
 
 def by_numbers(name: str) -> tuple[list[str | int], str]:
-    """Returns the key that sorts names by the numbers in them: event2 comes before event10."""
+    """Returns a sort key that orders names by the numbers in them: event2 before event10."""
     parts = re.split(r"(\d+)", name)
     return [int(part) if odd % 2 else part for odd, part in enumerate(parts)], name
 
 
 def check_file(path: Path, piped: bool = False) -> None:
-    """Refuses a path that is missing, or no file; `piped` allows a pipe of this process's own."""
+    """Raises InputError if `path` is missing or no file; `piped` allows a pipe of this process."""
     if not path.exists():
         raise InputError(f"{path}: no such file; correct the name of the file or its folder")
     if not path.is_file() and not (piped and is_own_pipe(path)):
@@ -194,13 +194,13 @@ STDIN = Path("/dev/stdin")
 
 
 def is_own_pipe(path: Path) -> bool:
-    """True of a pipe that this process was started with, such as standard input."""
+    """True for a pipe that this process was started with, such as standard input."""
     folders = Path("/dev/fd"), Path("/proc/self/fd")
     return path.is_fifo() and (path == STDIN or path.parent in folders)
 
 
 def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> bytes:
-    """Returns the content of a file of at most `most` bytes. piped: as of `check_file`."""
+    """Returns a file's content; InputError if it exceeds `most` bytes. piped: see `check_file`."""
     try:
         check_file(path, piped)
         with path.open("rb") as handle:
@@ -214,14 +214,14 @@ def read_bytes(path: Path, most: int | None = None, piped: bool = False) -> byte
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file as `parse_json` does."""
+    """Reads a JSON file of limited size; InputError if it is not what `parse_json` accepts."""
     content = read_bytes(path, MAX_JSON_BYTES)
     with damage_told(f"{path}: is not valid JSON", "correct the file, or make it again"):
         return parse_json(content.decode())
 
 
 def parse_json(text: str) -> Any:
-    """Parses JSON text, which holds no NaN, and nothing that could not be written again."""
+    """Parses JSON text; ValueError for NaN, infinity and other content `checked` refuses."""
 
     def refuse(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
@@ -233,7 +233,7 @@ def parse_json(text: str) -> Any:
 
 
 def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
-    """Returns JSON's content; ValueError if it is too deep, infinite, or has half a character."""
+    """Returns JSON's content; ValueError if it is too deep, infinite, or no valid Unicode."""
     if depth == 0:
         raise ValueError("it is nested too deeply")
     if isinstance(content, str) and not content.isascii():
@@ -250,8 +250,8 @@ def checked(content: Any, depth: int = MAX_DEPTH) -> Any:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yields an empty temporary folder next to `path`. On success its files are fsynced, and it
-    replaces `path` with everything in it. If the block raises, `path` is left as it was.
+    """Yields an empty temporary folder next to `path`. When the block ends, its files are fsynced,
+    and it replaces `path` with all its content. If the block raises, `path` is left as it was.
     """
     unlinked(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +278,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields as `whole_folder` does, for a folder that is new or empty; refuses any other."""
+    """Yields a temporary folder like `whole_folder`; InputError unless `path` is new or empty."""
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise InputError(f"{path}: exists already; name a new folder, or remove this one")
     with whole_folder(path) as temporary:
@@ -288,9 +288,9 @@ def new_folder(path: Path) -> Iterator[Path]:
 def claim_folder(
     out: Path, record: str, parameters: Mapping[str, Any], options: str = "options"
 ) -> None:
-    """Writes the parameters of a folder's files to `out`/record, or checks that the same are there,
-    so that stopped work can go on. options: those that set the parameters, for the message. Raises
-    InputError if `out` holds other files, or files that were made with other parameters.
+    """Writes the parameters of a folder's files to `out`/record, or checks that they are the same
+    as there, so that stopped work can continue. options: those that set parameters, for messages.
+    Raises InputError if `out` holds other files, or files that were made with other parameters.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder")

@@ -1,6 +1,6 @@
-"""One process at a time writes in a folder: the one that holds its lock, on whatever host.
+"""A lock on a folder: only the process that holds it writes there, on whatever host it runs.
 
-The file FOLDER/lock/HOST-PROCESS-STARTED-SPACE is there as long as a process holds the folder; its
+The file FOLDER/lock/HOST-PROCESS-STARTED-SPACE exists as long as a process holds the folder; its
 time of change is the last sign of life. Not every shared file system has the kernel's locks, but a
 rename is one operation on all of them. A new owner renames a folder with its file to `lock`, which
 fails while `lock` holds another's file; or it renames a dead owner's file, which only one can do.
@@ -32,12 +32,12 @@ SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
 
 
 class HeldError(InputError):
-    """A living process holds the folder."""
+    """Another living process holds the folder."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: its start in ticks, and the boot and container that its number is of."""
+    """A process that holds a lock. started: in ticks; space: its boot and container, as a hash."""
 
     host: str
     process: int
@@ -51,7 +51,7 @@ class Owner:
 
     @staticmethod
     def of(held: Path) -> "Owner":
-        """Reads the owner from the name of its file in a lock."""
+        """Parses the owner from the name of its file in the lock; InputError for another name."""
         try:
             host, process, started, space = held.name.rsplit("-", 3)
             return Owner(host, int(process), int(started), space)
@@ -63,7 +63,7 @@ class Owner:
         return f"{self.host}-{self.process}-{self.started}-{self.space}"
 
     def has_ended(self) -> bool | None:
-        """Whether the process has ended; None where it runs elsewhere, or is hidden."""
+        """Whether the process has ended; None if it runs elsewhere, or is hidden."""
         if self.space != _space():
             return None
         with suppress(PermissionError):
@@ -79,7 +79,7 @@ class Owner:
 
 
 def _started(process: int) -> int | None:
-    """Returns a process's start in ticks since the kernel's, or ENDED; None where it is hidden."""
+    """Returns a process's start in ticks since boot, or ENDED; None if the process is hidden."""
     with suppress(OSError):
         stat = Path(f"/proc/{process}/stat").read_text()
         state, *fields = stat.rpartition(")")[2].split()  # its name may hold anything
@@ -88,7 +88,7 @@ def _started(process: int) -> int | None:
 
 
 def _space() -> str:
-    """Returns a short name of the kernel's boot and of this process's container."""
+    """Returns a short hash of the kernel's boot and of this process's container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         facts = f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # it names no file
@@ -98,7 +98,7 @@ def _space() -> str:
 
 
 class FolderLock(AbstractContextManager["FolderLock"]):
-    """The right to write in a folder: from `take` to `release`, or the end of a with block."""
+    """The right to write in a folder, from `take` until `release` or the end of a with block."""
 
     def __init__(self) -> None:
         self._own = Owner.here()
@@ -106,9 +106,9 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         self._released = threading.Event()
 
     def take(self, folder: Path, patient: bool = False) -> None:
-        """Holds `folder`, and shows in a thread that this process is alive. A dead owner's lock is
-        taken over with a message, after a minute without a sign of life if it ran on another host.
-        Raises HeldError if a living process holds the folder; a `patient` one waits for it.
+        """Locks `folder`; a thread then renews the sign of life. A dead owner's lock is taken over
+        with a message, after a minute without a sign of life if it ran on another host. Raises
+        HeldError if a living process holds the folder; if `patient`, waits for that process.
         """
         place, new = unlinked(folder / LOCK), folder / f".{LOCK}-{self._own.name}"
         with disk_errors():
@@ -132,7 +132,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         threading.Thread(target=self._beat, args=(place,), name="lock", daemon=True).start()
 
     def check(self) -> None:
-        """Raises InputError if the lock is lost: a suspended process may be taken for dead."""
+        """Raises InputError if the lock is gone: others may take a suspended process for dead."""
         assert self._place is not None, "not taken"
         ends = "so this process stops writing there and ends; resume it from what it has saved"
         try:
@@ -144,7 +144,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             raise InputError(f"{self._place.parent}: was taken over by {taken}, {ends}")
 
     def _takes_over(self, place: Path, new: Path, patient: bool) -> bool:
-        """Takes over a dead owner's lock; False if it has been released, or may be soon."""
+        """Takes over a dead owner's lock; False if the owner released it or lives (`patient`)."""
         with suppress(FileNotFoundError):  # released, or another process was first
             for held in place.iterdir():
                 owner = Owner.of(held)
@@ -162,7 +162,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         return False
 
     def _is_dead(self, owner: Owner, held: Path, new: Path, patient: bool) -> bool:
-        """Whether the owner has ended; watches for signs of life where that cannot be known."""
+        """Whether the owner has ended; if that is unknown, watches for its signs of life."""
         ended = owner.has_ended()
         if ended is not None:
             return ended
@@ -186,7 +186,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         self.release()
 
     def release(self) -> None:
-        """Gives the folder up, if it is held."""
+        """Releases the folder, if this lock holds it."""
         self._released.set()
         if self._place is not None:
             with suppress(OSError):  # the lock, or the whole folder, is gone
@@ -195,7 +195,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
 
 
 class LockWatch:
-    """Watches from outside whether a folder is held by a living process."""
+    """Watches, without the lock, whether a living process holds a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._place = folder / LOCK
@@ -210,7 +210,7 @@ class LockWatch:
         return None
 
     def lives(self) -> bool | None:
-        """Whether a living process holds the folder; None until it is known of one elsewhere."""
+        """Whether a living process holds the folder; None while that is unknown of another host."""
         owner = self.owner
         ended = owner.has_ended() if owner else True
         if owner is None or ended is not None:
@@ -226,7 +226,7 @@ class LockWatch:
         return True if self._moved else None
 
     def silence(self) -> float | None:
-        """Returns the seconds since the last sign of life; None where nobody holds the folder."""
+        """Returns the seconds since the owner's last sign of life; None if there is no owner."""
         owner = self.owner
         changed = self._changed(owner) if owner else None
         return None if changed is None else max(0.0, time.time() - changed)
@@ -238,6 +238,6 @@ class LockWatch:
 
 
 def _changed(path: Path) -> float:
-    """Returns when a file last changed, in seconds. Opening it makes NFS ask its server anew."""
+    """Returns a file's time of change in seconds; opening the file makes NFS ask its server."""
     with path.open("rb") as handle:
         return os.fstat(handle.fileno()).st_mtime

@@ -1,4 +1,4 @@
-"""Files of a JSON object per line, as a run's metrics are; read line by line, also as they grow."""
+"""Reads files with a JSON object per line, such as a run's metrics, also while they grow."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MOST_LINES = 1 << 22  # steps of a training, which a reader keeps
 
 
 class Line(NamedTuple):
-    """A line: its place, for messages; its bytes; and the object in them. Numbers may be NaN."""
+    """A line: place ("FILE, line N"), bytes, and the object in them; its numbers may be NaN."""
 
     place: str
     raw: bytes
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
-    """Yields lines that hold these bytes, except blank ones and a half-written last one."""
+    """Yields the lines that contain `holding`; skips blank ones and a half-written last one."""
     check_file(path)
     with disk_errors(), naming(path), path.open("rb") as handle:
         number = 0
@@ -32,7 +32,7 @@ def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
 
 
 def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
-    """Parses up to `LONGEST_LINE` + 1 bytes of a line; None for a blank or half-written one."""
+    """Parses one line; None if it is blank or half-written, InputError if too long or no JSON."""
     place = f"{path}, line {number}"
     if number > MOST_LINES:
         raise InputError(f"{path}: has more than {MOST_LINES} lines; remove the first ones")
@@ -52,14 +52,14 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line | None:
 
 
 class JsonTail:
-    """Reads the lines added since the last look to a file that may come, be replaced or go."""
+    """Reads the lines added to a file since the last look; the file may appear, change or go."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._end, self._number, self._last = 0, 0, b""
 
     def begins_anew(self) -> bool:
-        """Whether lines that were read are gone, as of a resumed run: all are read again."""
+        """Whether lines already read have gone, as in a resumed run; then all are read again."""
         found = b""
         if self._path.is_file():
             with disk_errors(), naming(self._path), self._path.open("rb") as handle:
@@ -71,7 +71,7 @@ class JsonTail:
         return True
 
     def new_lines(self) -> Iterator[Line]:
-        """Yields the whole lines after those already read. One that is refused is read again."""
+        """Yields the whole lines not yet read. A line that raised InputError is read again."""
         if not self._path.exists():
             return
         check_file(self._path)

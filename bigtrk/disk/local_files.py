@@ -1,5 +1,5 @@
-"""The file systems of folders; and files without a name, which vanish with the process. They are
-read and written past the page cache, whose pages would count as memory of a job.
+"""File systems of folders; and unnamed files, which vanish with the process. These bypass the page
+cache, whose pages would count as memory of a job.
 """
 
 import fcntl
@@ -24,13 +24,13 @@ PAGE = 4096  # direct reads and writes begin and end at multiples of this
 
 
 def free_bytes(place: Path | int) -> int:
-    """Returns the bytes that this user may still fill where a folder, or an open file, lies."""
+    """Returns the bytes that this user may still write to the disk of a folder or open file."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """Returns the type of the file system of `folder`: that mounted nearest above it."""
+    """Returns the type of the file system of `folder`, such as "nfs4"; None if unknown."""
     path = folder.resolve()
     found: dict[Path, str] = {}
     lines = mounts.read_text().splitlines() if mounts.exists() else []
@@ -43,14 +43,14 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
 
 @dataclass
 class UnnamedFile:
-    """An open file without a name, of `size` bytes; direct: past the file system's cache."""
+    """An open file without a name, of `size` bytes. direct: it bypasses the page cache."""
 
     handle: int
     direct: bool
     size: int = 0
 
     def grow(self, size: int) -> None:
-        """Reserves room. Some file systems write it through the cache, which O_DIRECT refuses."""
+        """Reserves `size` bytes on disk; without O_DIRECT, which may refuse this."""
         flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
         fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         try:
@@ -64,7 +64,7 @@ class UnnamedFile:
         self.size = size
 
     def move(self, call: Callable[..., int], pages: memoryview, start: int) -> None:
-        """Reads or writes whole pages from byte `start` on, by a `call` that may do a part."""
+        """Reads or writes all `pages` from byte `start`, by repeated `call` (preadv or pwritev)."""
         done = 0
         while done < len(pages):
             moved = call(self.handle, [pages[done:]], start + done)
@@ -76,7 +76,7 @@ class UnnamedFile:
 
 
 class UnnamedFiles:
-    """Files of a `folder`, which an `option` named; freed ones are used again."""
+    """A pool of unnamed files in `folder`. option: the setting that named it, for messages."""
 
     def __init__(self, folder: Path, option: str) -> None:
         self.folder, self._option = folder, option
@@ -84,7 +84,7 @@ class UnnamedFiles:
         self._taking = Lock()
 
     def take(self, size: int) -> UnnamedFile:
-        """Takes the smallest unused file that is large enough, else enlarges one."""
+        """Returns the smallest unused file that is large enough, else enlarges the largest."""
         with self._taking:  # other threads free files meanwhile
             unused = sorted(self._unused, key=lambda file: file.size)
             fitting = [file for file in unused if file.size >= size]
@@ -96,12 +96,12 @@ class UnnamedFiles:
             return file
 
     def take_back_after(self, user: object, file: UnnamedFile) -> None:
-        """Makes a file unused once its `user` is gone."""
+        """Returns the file to the pool once the object `user` is garbage collected."""
         weakref.finalize(user, self._unused.append, file)
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Turns an error of the disk into a RankError; what: the work that it prevents."""
+        """Turns an OSError of the block into a RankError. what: the work that failed."""
         try:
             yield
         except OSError as error:
@@ -125,5 +125,5 @@ def _open(folder: Path) -> UnnamedFile:
 
 
 def padded(n_bytes: int) -> int:
-    """Rounds bytes up to whole pages."""
+    """Rounds a number of bytes up to whole pages."""
     return -(-n_bytes // PAGE) * PAGE

@@ -1,4 +1,4 @@
-"""Columns of integers from Parquet files of any origin, and the number of values that one claims.
+"""Reads integer columns of Parquet files from anywhere, and the number of values they claim.
 
 Shapes: M rows of the file.
 """
@@ -26,7 +26,7 @@ TRUE, FALSE, BYTE, INTEGERS, DOUBLE, BINARY, LISTS, STRUCT = 1, 2, 3, (4, 5, 6),
 
 
 def values_of_groups(file: BinaryIO) -> list[int]:
-    """Counts the values of each row group, as pyarrow, which crashes on damage, cannot."""
+    """Returns the number of values of each row group; pyarrow crashes on damaged counts."""
     size = file.seek(0, 2)
     file.seek(max(size - TAIL_BYTES, 0))
     tail = file.read()
@@ -43,7 +43,7 @@ def values_of_groups(file: BinaryIO) -> list[int]:
 
 
 def _value(content: Iterator[int], kind: int) -> Any:
-    """Reads a value of the compact protocol: a structure as its fields by their ids."""
+    """Parses a value of Thrift's compact protocol; a structure gives its fields by id."""
     if kind in (TRUE, FALSE):
         return kind == TRUE
     if kind in INTEGERS:
@@ -88,7 +88,7 @@ NONE = np.iinfo(np.uint64).max
 
 
 def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) -> dict[str, Int64]:
-    """Reads columns by name, each [M] int64, as `IntegerGroups` does it."""
+    """Returns columns by name, each [M] int64, read and checked by `IntegerGroups`."""
     groups = IntegerGroups(path, required, optional)
     groups.check_size(int(groups.first_row[-1]))
     none: Int64 = np.zeros(0, np.int64)
@@ -98,11 +98,11 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
 
 
 class IntegerGroups:
-    """Columns of whole numbers below 2^63 of a parquet file, read one row group at a time.
-    `optional` columns may be missing; columns that are neither required nor optional are not read.
+    """Columns of integers below 2^63 of a Parquet file, read by row group. `optional` columns may
+    be missing; columns that are neither required nor optional are not read.
 
-    names: of the columns that are there. first_row [groups + 1]: the file's row at which each group
-    begins. or_none: columns in which -1 stands for none; if unsigned, 2^64 - 1 does, too.
+    names: the columns present. first_row [groups + 1]: the file's row at which each group begins.
+    or_none: columns in which -1 stands for none; if unsigned, 2^64 - 1 does, too.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class IntegerGroups:
         self.first_row: Int64 = np.cumsum([0, *rows])
 
     def check_size(self, rows: int) -> None:
-        """Refuses more rows than unpacking allows: a few bytes can stand for any number of them."""
+        """Raises InputError if the file's bytes are too few for `rows` rows (an archive bomb)."""
         packed = self._path.stat().st_size
         if rows * len(self.names) * 8 > limit_of(packed):
             raise InputError(
@@ -132,7 +132,7 @@ class IntegerGroups:
             )
 
     def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:
-        """Reads a group's columns, each [M] int64: all that the file has, or those of `names`."""
+        """Returns a row group's columns by name, each [M] int64: all, or only `names`."""
         wanted = self.names if names is None else list(names)
         first = int(self.first_row[group])
         with _damage_told(self._path):
@@ -148,7 +148,7 @@ def _damage_told(path: Path) -> AbstractContextManager[None]:
 def _present(
     schema: pa.Schema, required: Sequence[str], optional: Sequence[str], path: Path
 ) -> list[str]:
-    """Lists the wanted columns that the file has, all of one kind of integer."""
+    """Lists the wanted columns in the file; InputError if one is missing, double or no integer."""
     if missing := [name for name in required if name not in schema.names]:
         said = f"{path}: missing column {', '.join(missing)}"
         raise InputError(f"{said}; rename or add columns so that it has {', '.join(required)}")
@@ -163,7 +163,7 @@ def _present(
 
 
 def _integers(column: pa.ChunkedArray, or_none: bool, name: str, path: Path, first: int) -> Int64:
-    """Returns a column of which row 0 is the file's row `first`; or_none: NONE becomes -1."""
+    """Returns a column, from the file's row `first`, as int64; or_none: NONE becomes -1."""
     if column.null_count:
         row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise InputError(f"{path}, row {row + 1}: {name} is blank; write a whole number")

@@ -1,4 +1,4 @@
-"""YAML of any origin: plain values only, and no more of them than a configuration has.
+"""Parses YAML from anywhere: plain values only, of a configuration's size.
 
 If the type of a setting is text, its value is the text as it is written.
 """
@@ -42,7 +42,7 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
     """Parses YAML text whose value should have one of the types; refuses tags of Python objects.
     Raises ValueError, in one line, if the text is not YAML or larger than a configuration.
 
-    as_one: all of the text is one plain scalar, whatever signs of YAML are in it.
+    as_one: the text is one plain scalar, whatever YAML syntax it contains.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
@@ -62,7 +62,7 @@ def parse_yaml(text: str, types: Types = (), as_one: bool = False) -> Any:
 
 
 def types_of(annotation: Any) -> Types:
-    """Lists the types in a union, without annotations."""
+    """Lists the types in an annotation: those in a union, without `Annotated`."""
     inner = get_args(annotation)
     if _origin(annotation) is Annotated:
         return types_of(inner[0])
@@ -72,7 +72,7 @@ def types_of(annotation: Any) -> Types:
 
 
 def types_of_key(types: Types, key: str) -> Types:
-    """Lists the types that a key's value may have."""
+    """Lists the types that the value of `key` may have in a section of one of `types`."""
     found: list[Any] = []
     for kind in types:
         if isinstance(kind, Mapping):
@@ -85,7 +85,7 @@ def types_of_key(types: Types, key: str) -> Types:
 
 
 def parse_typed(text: str, types: Types) -> Any:
-    """Parses a setting's text: YAML, but where text is due, all of it unless in quotes."""
+    """Parses a setting's text as YAML; if the type is text, unquoted text is taken literally."""
     written, is_list = text.strip(), _take_text(_items(types))
     quoted = written[:1] in _QUOTES, written[-1:] in _QUOTES
     if is_list and any(quoted):
@@ -103,7 +103,7 @@ def parse_typed(text: str, types: Types) -> Any:
 
 
 def _typed(node: yaml.Node, types: Types) -> yaml.Node:
-    """Returns the node as its types read it."""
+    """Returns the node with its scalars read as `types` say: text, numbers, lists, paths."""
     marks = node.start_mark, node.end_mark
     at = f" (line {marks[0].line + 1})" if marks[0] and marks[0].line else ""
     items = _items(types)
@@ -144,20 +144,20 @@ def _take_text(types: Types) -> bool:
 
 
 def _items(types: Types) -> Types:
-    """Lists the types of the items of a list of any length; none where no list is due."""
+    """Lists the item types of the lists of any length among `types`; [] if there are none."""
     lists = [get_args(kind) for kind in types if _origin(kind) in (list, tuple)]
     return [kind for inner in lists if inner[1:] in ((), (...,)) for kind in types_of(inner[0])]
 
 
 def _scalar(text: str, like: yaml.ScalarNode | None = None) -> yaml.ScalarNode:
-    """Makes a scalar: text if it is `like` a quoted one, else what YAML takes it for."""
+    """Makes a scalar node: text if `like` is a quoted scalar, else the type that YAML infers."""
     start, end, style = (like.start_mark, like.end_mark, like.style) if like else (None, None, None)
     tag = _TEXT if style else _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
     return yaml.ScalarNode(tag, text, start, end, style)
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, of which a few lines make billions of values, and keys written twice."""
+    """Loads YAML without aliases (a few lines make billions of values) or repeated keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

@@ -1,4 +1,4 @@
-"""Packed files unpacked in memory, up to a limit: an archive bomb is refused, not unpacked."""
+"""Unpacks packed files in memory, up to a limit; InputError for an archive bomb."""
 
 import gzip
 import io
@@ -15,12 +15,12 @@ MAX_BYTES = 2 << 30
 
 
 def limit_of(packed: int) -> int:
-    """Returns how many bytes `packed` bytes on disk may unpack to, however often packed."""
+    """Returns the most bytes to which `packed` bytes may unpack, even if packed repeatedly."""
     return min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * packed))
 
 
 def check_members(path: Path, archive: ZipFile) -> None:
-    """Refuses members that no archive of data needs: names that lead out of it, and links."""
+    """Raises InputError for links, and for members whose names lead out of the archive."""
     for member in archive.infolist():
         name = member.filename.replace("\\", "/")
         parts = PurePosixPath(name)
@@ -33,7 +33,7 @@ def check_members(path: Path, archive: ZipFile) -> None:
 
 
 def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
-    """Returns a member of the zip archive at `path`, and its limit (`limit_of`)."""
+    """Returns the content of a zip archive's member, and its size limit (`limit_of`)."""
     info = archive.getinfo(member)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         # zipfile unpacks these without a bound.
@@ -48,7 +48,7 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
 
 
 def gunzip(content: bytes, limit: int, where: str) -> bytes:
-    """Unpacks as gzip.decompress does, up to `limit` bytes."""
+    """Unpacks gzip `content`; InputError if it exceeds `limit` bytes. where: for the message."""
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         unpacked = file.read(limit + 1)
     if len(unpacked) > limit:
